@@ -13,11 +13,9 @@ declare
 begin
   case act
     when 'cancel' then
-      -- guard: cancel: what waits is over [return .. (id) => perform 1]
       return query select c.id, 'cancelled' from queue.cancel_waiting_all(act_on_all.ids) c (id);
       get diagnostics changed = row_count;
       if changed < cardinality(act_on_all.ids) then
-        -- guard: cancel: what runs is cancelling [return .. (id) => null]
         return query select c.id, 'cancelling' from queue.cancel_running_all(act_on_all.ids) c (id);
       end if;
     when 'reschedule' then
@@ -67,23 +65,19 @@ declare
     when 'discard' then 'discarded'
   end;
 begin
-  for tries in 1 .. 25 loop  -- guard: tried again [25 => 1]
+  for tries in 1 .. 25 loop
     select a.became into became
     from queue.act_on_all(array[act_on_one.id], act_on_one.act, act_on_one.run_at, act_on_one.priority) a;
     if became is not null then
       return became;
-    -- guard: requeue: what is completed too [act = 'requeue' and queue.reopen(act_on_one.id) => false]
     elsif act = 'requeue' and queue.reopen(act_on_one.id) then
       return 'requeued';
     end if;
     state := queue.state_of(act_on_one.id);
-    -- guard: no longer than it may help
     exit when state is null or state <> all (wanted) or clock_timestamp() > give_up;
     perform pg_sleep(0.02);
   end loop;
   raise exception using
-    -- guard: an unknown job is none [ when state is null then 'P0002']
-    -- guard: a job that is locked is said to be [ when state = any (wanted) then '55P03']
     errcode = case when state is null then 'P0002' when state = any (wanted) then '55P03' else '55000' end,
     message = case
       when state is null then
@@ -116,7 +110,6 @@ end;
 create function queue.snooze(id bigint, wait interval) returns void
   language sql volatile
 begin atomic
-  -- guard: a snooze counts from the clock [clock_timestamp => now]
   select queue.act_on_one(snooze.id, 'snooze', run_at => pg_catalog.clock_timestamp() + snooze.wait);
 end;
 

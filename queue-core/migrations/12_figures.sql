@@ -32,7 +32,6 @@ begin
     select coalesce(f.seq, 9223372036854775807), l.lane, false
     from (select distinct l.lane from queue.lane l) l
     left join (select s.lane, min(s.seq) as seq from seen s group by s.lane) f on f.lane = l.lane
-    -- guard: passed: by the heap only if all of it was seen [(select count(*) from seen) <= 20000 => true]
     where (select count(*) from seen) <= 20000;
     if found then
       return;
@@ -53,9 +52,9 @@ begin
       order by d.id desc
       limit 200
     ) d
-    where not d.cancelled)  -- guard: passed: not what was cancelled from behind [not d.cancelled => true]
+    where not d.cancelled)
   ) p
-  where p.finished_at > now() - interval '10 s'  -- guard: passed: only a moment ago [p.finished_at > now() - interval '10 s' => true]
+  where p.finished_at > now() - interval '10 s'
   group by p.lane;
 end
 $$;
@@ -109,7 +108,6 @@ begin
       left join bar b on true
       offset 0
     ) l
-    -- guard: a queue is told of if there may be a job that was not seen [ or l.partial]
     where l.seq is not null or l.partial
     group by l.queue
     order by 2, 1
@@ -133,16 +131,14 @@ create function queue.backlog(
   set jit = off
 as $$
 begin
-  if most < 0 then  -- guard: a backlog is counted up to some number [most < 0 => false]
+  if most < 0 then
     raise invalid_parameter_value using message = format('queue.backlog: jobs are counted up to a number, or all (null), not up to %s', most);
-  elsif most > 1000000000 then  -- guard: a backlog is counted up to no more than a billion [most > 1000000000 => false]
+  elsif most > 1000000000 then
     most := 1000000000;
   end if;
   with chosen as materialized (
     select l.lane, coalesce(p.seq, 0) as floor, p.partial
-    -- guard: a backlog is of one queue [ where l.queue = backlog.queue]; of a lane once [distinct ]
     from (select distinct l.lane from queue.lane l where l.queue = backlog.queue) l
-    -- guard: all of a backlog is counted if that is wanted [ and most is not null]
     left join queue.passed() p on p.lane = l.lane and most is not null
   ), counted as materialized (
     select
@@ -153,11 +149,9 @@ begin
       order by r.seq desc
       limit most + 1
     ) r
-    limit most + 1  -- guard: a backlog is counted no further than asked
+    limit most + 1
   )
   select least((select count(*) from counted), most),
-    -- guard: a backlog says that there are more [(select count(*) from counted) > most or ]
-    -- guard: a backlog says that there may be some in front [ or exists .. .partial)]
     coalesce((select count(*) from counted) > most or exists (select from chosen c where c.partial), false),
     (
       select queue.enqueued_at(min(r.seq))
@@ -194,9 +188,9 @@ declare
   held_ids  bigint[];
   held_low  bigint;
 begin
-  if most < 0 then  -- guard: each state is counted up to some number [most < 0 => false]
+  if most < 0 then
     raise invalid_parameter_value using message = format('queue.counts: jobs are counted up to a number, or all (null), not up to %s', most);
-  elsif most > 1000000000 then  -- guard: each state is counted up to no more than a billion [most > 1000000000 => false]
+  elsif most > 1000000000 then
     most := 1000000000;
   end if;
   held_ids := array(
@@ -313,8 +307,6 @@ begin
     select p.lane, p.seq from queue.passed(heap => 0) p where exists (select from many m where m.state = 'ready')
   ), probed as materialized (
     select m.state, c.lane, greatest(least(n.jobs, a.share), least(coalesce(s.jobs, 0), most)) as jobs,
-      -- guard: a count says that there are more [n.jobs > a.share or ]
-      -- guard: a count says that there may be some in front [ or f.seq is not null]
       n.jobs > a.share or f.seq is not null as partial
     from many m
     cross join listed c

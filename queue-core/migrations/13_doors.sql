@@ -29,8 +29,8 @@ create function queue.limits_producers() returns boolean
 create table queue.producer_queue (
   role   name  not null,
   queue  text  not null,
-  constraint producer_queue_pkey primary key (role, queue),  -- guard: a role has a queue once [primary key (role, queue) => check (true)]
-  constraint producer_queue_is_a_name check (queue.is_name(queue))  -- guard: a producer's queue is a name
+  constraint producer_queue_pkey primary key (role, queue),
+  constraint producer_queue_is_a_name check (queue.is_name(queue))
 );
 
 -- Refuses an enqueue into a queue that is not the caller's. It names the schema of everything in it, as insert_job.
@@ -38,13 +38,11 @@ create function queue.check_queue(queue text, caller name) returns void
   language plpgsql stable
 as $$
 begin
-  -- guard: who may enqueue anywhere does [pg_catalog.has .. is not true => true]
   if pg_catalog.has_function_privilege(caller, 'queue.any_queue()'::pg_catalog.regprocedure, 'execute') is not true
     and not exists (
       select
       from queue.producer_queue p
-      where p.queue operator(pg_catalog.=) check_queue.queue  -- guard: only the queue named [p.queue .. check_queue.queue => true]
-        -- guard: only one's own queues [and pg_catalog.pg_has_role .. 'usage')]
+      where p.queue operator(pg_catalog.=) check_queue.queue
         and pg_catalog.pg_has_role(caller, pg_catalog.to_regrole(pg_catalog.quote_ident(p.role)), 'usage')
     )
   then
@@ -63,10 +61,7 @@ as $$
 declare
   typed  queue.type_options;
 begin
-  -- guard: a producer takes what its type says [p.job_type = producer_enqueue.job_type => p.job_type is null]
   select p.* into typed from queue.type_options p where p.job_type = producer_enqueue.job_type;
-  -- guard: a producer's job expires as its type says [typed.expires is not null => false]
-  -- guard: a producer gives a type without its version [ or .. > 0]
   if typed.expires is not null or strpos(producer_enqueue.job_type, '@') > 0 then
     return (select d.id from queue.producer_enqueue_with(producer_enqueue.job_type, producer_enqueue.payload, '{}', producer_enqueue.caller) d);
   end if;
@@ -88,7 +83,6 @@ declare
 begin
   if queue.limits_producers() then
     chosen := (queue.read_options(producer_enqueue_with.job_type, said)).queue;
-    -- guard: an enqueue with options is into a queue of one's own
     perform queue.check_queue(chosen, producer_enqueue_with.caller);
     said := said || jsonb_build_object('queue', chosen);
   end if;
@@ -113,7 +107,6 @@ create function queue.worker_add_days(ahead integer) returns integer
   set search_path = pg_catalog, pg_temp
 as $$
 begin
-  -- guard: a worker makes no more days than that [worker_add_days.ahead between 0 and 60 is not true => false]
   if worker_add_days.ahead between 0 and 60 is not true then
     raise invalid_parameter_value using message = format('queue.worker_add_days: from 0 to 60 days ahead, not %s', worker_add_days.ahead);
   end if;
@@ -127,7 +120,6 @@ create function queue.worker_drop_day(retention interval) returns date
   set search_path = pg_catalog, pg_temp
 as $$
 begin
-  -- guard: a worker drops no day that is not over [worker_drop_day.retention >= '0' is not true => false]
   if worker_drop_day.retention >= '0' is not true then
     raise invalid_parameter_value using
       message = format('queue.worker_drop_day: history is kept for some time or none, not for %s', worker_drop_day.retention);
@@ -323,12 +315,12 @@ end;
 
 -- Every job that is not over: whatever happens to its day, it must stay.
 create view queue.living as
-  select id from queue.ready  -- guard: living: ready [queue.ready => queue.ready where false]
-  union all select id from queue.scheduled  -- guard: living: scheduled
-  union all select id from queue.parked  -- guard: living: parked
-  union all select unnest(ids) from queue.lease  -- guard: living: leased
-  union all select id from queue.dead  -- guard: living: dead
-  union all select id from queue.blocked;  -- guard: living: blocked [union all select id from queue.blocked]
+  select id from queue.ready
+  union all select id from queue.scheduled
+  union all select id from queue.parked
+  union all select unnest(ids) from queue.lease
+  union all select id from queue.dead
+  union all select id from queue.blocked;
 
 -- The jobs of an ordering key that are not over, in its order: the head, which runs or waits for its turn or is dead and holds the key up, and those
 -- that are blocked behind it. An entry of an index for each. A door, for heads and hashes of keys are not for whoever looks.

@@ -16,10 +16,10 @@ create table queue.paused (
   reason     text,
   paused_at  timestamptz  not null default now(),
   paused_by  text         not null default session_user,
-  constraint paused_pkey primary key (queue, job_type),  -- guard: a pause is there once
-  constraint paused_queue_is_a_name check (queue = '*' or queue.is_name(queue)),  -- guard: a pause is of a name
-  constraint paused_type_is_a_name check (job_type = '*' or queue.is_name(job_type)),  -- guard: a pause is of a type's name
-  constraint paused_reason_is_short check (length(reason) <= 1000)  -- guard: a reason has a bound
+  constraint paused_pkey primary key (queue, job_type),
+  constraint paused_queue_is_a_name check (queue = '*' or queue.is_name(queue)),
+  constraint paused_type_is_a_name check (job_type = '*' or queue.is_name(job_type)),
+  constraint paused_reason_is_short check (length(reason) <= 1000)
 );
 
 -- Pauses a queue ('*' is any), or one job type in it; returns the pause's number. What is paused already has the new reason, and who gave it,
@@ -28,20 +28,18 @@ create table queue.paused (
 create function queue.pause(queue text, job_type text default '*', reason text default null) returns bigint
   language plpgsql volatile security definer
   set search_path = pg_catalog, pg_temp
-  set lock_timeout = '5s'  -- guard: a pause waits for nobody for ever
+  set lock_timeout = '5s'
 as $$
 declare
   number bigint;
 begin
-  lock table queue.paused in share row exclusive mode;  -- guard: pauses become visible in the order of their numbers
+  lock table queue.paused in share row exclusive mode;
   insert into queue.paused as p (queue, job_type, id, reason)
   values (pause.queue, pause.job_type, nextval('queue.pause_seq'), pause.reason)
   on conflict on constraint paused_pkey do update
-  -- guard: paused again: workers must say so anew [id = excluded.id, ]; paused again: the last reason stands [reason = excluded.reason, ]
-  -- guard: paused again: by whom [, paused_by = excluded.paused_by]
   set id = excluded.id, reason = excluded.reason, paused_by = excluded.paused_by
   returning p.id into number;
-  perform queue.notify('wake', '!control');  -- guard: workers are told of a pause [perform queue.notify('wake', '!control') => null]
+  perform queue.notify('wake', '!control');
   return number;
 end
 $$;
@@ -50,16 +48,16 @@ $$;
 create function queue.resume(queue text, job_type text default '*') returns boolean
   language plpgsql volatile security definer
   set search_path = pg_catalog, pg_temp
-  set lock_timeout = '5s'  -- guard: an end of a pause waits for nobody for ever
+  set lock_timeout = '5s'
 as $$
 begin
   delete from queue.paused p
-  where p.queue = resume.queue  -- guard: ends the pause of this queue [p.queue = resume.queue => true]
-    and p.job_type = resume.job_type;  -- guard: ends the pause of this type [ and p.job_type = resume.job_type]
-  if not found then  -- guard: what was not paused is not resumed [not found => false]
+  where p.queue = resume.queue
+    and p.job_type = resume.job_type;
+  if not found then
     return false;
   end if;
-  perform queue.notify('wake', '!control');  -- guard: workers are told of its end [perform queue.notify('wake', '!control') => null]
+  perform queue.notify('wake', '!control');
   return true;
 end
 $$;
@@ -75,12 +73,10 @@ begin
   return query
   select w.id, w.name, w.host, w.pid
   from queue.paused p
-  join queue.worker w on w.paused_seen < p.id  -- guard: awaits who has not said so [w.paused_seen < p.id => true]
-  where p.queue = pause_awaits.queue and p.job_type = pause_awaits.job_type  -- guard: awaits those of one pause
-    and w.expires_at > now()  -- guard: awaits no silent worker [ and w.expires_at > now()]
-    -- guard: awaits no worker of other queues
+  join queue.worker w on w.paused_seen < p.id
+  where p.queue = pause_awaits.queue and p.job_type = pause_awaits.job_type
+    and w.expires_at > now()
     and (p.queue = '*' or cardinality(w.queues) = 0 or p.queue = any (w.queues))
-    -- guard: awaits no worker of other types
     and (p.job_type = '*' or w.types is null or p.job_type = any (w.types))
   order by w.name, w.id;
 end
@@ -99,9 +95,9 @@ create function queue.pauses(most integer default 10000)
   set jit = off
 as $$
 begin
-  if most < 0 then  -- guard: what waits for a pause is counted up to some number [most < 0 => false]
+  if most < 0 then
     raise invalid_parameter_value using message = format('queue.pauses: jobs are counted up to a number, or all (null), not up to %s', most);
-  elsif most > 1000000000 then  -- guard: what waits for a pause is counted up to no more than a billion [most > 1000000000 => false]
+  elsif most > 1000000000 then
     most := 1000000000;
   end if;
   return query
@@ -115,13 +111,11 @@ begin
       from (
         select distinct l.lane
         from queue.lane l
-        -- guard: counts what waits in the queue of a pause [p.queue = '*' or l.queue = p.queue => true]
-        -- guard: counts what waits of the type of a pause [p.job_type = '*' or queue.type_of(l.job_type) = p.job_type => true]
         where (p.queue = '*' or l.queue = p.queue) and (p.job_type = '*' or queue.type_of(l.job_type) = p.job_type)
       ) l
       -- From behind: in front there are dead entries.
       cross join lateral (select from queue.ready r where r.lane = l.lane order by r.seq desc limit most + 1) r
-      limit most + 1  -- redundant: counted no further than asked (for speed: what is shown is cut off)
+      limit most + 1
     ) w
   ) c
   order by p.paused_at, p.id;

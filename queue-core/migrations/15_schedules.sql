@@ -26,11 +26,11 @@ create table queue.schedule (
   undeclared_since  timestamptz,                                     -- no living worker has declared it since
   withdrawn_at      timestamptz,                                     -- so it has no ticks any more since
   error             text,                                            -- why it has no ticks: mend it and make it anew
-  constraint schedule_pkey primary key (name),  -- guard: a schedule is there once [primary key (name) => check (true)]
-  constraint schedule_name_is_a_name check (queue.is_name(name)),  -- guard: a schedule's name is a name
-  constraint schedule_job_type_is_a_name check (queue.is_name(job_type)),  -- guard: a schedule's job type is a name
-  constraint schedule_has_one_timing check ((cron is null) <> (every is null)),  -- guard: a schedule has one timing
-  constraint schedule_source_is_known check (source in ('static', 'dynamic'))  -- guard: a source is known
+  constraint schedule_pkey primary key (name),
+  constraint schedule_name_is_a_name check (queue.is_name(name)),
+  constraint schedule_job_type_is_a_name check (queue.is_name(job_type)),
+  constraint schedule_has_one_timing check ((cron is null) <> (every is null)),
+  constraint schedule_source_is_known check (source in ('static', 'dynamic'))
 );
 create index schedule_by_tick on queue.schedule (coalesce(next_at, '-infinity'), name)
   where paused_at is null and withdrawn_at is null and error is null;
@@ -61,7 +61,6 @@ begin
     meant := null;
   end;
   -- A comparison of intervals takes a year for 360 days; of seconds it has 365.25.
-  -- guard: an interval is within range [extract(epoch from meant) between .. is not true => false]
   if extract(epoch from meant) between extract(epoch from shortest) and extract(epoch from longest) is not true then
     raise invalid_parameter_value using
       message = format('queue.schedule: the option %s is an interval or a number of seconds, from %s to %s, not %s',
@@ -74,7 +73,6 @@ $$;
 -- The metadata of a job: what the options say, if they say any, and of which tick it is.
 create function queue.tick_meta(options jsonb, name text, stamp text) returns jsonb
   language sql immutable parallel safe
-  -- guard: no metadata may be said as null [case when .. else '{}' end => coalesce(options -> 'meta', '{}')]
   return case when pg_catalog.jsonb_typeof(options -> 'meta') = 'object' then options -> 'meta' else '{}' end
     || pg_catalog.jsonb_build_object('schedule', name, 'tick', stamp);
 
@@ -89,27 +87,24 @@ declare
   known  text[] := own || '{queue,priority,max_attempts,expires_in,key,key_policy,fair,unique_key,unique_while,on_conflict,meta,version}';
   option text;
 begin
-  if not queue.is_name(read_schedule.name) then  -- guard: a schedule's name is checked [not queue.is_name(read_schedule.name) => false]
+  if not queue.is_name(read_schedule.name) then
     raise invalid_parameter_value using message = 'queue.schedule: the name has 1 to 64 of the characters A-Z a-z 0-9 _ . : -';
-  elsif not queue.is_name(read_schedule.job_type) then  -- guard: its job type is checked [not queue.is_name(read_schedule.job_type) => false]
+  elsif not queue.is_name(read_schedule.job_type) then
     raise invalid_parameter_value using message = 'queue.schedule: the job type has 1 to 64 of the characters A-Z a-z 0-9 _ . : -';
-  -- guard: a schedule's options are an object [jsonb_typeof(read_schedule.options) is distinct from 'object' => false]
   elsif jsonb_typeof(read_schedule.options) is distinct from 'object' then
     raise invalid_parameter_value using message = 'queue.schedule: the options are a JSON object';
-  elsif read_schedule.options - known <> '{}' then  -- guard: a schedule's options are known [read_schedule.options - known <> '{}' => false]
+  elsif read_schedule.options - known <> '{}' then
     raise invalid_parameter_value using message = format('queue.schedule: there is no option %s; the options are %s',
       (select to_json(min(k.name)) from jsonb_object_keys(read_schedule.options - known) k (name)), array_to_string(known, ', '));
   end if;
-  perform queue.check_payload(read_schedule.payload);  -- guard: a schedule's payload is checked
-  perform queue.read_options(read_schedule.job_type, read_schedule.options - own);  -- guard: the options of its enqueues are checked
-  -- guard: there is room for what each tick adds to the metadata [not queue.is_meta(queue.tick_meta .. Z')) => false]
+  perform queue.check_payload(read_schedule.payload);
+  perform queue.read_options(read_schedule.job_type, read_schedule.options - own);
   if not queue.is_meta(queue.tick_meta(read_schedule.options, read_schedule.name, '2000-01-01T00:00:00.000Z')) then
     raise invalid_parameter_value using
       message = format('queue.schedule: the option meta has at most %s bytes together with schedule and tick, which are added',
         queue.meta_limit());
   end if;
   foreach option in array '{cron,tz,missed,overlap}'::text[] loop
-    -- guard: words are texts [jsonb_typeof(read_schedule.options -> option) not in ('string', 'null') => false]
     if jsonb_typeof(read_schedule.options -> option) not in ('string', 'null') then
       raise invalid_parameter_value using message = format('queue.schedule: the option %s is a text', option);
     end if;
@@ -125,17 +120,14 @@ begin
   said.grace := queue.read_span(read_schedule.options, 'grace', '1 min', '1 s', '365 days');
   said.overlap := coalesce(read_schedule.options ->> 'overlap', 'skip');
   said.jitter := queue.read_span(read_schedule.options, 'jitter', '0', '0', '1 day');
-  if (said.cron is null) = (said.every is null) then  -- guard: one timing is said [(said.cron is null) = (said.every is null) => false]
+  if (said.cron is null) = (said.every is null) then
     raise invalid_parameter_value using message = 'queue.schedule: one of the options cron and every is needed';
-  -- guard: a timing is short [octet_length(said.cron) > 256 or octet_length(said.tz) > 64 => false]
   elsif octet_length(said.cron) > 256 or octet_length(said.tz) > 64 then
     raise invalid_parameter_value using message = 'queue.schedule: the option cron has at most 256 bytes, and tz at most 64';
-  -- guard: a policy on missed ticks is known [said.missed !~ .. $' => false]
   elsif said.missed !~ '^(coalesce|skip|catch_up\([1-9][0-9]{0,2}\))$' then
     raise invalid_parameter_value using
       message = format('queue.schedule: the option missed is coalesce, skip or catch_up(1) to catch_up(999), not %s',
       left(to_json(said.missed)::text, 100));
-  -- guard: a policy on overlaps is known [said.overlap not in ('skip', 'allow', 'queue') => false]
   elsif said.overlap not in ('skip', 'allow', 'queue') then
     raise invalid_parameter_value using message = format('queue.schedule: the option overlap is skip, allow or queue, not %s',
       left(to_json(said.overlap)::text, 100));
@@ -159,19 +151,14 @@ declare
 begin
   insert into queue.schedule values (said.*) on conflict on constraint schedule_pkey do nothing;
   if not found then
-    -- redundant: changes of a schedule are made one after the other [ for update] (the insert has waited; for the moment between the two)
     select s.* into before from queue.schedule s where s.name = said.name for update;
-    if before.source <> said.source then  -- guard: a schedule of workers is theirs [before.source <> said.source => false]
+    if before.source <> said.source then
       raise object_not_in_prerequisite_state using message = format(case said.source
         when 'dynamic' then 'queue.schedule: the schedule %s is declared by workers: change it there, or give yours another name'
         else 'the schedule %s was made by queue.schedule: workers that declare one of its name do not change it' end, said.name);
-    -- guard: what is as it was stays as it is [before.definition = said.definition and .. undeclared_since is null => false]
-    -- guard: one with an error is made anew though it is as it was [ and before.error is null]
-    -- guard: one that nobody declared is made anew though it is as it was [ and before.undeclared_since is null]
     elsif before.definition = said.definition and before.error is null and before.undeclared_since is null then
       return;
     end if;
-    -- guard: a tick is of its timing [(before .. said.tz) => true]; a schedule with an error begins anew [ and before.error is null]
     same := (before.cron, before.every, before.tz) is not distinct from (said.cron, said.every, said.tz) and before.error is null;
     update queue.schedule s
     set job_type = said.job_type, payload = said.payload, options = said.options, cron = said.cron, every = said.every, tz = said.tz,
@@ -179,12 +166,10 @@ begin
       since = case when same then s.since else said.since end,
       next_at = case when same then s.next_at end,
       skip_at = case when same then s.skip_at end,
-      -- guard: made anew it is declared [undeclared_since = null, ]; made anew it has ticks [withdrawn_at = null, ]
-      -- guard: made anew it has no error [, error = null]; made anew it is tried anew [tried_at = null, ]
       tried_at = null, undeclared_since = null, withdrawn_at = null, error = null
-    where s.name = said.name;  -- guard: changes one schedule [ where s.name = said.name]
+    where s.name = said.name;
   end if;
-  perform queue.tell_schedules();  -- guard: workers are told of a schedule
+  perform queue.tell_schedules();
 end
 $$;
 
@@ -224,13 +209,11 @@ create function queue.unschedule(name text) returns boolean
   set search_path = pg_catalog, pg_temp
 as $$
 begin
-  -- guard: a declared schedule stays [exists .. null) => false]; what nobody declared may go [ and s.source = 'static']
-  -- guard: what was withdrawn may go [ and s.withdrawn_at is null]
   if exists (select from queue.schedule s where s.name = unschedule.name and s.source = 'static' and s.withdrawn_at is null) then
     raise object_not_in_prerequisite_state using
       message = format('queue.unschedule: the schedule %s is declared by workers: pause it, or take it out there', unschedule.name);
   end if;
-  delete from queue.schedule s where s.name = unschedule.name;  -- guard: one schedule ends [ where s.name = unschedule.name]
+  delete from queue.schedule s where s.name = unschedule.name;
   return found;
 end
 $$;
@@ -242,9 +225,9 @@ create function queue.pause_schedule(name text) returns void
 as $$
 begin
   update queue.schedule s
-  set paused_at = coalesce(s.paused_at, clock_timestamp())  -- guard: a pause stays since when it was [s.paused_at, ]
-  where s.name = pause_schedule.name;  -- guard: pauses one schedule [where s.name = pause_schedule.name]
-  if not found then  -- guard: what is to be paused is there [not found => false]
+  set paused_at = coalesce(s.paused_at, clock_timestamp())
+  where s.name = pause_schedule.name;
+  if not found then
     perform queue.no_schedule(pause_schedule.name);
   end if;
 end
@@ -257,18 +240,15 @@ create function queue.resume_schedule(name text) returns void
 as $$
 begin
   update queue.schedule s
-  -- guard: ticks count from then on [case when .. end => s.since]
-  -- guard: without a pause they count as before [when s.paused_at is null then s.since => when false then s.since]
   set since = case when s.paused_at is null then s.since else clock_timestamp() end,
-    -- guard: ticks of the pause are over [when s.paused_at is null then s.next_at => when true then s.next_at]
     next_at = case when s.paused_at is null then s.next_at end,
-    tried_at = case when s.paused_at is null then s.tried_at end,  -- guard: after a pause a tick is tried anew
+    tried_at = case when s.paused_at is null then s.tried_at end,
     paused_at = null
-  where s.name = resume_schedule.name;  -- guard: resumes one schedule [where s.name = resume_schedule.name]
-  if not found then  -- guard: what is to be resumed is there [not found => false]
+  where s.name = resume_schedule.name;
+  if not found then
     perform queue.no_schedule(resume_schedule.name);
   end if;
-  perform queue.tell_schedules();  -- guard: workers are told that it goes on
+  perform queue.tell_schedules();
 end
 $$;
 
@@ -282,11 +262,11 @@ declare
 begin
   update queue.schedule s
   set skip_at = s.next_at
-  where s.name = skip_schedule.name  -- guard: skips a tick of one schedule
+  where s.name = skip_schedule.name
   returning s.skip_at into skipped;
-  if not found then  -- guard: what is to be skipped is there [not found => false]
+  if not found then
     perform queue.no_schedule(skip_schedule.name);
-  elsif skipped is null then  -- guard: what is skipped is known [skipped is null => false]
+  elsif skipped is null then
     raise object_not_in_prerequisite_state using
       message = format('the next tick of the schedule %s is not known: a worker has to compute it; start one', skip_schedule.name);
   end if;

@@ -12,7 +12,7 @@ create table queue.fire (
   job       bigint,
   outcome   text        not null,  -- enqueued, kept, replaced, debounced, overlapped, skipped, missed, failed, run_now
   error     text,
-  constraint fire_pkey primary key (name, tick)  -- guard: a tick fires once [primary key (name, tick) => check (true)]
+  constraint fire_pkey primary key (name, tick)
 );
 create index fire_jobs on queue.fire (name, (outcome = 'run_now'), tick) where job is not null;
 create index fire_by_time on queue.fire (fired_at);
@@ -26,7 +26,7 @@ create table queue.declaration (
   job_type    text        not null,
   payload     jsonb       not null,
   options     jsonb       not null,
-  constraint declaration_pkey primary key (name, definition)  -- guard: a definition is declared once [primary key .. ) => check (true)]
+  constraint declaration_pkey primary key (name, definition)
 );
 
 -- Enqueues a job of a schedule for this tick, and returns what an enqueue does.
@@ -42,12 +42,9 @@ begin
   if spread > 0 then
     -- The same tick has the same part of it, whoever fires.
     said := said || jsonb_build_object('run_at',
-      -- guard: jitter is below its bound [ % spread]
       tick + (queue.hash(plan.name || '/' || stamp) & 9223372036854775807) % spread * interval '1 ms');
   end if;
-  -- guard: a key of its own stays [ and plan.options ->> 'key' is null]
   if plan.overlap = 'queue' and plan.options ->> 'key' is null then
-    -- guard: one behind the other [said || .. 'skip') => said]
     said := said || jsonb_build_object('key', 'schedule/' || plan.name, 'key_policy', 'skip');
   end if;
   select e.id, e.outcome into enqueue_tick.id, enqueue_tick.outcome from queue.enqueue_with(plan.job_type, plan.payload, said) e;
@@ -66,18 +63,18 @@ begin atomic
     cross join lateral (
       select f.job
       from queue.fire f
-      where f.name = is_overlapping.name and f.job is not null  -- guard: only its own jobs overlap [f.name = is_overlapping.name and ]
-        and (f.outcome = 'run_now') = h.by_hand  -- guard: jobs by hand do not hide those of ticks
-      order by f.tick desc  -- guard: the last ones are looked at [ desc]
-      limit 10  -- redundant: so many of each sort (for speed: earlier ones are over)
+      where f.name = is_overlapping.name and f.job is not null
+        and (f.outcome = 'run_now') = h.by_hand
+      order by f.tick desc
+      limit 10
     ) f
     cross join lateral (
       select queue.state_of(f.job) as state, coalesce((options ->> 'version')::integer, 1) as known,
         (select max(queue.version_of(l.job_type)) from queue.job j join queue.lane l on l.lane = j.lane where j.id = f.job) as version
       offset 0
     ) s
-    where s.state in ('ready', 'scheduled', 'blocked', 'parked', 'running')  -- guard: only what is not over overlaps
-      and (s.state = 'running' or s.version <= s.known)  -- guard: what a later release left does not overlap
+    where s.state in ('ready', 'scheduled', 'blocked', 'parked', 'running')
+      and (s.state = 'running' or s.version <= s.known)
   );
 end;
 
@@ -99,7 +96,6 @@ create function queue.fire_ticks(
   returns table (tick timestamptz, outcome text, job bigint, why text)
   language plpgsql volatile security definer
   set search_path = pg_catalog, pg_temp
-  -- guard: a tick waits for nobody for ever; guard: its caller waits afterwards as it did
   set lock_timeout = '100ms'
 as $$
 declare
@@ -109,67 +105,56 @@ declare
   in_vain  boolean := fire_ticks.verb = 'fail';
   reason   text := case when fire_ticks.verb <> 'fail' then fire_ticks.error end;  -- why there is no next tick
 begin
-  -- redundant: a caller may have less patience (for speed: others are to be seen to); also: a tick waits for nobody for ever
   perform set_config('lock_timeout', least(greatest(fire_ticks.patience, 1), 100) || 'ms', true);
   select s.* into plan
   from queue.schedule s
-  -- guard: fires one schedule [s.name = fire_ticks.name and ]; fires what was computed [ and s.definition = fire_ticks.definition]
-  -- guard: each tick once [ and s.next_at is not distinct from fire_ticks.seen]
   where s.name = fire_ticks.name and s.definition = fire_ticks.definition and s.next_at is not distinct from fire_ticks.seen
-    and s.paused_at is null and s.withdrawn_at is null and s.error is null  -- guard: not what is paused
-  for update skip locked;  -- guard: locks a schedule [for update skip locked]; passes over a schedule that others hold [ skip locked]
-  if not found or fire_ticks.seen > now then  -- guard: never before its time [ or fire_ticks.seen > now]
+    and s.paused_at is null and s.withdrawn_at is null and s.error is null
+  for update skip locked;
+  if not found or fire_ticks.seen > now then
     return;
   end if;
   -- No rest between two tries is longer than a minute, nor than the grace; a statement has ten seconds.
-  -- guard: nobody tried while the server was away [now - plan.again_at > .. '15 s' => false]
-  -- guard: a rest between two tries counts [now - plan.again_at > .. '15 s' => true]
   if now - plan.again_at > least(plan.grace, '1 min') + interval '15 s' then
-    -- guard: what is tried seldom ends too [ - plan.grace / 10]
     plan.tried_at := plan.tried_at + greatest(now - plan.again_at - plan.grace / 10, '0');
   end if;
-  -- guard: tried again until a grace after its first try [coalesce( .. false) => true]; no longer than that [coalesce( .. false) => false]
   is_last := coalesce(plan.tried_at <= now - plan.grace, false);
   if is_last then
-    -- redundant: the last try has all the time there is (for the moment that somebody else writes a page of the same table)
     perform set_config('lock_timeout', '100ms', true);
   end if;
   begin
-    if in_vain and not is_last then  -- guard: what was cancelled is tried again [in_vain and not is_last => false]
+    if in_vain and not is_last then
       raise exception 'in vain';
     end if;
     update queue.schedule s
-    set next_at = fire_ticks.next_at,  -- guard: the next tick is another [next_at = fire_ticks.next_at,]
-      tried_at = null,  -- guard: the next tick is tried anew
-      -- guard: one without a next tick says why [case when .. end => null]
+    set next_at = fire_ticks.next_at,
+      tried_at = null,
       error = case when fire_ticks.next_at is null then coalesce(reason, 'it has no further ticks') end
-    where s.name = fire_ticks.name;  -- guard: moves one schedule on [where s.name = fire_ticks.name]
+    where s.name = fire_ticks.name;
     foreach tick in array fire_ticks.ticks loop
-      job := null;  -- guard: each tick has its own job
-      why := null;  -- guard: each tick has its own reason
+      job := null;
+      why := null;
       outcome := case
         -- By a clock that was set back it is that time once more.
-        -- guard: a tick has its job once
         when exists (select from queue.fire f where f.name = fire_ticks.name and f.tick = fire_ticks.tick) then 'fired'
-        when fire_ticks.tick = plan.skip_at then 'skipped'  -- guard: a skipped tick has no job
-        when fire_ticks.verb = 'miss' then 'missed'  -- guard: a missed tick has no job
+        when fire_ticks.tick = plan.skip_at then 'skipped'
+        when fire_ticks.verb = 'miss' then 'missed'
       end;
-      -- guard: jobs do not overlap [plan.overlap = 'skip' and queue.is_overlapping(fire_ticks.name, plan.options) => false]
       if outcome is null and plan.overlap = 'skip' and queue.is_overlapping(fire_ticks.name, plan.options) then
         outcome := 'overlapped';
       end if;
-      if outcome is null and in_vain then  -- guard: what is cancelled again and again has failed [outcome is null and in_vain => false]
+      if outcome is null and in_vain then
         outcome := 'failed';
         why := fire_ticks.error;
       elsif outcome is null then
         begin
           select e.id, e.outcome into fire_ticks.job, fire_ticks.outcome from queue.enqueue_tick(plan, tick) e;
         exception when others then
-          if not is_last and sqlstate ~ '^(40|53|55P03|57|58|XX)' then  -- guard: what cannot be better is not tried again [ and .. XX)']
+          if not is_last and sqlstate ~ '^(40|53|55P03|57|58|XX)' then
             raise;
           end if;
           if sqlstate = '55P03' then
-            perform set_config('lock_timeout', '1ms', true);  -- guard: a lock in the way of many ticks is waited for once
+            perform set_config('lock_timeout', '1ms', true);
           end if;
           outcome := 'failed';
           why := left(sqlerrm, 1000) || ' (' || sqlstate || ')';
@@ -177,18 +162,17 @@ begin
       end if;
       insert into queue.fire (name, tick, job, outcome, error)
       values (fire_ticks.name, fire_ticks.tick, fire_ticks.job, fire_ticks.outcome, fire_ticks.why)
-      on conflict do nothing;  -- guard: what came of a tick stays [on conflict do nothing]
+      on conflict do nothing;
       return next;
     end loop;
-  exception when others then  -- guard: what is raised for one schedule stops no other [when others => when division_by_zero]
+  exception when others then
     why := case when in_vain then fire_ticks.error else left(sqlerrm, 1000) || ' (' || sqlstate || ')' end;
     begin
       update queue.schedule s
-      -- guard: it is known when it was first tried [coalesce(plan.tried_at, now) => null]; the first try counts [coalesce(plan.tried_at, now) => now]
       set tried_at = coalesce(plan.tried_at, now),
-        again_at = now  -- guard: it is known when it was last tried [= now => = null]
-      where s.name = fire_ticks.name;  -- guard: notes the try of one schedule [where s.name = fire_ticks.name]
-    exception when others then  -- guard: what cannot be noted stops no other either [when others => when division_by_zero]
+        again_at = now
+      where s.name = fire_ticks.name;
+    exception when others then
       null;
     end;
     return query select fire_ticks.seen, 'raised', null::bigint, fire_ticks.why;
@@ -210,11 +194,11 @@ declare
   moment timestamptz := clock_timestamp();
   made   bigint;
 begin
-  select s.* into plan from queue.schedule s where s.name = run_schedule.name;  -- guard: runs one schedule [ where s.name = run_schedule.name]
+  select s.* into plan from queue.schedule s where s.name = run_schedule.name;
   if not found then
     perform queue.no_schedule(run_schedule.name);
   end if;
-  plan.jitter := '0';  -- guard: now is now
+  plan.jitter := '0';
   select e.id into made from queue.enqueue_tick(plan, moment) e;
   insert into queue.fire (name, tick, job, outcome) values (run_schedule.name, moment, made, 'run_now') on conflict do nothing;
   return made;
@@ -227,7 +211,7 @@ create function queue.declare_schedules(worker uuid, names text[], job_types tex
   returns table (name text, became text)
   language plpgsql volatile security definer
   set search_path = pg_catalog, pg_temp
-  set lock_timeout = '1s'  -- guard: a declaration waits for nobody for ever
+  set lock_timeout = '1s'
 as $$
 declare
   said     queue.schedule;
@@ -236,21 +220,20 @@ begin
   for place in 1 .. cardinality(names) loop
     begin
       said := queue.read_schedule(names[place], job_types[place], payloads[place]::jsonb, options[place]::jsonb, 'static');
-      mine := mine || said.definition;  -- guard: who is held up still declares what it declared before
+      mine := mine || said.definition;
       insert into queue.declaration as d (name, definition, job_type, payload, options)
       values (said.name, said.definition, said.job_type, said.payload, options[place]::jsonb)
-      -- guard: declared again it is seen again [clock_timestamp() => d.last_seen]
       on conflict on constraint declaration_pkey do update set last_seen = clock_timestamp();
-    exception when others then  -- guard: one that is wrong keeps no other from being declared
+    exception when others then
       name := names[place];
       became := case when sqlstate ~ '^2[23]' then 'refused: ' else 'held up: ' end || left(sqlerrm, 1000);
       return next;
-      perform set_config('lock_timeout', '10ms', true);  -- redundant: all together wait for a second (for whoever has many locked)
+      perform set_config('lock_timeout', '10ms', true);
     end;
   end loop;
   update queue.worker w
   set declares = mine
-  where w.id = declare_schedules.worker;  -- guard: each worker declares its own [where w.id = declare_schedules.worker]
+  where w.id = declare_schedules.worker;
 end
 $$;
 
@@ -259,7 +242,7 @@ $$;
 create function queue.elect_schedules() returns table (name text, became text)
   language plpgsql volatile security definer
   set search_path = pg_catalog, pg_temp
-  set lock_timeout = '1s'  -- guard: an election waits for nobody for ever
+  set lock_timeout = '1s'
 as $$
 declare
   won     record;
@@ -271,36 +254,30 @@ begin
       s.definition as now_in_force, s.error
     from queue.declaration d
     left join queue.schedule s on s.name = d.name
-    -- guard: only of living workers [w.expires_at > now() and ]; only what they declare [ and d.definition = any (w.declares)]
     where exists (select from queue.worker w where w.expires_at > now() and d.definition = any (w.declares))
-    order by d.name, d.first_seen desc, d.definition  -- guard: the newest wins [desc => asc]
+    order by d.name, d.first_seen desc, d.definition
   loop
     name := won.name;
     became := null;
     if won.last_seen < now() - interval '1 hour' then
       begin
-        -- guard: a declaration is remembered as long as it is declared
         update queue.declaration d set last_seen = now() where d.name = won.name and d.definition = won.definition;
-      exception when lock_not_available then  -- guard: one that somebody has locked holds up no other
-        perform set_config('lock_timeout', '10ms', true);  -- redundant: a locked one is waited for once (for whoever has many locked)
+      exception when lock_not_available then
+        perform set_config('lock_timeout', '10ms', true);
       end;
     end if;
-    -- guard: what a release could not read is put in force anew by one that can [ and won.error is null]
-    -- guard: what was withdrawn is put in force anew [ and won.undeclared_since is null]
-    -- guard: one that somebody made is told of [won.source = 'static' and ]
     continue when won.source = 'static' and won.now_in_force = won.definition and won.undeclared_since is null and won.error is null;
     begin
       if won.now_in_force is not null then
         -- Of two elections at once the one that knew more may have been first.
-        -- guard: elects over what was seen [ and s.definition = won.now_in_force]
         perform from queue.schedule s where s.name = won.name and s.definition = won.now_in_force for update;
         continue when not found;
       end if;
       perform queue.put_schedule(queue.read_schedule(won.name, won.job_type, won.payload, won.options, 'static'));
       became := 'in force';
-    exception when others then  -- guard: one that cannot be put in force holds up no other
+    exception when others then
       became := 'refused: ' || left(sqlerrm, 1000);
-      perform set_config('lock_timeout', '10ms', true);  -- redundant: an election waits for all together for a second (for whoever has many locked)
+      perform set_config('lock_timeout', '10ms', true);
     end;
     return next;
   end loop;
@@ -308,24 +285,20 @@ begin
   with undeclared as materialized (
     select s.name, s.undeclared_since
     from queue.schedule s
-    -- guard: only what workers declared is withdrawn [s.source = 'static' and ]; withdrawn once [ and s.withdrawn_at is null]
     where s.source = 'static' and s.withdrawn_at is null
-      and longest is not null  -- guard: while no worker lives nothing is withdrawn
+      and longest is not null
       and not exists (
         select from queue.declaration d
         join queue.worker w on d.definition = any (w.declares)
-        -- guard: what a living worker declares stays [d.name = s.name and w.expires_at > now() => false]
-        -- guard: by living workers [ and w.expires_at > now()]
         where d.name = s.name and w.expires_at > now()
       )
-    for update skip locked  -- guard: withdraws nothing that others hold [ skip locked]
+    for update skip locked
   ), changed as (
     update queue.schedule s
     set undeclared_since = coalesce(u.undeclared_since, now()),
-      -- guard: withdrawn after a while [u.undeclared_since < now() - longest => true]
       withdrawn_at = case when u.undeclared_since < now() - longest then now() end
     from undeclared u
-    where s.name = u.name  -- guard: only those are withdrawn
+    where s.name = u.name
     returning s.name, s.withdrawn_at
   )
   select c.name, 'withdrawn' from changed c where c.withdrawn_at is not null;

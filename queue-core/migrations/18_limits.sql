@@ -24,22 +24,20 @@ create table queue.bound (
   reason       text,
   since        timestamptz  not null default now(),
   set_by       text         not null default session_user,
-  constraint bound_pkey primary key (name, by_operator),  -- guard: a limit is set once by each
-  -- guard: a limit has a name
+  constraint bound_pkey primary key (name, by_operator),
   constraint bound_name_is_a_name check (name ~ '^(type:|queue:)?[A-Za-z0-9_.:-]{1,64}$'),
-  constraint bound_concurrency_in_range check (concurrency between 0 and 1000000),  -- guard: a limit's concurrency is in range
-  -- guard: a limit's rate is in range
+  constraint bound_concurrency_in_range check (concurrency between 0 and 1000000),
   constraint bound_rate_in_range check (starts between 1 and 100000 and period_ms between 100 and 31536000000),
-  constraint bound_rate_is_whole check ((starts is null) = (period_ms is null)),  -- guard: a rate has a period
-  constraint bound_burst_in_range check (burst is null or (starts is not null and burst between 1 and starts)),  -- guard: a burst is of a rate
-  constraint bound_reason_is_short check (length(reason) <= 1000)  -- guard: a limit's reason has a bound
+  constraint bound_rate_is_whole check ((starts is null) = (period_ms is null)),
+  constraint bound_burst_in_range check (burst is null or (starts is not null and burst between 1 and starts)),
+  constraint bound_reason_is_short check (length(reason) <= 1000)
 );
 create index bound_by_gate on queue.bound (gate);
 
 create table queue.bound_type (
   job_type  text  not null,
   name      text  not null,
-  constraint bound_type_pkey primary key (job_type, name)  -- guard: a type names a limit once
+  constraint bound_type_pkey primary key (job_type, name)
 );
 
 create table queue.gate (
@@ -49,7 +47,7 @@ create table queue.gate (
   not_before  timestamptz  not null default '-infinity',  -- nothing begins before this: a handler was told to slow down
   read_at     timestamptz  not null default '-infinity',  -- when all of its leases were read last
   lines       bigint[]     not null default '{}',         -- somebody found no room for these lines, and is to be told of some: a hundred at most
-  constraint gate_pkey primary key (gate)  -- guard: a limit has one gate
+  constraint gate_pkey primary key (gate)
 ) with (fillfactor = 10, autovacuum_vacuum_scale_factor = 0, autovacuum_vacuum_threshold = 500, autovacuum_vacuum_cost_delay = 0);
 
 create sequence queue.permit_seq;
@@ -64,7 +62,7 @@ create table queue.permit (
   n      integer  not null,  -- how many of the lease's jobs hold a permit, at most
   ids    bigint[],           -- of a limit by key: which, and the line of each
   lines  bigint[],
-  constraint permit_pkey primary key (gate, place)  -- guard: a lease is held once
+  constraint permit_pkey primary key (gate, place)
 ) with (fillfactor = 70, autovacuum_vacuum_scale_factor = 0, autovacuum_vacuum_threshold = 5000, autovacuum_vacuum_cost_delay = 0);
 alter table queue.permit alter ids set storage external, alter lines set storage external;
 
@@ -74,7 +72,7 @@ create table queue.rate (
   at_ms  bigint   not null,  -- by the database's clock: they have begun by then, or never do
   n      integer  not null,
   total  bigint   not null default 0,  -- of a limit by key: how many of its line are counted up to here, from any row before on
-  constraint rate_pkey primary key (gate, line, at_ms)  -- guard: what began at a time is counted once
+  constraint rate_pkey primary key (gate, line, at_ms)
 ) with (autovacuum_vacuum_scale_factor = 0, autovacuum_vacuum_threshold = 5000, autovacuum_vacuum_cost_delay = 0);
 
 -- The time by the database's clock, in ms.
@@ -88,14 +86,12 @@ create view queue.bound_in_force as
 select b.name, b.gate, b.number, b.revision, b.concurrency, b.starts, b.period_ms, b.burst, b.keyed, b.by_operator, b.reason, b.since, b.set_by,
   case when b.starts is not null then least(250, b.period_ms * coalesce(b.burst, b.starts) / b.starts / 20) end as within_ms
 from queue.bound b
--- guard: what an operator says wins [b.by_operator or .. o.by_operator) => true]
 where b.by_operator or not exists (select from queue.bound o where o.name = b.name and o.by_operator);
 
 -- The same, but for the figures of limits by key, which are those of each line.
 create view queue.bound_in_all as
 select b.gate, b.number, b.keyed, b.within_ms, f.concurrency, f.starts, f.period_ms, f.burst
 from queue.bound_in_force b
--- guard: figures of each line bound no other [not b.keyed => true]
 left join lateral (select b.concurrency, b.starts, b.period_ms, b.burst) f on not b.keyed;
 
 -- Whether a limit covers what is of this queue and stored under this name of its type.
@@ -125,8 +121,6 @@ begin
   insert into queue.gate (gate)
   select queue.hash(s.name)
   from unnest(meet_gates.names) s (name)
-  -- guard: who sets a limit waits for no claim [not exists (select from queue.gate g where g.gate = queue.hash(s.name)) => true]
-  -- guard: a gate that is gone is not taken for there [current_setting('transaction_isolation') <> 'read committed' or ]
   where current_setting('transaction_isolation') <> 'read committed' or not exists (select from queue.gate g where g.gate = queue.hash(s.name))
   on conflict do nothing;
 end
@@ -141,24 +135,23 @@ create function queue.set_limit(
 ) returns void
   language plpgsql volatile security definer
   set search_path = pg_catalog, pg_temp
-  set lock_timeout = '5s'  -- guard: a limit waits for nobody for ever
+  set lock_timeout = '5s'
 as $$
 declare
   was  boolean;
   wish boolean;
 begin
-  lock table queue.paused in share row exclusive mode;  -- guard: limits become visible in the order of their numbers
+  lock table queue.paused in share row exclusive mode;
   was := (select b.keyed from queue.bound_in_force b where b.name = set_limit.name);
   wish := coalesce(set_limit.keyed, was, false);
   perform queue.meet_gates(array[set_limit.name]);
   insert into queue.bound as b (name, by_operator, number, revision, concurrency, starts, period_ms, burst, keyed, reason)
-  -- guard: whether a limit is by key is known to all before it counts [wish <> was => false]
   values (set_limit.name, true, queue.limit_number(set_limit.name, wish <> was), nextval('queue.pause_seq'), set_limit.concurrency, set_limit.starts,
     (extract(epoch from set_limit.period) * 1000)::bigint, set_limit.burst, wish, set_limit.reason)
   on conflict on constraint bound_pkey do update
   set number = excluded.number, keyed = excluded.keyed, revision = excluded.revision, concurrency = excluded.concurrency, starts = excluded.starts,
     period_ms = excluded.period_ms, burst = excluded.burst, reason = excluded.reason, since = excluded.since, set_by = excluded.set_by;
-  perform queue.notify('wake', '!control');  -- guard: workers are told of a limit [perform queue.notify('wake', '!control') => null]
+  perform queue.notify('wake', '!control');
 end
 $$;
 
@@ -166,25 +159,22 @@ $$;
 create function queue.unset_limit(name text) returns boolean
   language plpgsql volatile security definer
   set search_path = pg_catalog, pg_temp
-  set lock_timeout = '5s'  -- guard: a limit's end waits for nobody for ever
+  set lock_timeout = '5s'
 as $$
 declare
   was  boolean;
   had  bigint;
 begin
   lock table queue.paused in share row exclusive mode;
-  -- guard: takes away what operators said only [ and b.by_operator]
   delete from queue.bound b where b.name = unset_limit.name and b.by_operator returning b.keyed, b.number into was, had;
   if not found then
     return false;
   end if;
   update queue.bound b
-  -- guard: whether code's limit is by key is known to all before it counts [b.keyed <> was or b.number < had => false]
-  -- guard: permits may have been counted by what an operator meant meanwhile [ or b.number < had]
   set revision = nextval('queue.pause_seq'), number = queue.limit_number(b.name, b.keyed <> was or b.number < had)
   where b.name = unset_limit.name;
   perform queue.forget_gates();
-  perform queue.notify('wake', '!control');  -- guard: workers are told of a limit's end [perform queue.notify('wake', '!control') => null]
+  perform queue.notify('wake', '!control');
   return true;
 end
 $$;
@@ -195,7 +185,6 @@ create function queue.forget_gates() returns void
   set search_path = pg_catalog, pg_temp
 as $$
 begin
-  -- guard: forgets only limits that nobody sets
   delete from queue.gate g where not exists (select from queue.bound b where b.gate = g.gate);
   delete from queue.permit h where not exists (select from queue.gate g where g.gate = h.gate);
   delete from queue.rate r where not exists (select from queue.gate g where g.gate = r.gate);
@@ -315,7 +304,7 @@ begin
       from (select e.lane from covered e where e.name = b.name) l
       -- From behind: in front there are dead entries.
       cross join lateral (select from queue.ready r where r.lane = l.lane order by r.seq desc limit most + 1) r
-      limit most + 1  -- redundant: counted no further than asked (for speed: what is shown is cut off)
+      limit most + 1
     ) w
   ) w
   order by b.name;

@@ -14,7 +14,6 @@ declare
 begin
   select min(m.starts - u.n), max(o.wait_ms)
   into free, wait_ms
-  -- guard: a burst has a window of its own [, (starts_left.burst, starts_left.period_ms * starts_left.burst / starts_left.starts)]
   from (values (starts_left.starts, starts_left.period_ms), (starts_left.burst, starts_left.period_ms * starts_left.burst / starts_left.starts))
     m (starts, period_ms)
   cross join lateral (
@@ -29,7 +28,7 @@ begin
       from queue.rate r
       where r.gate = starts_left.gate and r.line = 0 and r.at_ms > at - m.period_ms
     ) r
-    where r.gone > u.n - m.starts  -- guard: says when enough will have left the window [r.gone > u.n - m.starts => true]
+    where r.gone > u.n - m.starts
     order by r.at_ms
     limit 1
   ) o on u.n >= m.starts
@@ -45,8 +44,6 @@ create function queue.room(gates bigint[], floors bigint[]) returns table (
   )
   language sql stable
 begin atomic
-  -- guard: no more than a limit's concurrency [b.concurrency - h.n, => b.concurrency, ]; no more than its rate [ w.free,]
-  -- guard: nothing before a limit's time [, case when p.wait_ms > 0 then 0 end]
   select g.gate, g.wanted, least(b.concurrency - h.n, w.free, case when p.wait_ms > 0 then 0 end), greatest(w.wait_ms, p.wait_ms), b.within_ms,
     h.lowest, g.adopted < b.number, b.keyed
   from unnest(room.gates, room.floors) f (gate, floor)
@@ -54,10 +51,10 @@ begin atomic
   join queue.bound_in_all b on b.gate = g.gate
   cross join lateral (
     select coalesce(sum(h.n), 0) as n,
-      min(h.place) as lowest  -- guard: a floor is the lowest that is held [min(h.place) => max(h.place)]
+      min(h.place) as lowest
     from queue.permit h
     where h.gate = g.gate
-      and h.place >= coalesce(f.floor, 0)  -- redundant: permits from the floor on (for speed: dead index entries are not walked)
+      and h.place >= coalesce(f.floor, 0)
   ) h
   cross join lateral (
     select case when g.not_before > c.now then date_part('epoch', g.not_before - c.now) * 1000 end as wait_ms from clock_timestamp() c (now)
@@ -65,7 +62,7 @@ begin atomic
   left join lateral (
     select s.free, s.wait_ms
     from queue.starts_left(g.gate, b.starts, b.period_ms, b.burst) s
-    where b.starts is not null offset 0  -- redundant: asked only of a rate (for speed: without one nothing is read)
+    where b.starts is not null offset 0
   ) w on true;
 end;
 
@@ -80,19 +77,18 @@ begin
     select h.gate, h.place, l.n
     from unnest(read_permits.gates, read_permits.floors) f (gate, floor)
     join queue.permit h on h.gate = f.gate
-      and h.place >= coalesce(f.floor, 0)  -- redundant: leases from the floor on (for speed: dead index entries are not walked)
-    -- guard: reads the lease that is held [l.token = h.token offset 0 => true offset 0 limit 1]
+      and h.place >= coalesce(f.floor, 0)
     left join lateral (select cardinality(l.ids) as n from queue.lease l where l.token = h.token offset 0) l on true
     where (read_permits.tokens is null or h.token = any (read_permits.tokens))
-      and h.ids is null  -- guard: leaves permits of keys to who reads them by key [h.ids is null => true]
+      and h.ids is null
   ), gone as (
     delete from queue.permit h using still s
     where h.gate = s.gate and h.place = s.place
-      and s.n is null  -- guard: only a lease that is gone holds nothing
+      and s.n is null
   )
   update queue.permit h set n = s.n from still s
   where h.gate = s.gate and h.place = s.place
-    and s.n < h.n;  -- guard: a lease holds no more than before [and s.n < h.n => and s.n is not null]
+    and s.n < h.n;
 end
 $$;
 
@@ -118,24 +114,22 @@ begin
     join queue.gate g on g.gate = b.gate and g.adopted < b.number
     where b.gate = any (adopt.gates)
   loop
-    -- guard: a limit waits until all know it [exists (select from queue.limit_awaits(fresh.number)) => false]
     if exists (select from queue.limit_awaits(fresh.number)) then
       return false;
     end if;
     delete from queue.permit h where h.gate = fresh.gate;
     insert into queue.permit (gate, token, n, ids, lines)
     select fresh.gate, l.token, count(*), case when fresh.keyed then array_agg(u.id) end,
-      -- guard: counts in what runs by its key [coalesce(j.line, 0) => 0]
       case when fresh.keyed then array_agg(coalesce(j.line, 0)) end
     from queue.lease l
     cross join lateral unnest(l.ids) u (id)
     cross join lateral (select j.lane, j.line from queue.job j where j.id = u.id offset 0) j
     cross join lateral (select d.queue, d.job_type from queue.lane d where d.lane = j.lane limit 1) d
-    where queue.covers(fresh.name, d.queue, d.job_type)  -- guard: counts in what it covers
+    where queue.covers(fresh.name, d.queue, d.job_type)
     group by l.token;
     if fresh.keyed then
       -- What began of jobs without a key may have been counted by what it meant before, of all: that has no total.
-      update queue.rate r set total = s.total  -- guard: what began before counts as of no key [s.total => r.total]
+      update queue.rate r set total = s.total
       from (select o.at_ms, sum(o.n) over (order by o.at_ms) as total from queue.rate o where o.gate = fresh.gate and o.line = 0) s
       where r.gate = fresh.gate and r.line = 0 and r.at_ms = s.at_ms;
     end if;
@@ -186,24 +180,21 @@ begin
       from (
         select r.ctid as at
         from queue.ready r
-        -- guard: of its lane [r.lane = l.lane and ]; from the floor on [ and r.seq >= l.begin]; none that stands in lines [ and not l.in_lines]
         where r.lane = l.lane and r.seq >= l.begin and not l.in_lines
-        order by r.seq  -- guard: in the order of places
-        limit l.most  -- guard: no more than so many of a lane
-        for update skip locked  -- guard: passes over what is locked [ skip locked]
+        order by r.seq
+        limit l.most
+        for update skip locked
       ) o
       union all
       select c.at
       from queue.choose_lines(l.lane, l.begin, 1, least(l.most, claim_limited.most)) c
-      where l.in_lines  -- guard: of lines only what stands there [l.in_lines => true]
+      where l.in_lines
     ) p
-    limit claim_limited.most  -- guard: no more than so many in all
+    limit claim_limited.most
   );
   if cardinality(chosen) + cardinality(claim_limited.freed) = 0 then
     return;
   end if;
-  -- guard: claims under a limit come one after the other [ for update]
-  -- redundant: gates are locked in one order [ order by g.gate] (for claims under several limits; of two that block each other one is tried again)
   perform from queue.gate g where g.gate = any (claim_limited.gates) order by g.gate for update;
   get diagnostics found_ = row_count;
   if found_ < cardinality(claim_limited.gates) then
@@ -220,8 +211,6 @@ begin
       array_agg(r.floor order by array_position(claim_limited.gates, r.gate))
     into free, wanted, within, is_new, keyed, lowest
     from queue.room(claim_limited.gates, claim_limited.permits) r;
-    -- guard: what a limit says of each key is not of all [keyed or => ]
-    -- guard: a limit counts in what runs already [is_new and not queue.adopt(claim_limited.gates) => false]
     if keyed or (is_new and not queue.adopt(claim_limited.gates)) then
       closed := 'unknown';
       return next;
@@ -245,13 +234,9 @@ begin
     return query
     with taken as materialized (
       delete from queue.ready
-      -- guard: takes no more than there are permits [1:least(free, claim_limited.most)::integer => 1:claim_limited.most]
       where ctid = any (chosen[1:least(free, claim_limited.most)::integer])
-        -- guard: only for a worker that lives; only for this worker [w.id = claim_limited.worker and ]
-        -- guard: only before it expires [ and w.expires_at > now()]
         and exists (select from queue.worker w where w.id = claim_limited.worker and w.expires_at > now())
         and not exists (
-          -- redundant: not by what a limit meant before [g.adopted < b.number => false] (of one that changes once its room was read)
           select from queue.gate g join queue.bound_in_force b on b.gate = g.gate where g.gate = any (claim_limited.gates) and g.adopted < b.number
         )
       returning ctid as at, case when line is null then lane else queue.twin_of(lane) end as lane, line, seq, id,
@@ -260,8 +245,8 @@ begin
       insert into queue.lease (token, worker, lane, ids, attempts, crashes)
       select claim_limited.token, claim_limited.worker, case when min(t.lane) = max(t.lane) then min(t.lane) end, array_agg(t.id),
         array_agg(t.attempts), array_agg(t.crashes)
-      from (select * from taken order by id) t  -- guard: a lease lists its jobs by id [ order by id]
-      having count(*) > 0  -- guard: no lease for nothing
+      from (select * from taken order by id) t
+      having count(*) > 0
     ), noted as (
       insert into queue.permit (gate, token, n)
       select g, claim_limited.token, c.n from (select count(*) as n from taken) c cross join unnest(claim_limited.gates) g where c.n > 0
@@ -273,7 +258,6 @@ begin
   end if;
   if took > 0 and within is not null then
     insert into queue.rate as r (gate, at_ms, n)
-    -- guard: a start is counted at its latest time [ + within]; and no earlier than that [ + tick.ms]
     select b.gate, (began + within + tick.ms) / tick.ms * tick.ms, took
     from queue.bound_in_force b
     cross join lateral (select greatest(1, b.period_ms * coalesce(b.burst, b.starts) / b.starts / 1000) as ms) tick
@@ -289,7 +273,7 @@ begin
     from queue.room(claim_limited.gates, claim_limited.permits) r
     where g.gate = r.gate and not g.wanted and r.free <= 0 and r.wait_ms is null;
   elsif wanted then
-    perform queue.tell_of_room(claim_limited.gates, claim_limited.permits);  -- guard: who found no permit is told of one
+    perform queue.tell_of_room(claim_limited.gates, claim_limited.permits);
   end if;
   -- Nothing was taken though there was room: a limit means something else by now, or this worker lives no more.
   closed := case

@@ -22,7 +22,6 @@ create sequence queue.id_seq;
 create function queue.next_id() returns bigint
   language sql volatile
   return ((pg_catalog.date_part('epoch', pg_catalog.clock_timestamp()) * 1000)::bigint << 20)
-    -- guard: ids are of one time and unlike [| (pg_catalog.nextval('queue.id_seq'::regclass) & 1048575)]
     | (pg_catalog.nextval('queue.id_seq'::regclass) & 1048575);
 
 -- The lowest id that could have been given out at that time.
@@ -36,7 +35,7 @@ create function queue.enqueued_at(id bigint) returns timestamptz
 
 create function queue.is_name(name text) returns boolean
   language sql immutable parallel safe
-  return name is not null and name ~ '^[A-Za-z0-9_.:-]{1,64}$';  -- guard: null is no name [name is not null and ]
+  return name is not null and name ~ '^[A-Za-z0-9_.:-]{1,64}$';
 
 -- The name under which jobs of a type are stored: the type's, and behind it the version of their payloads, from the second on. So another version
 -- is another lane, which only workers that know it serve, and jobs of the first know nothing of versions.
@@ -63,8 +62,6 @@ create function queue.hash(text text) returns bigint
 -- rollback takes nothing from the others, and no producer waits for another's commit.
 create function queue.lane_id(queue text, job_type text, priority integer, solo boolean) returns bigint
   language sql immutable strict parallel safe
-  -- guard: a lane is of a queue [queue || '/' || ]; a lane is of a job type [ || job_type]; a lane is of a priority [ || priority::text]
-  -- guard: a lane is solo or not [ || '/' || solo::text]
   return queue.hash(queue || '/' || job_type || '/' || priority::text || '/' || solo::text);
 
 -- The lined twin of a plain lane, in which its jobs stand in lines (20_lines.sql), and the plain lane of a lined one.
@@ -93,14 +90,12 @@ create table queue.lane (
   passed   xid8,                                -- later than all transactions that may have seen it otherwise, but for their end
   above    bigint,                              -- once these have ended: no job of it that nobody sees has an id above this
   walked   bigint   not null default 0,         -- up to this id no job was of it
-  constraint lane_is_seen_or_leaving check ((leaving is null) = (has_capacity is not null)),  -- guard: a lane is seen or leaving
-  constraint lane_queue_is_a_name check (queue.is_name(queue)),  -- guard: a lane's queue is a name
-  -- guard: a lane's job type is a name (2 lines)
+  constraint lane_is_seen_or_leaving check ((leaving is null) = (has_capacity is not null)),
+  constraint lane_queue_is_a_name check (queue.is_name(queue)),
   constraint lane_job_type_is_a_name
     check (job_type ~ '^[A-Za-z0-9_.:-]{1,64}(@([2-9]|[1-9][0-9]{1,3}))?$'),
-  -- guard: a lane is its hash
   constraint lane_is_its_hash check (queue.lane_id(queue, job_type, priority, solo) = case when lined then queue.twin_of(lane) else lane end),
-  constraint lane_is_lined_or_solo check (not (lined and solo))  -- guard: a lane is not lined and solo
+  constraint lane_is_lined_or_solo check (not (lined and solo))
 );
 create index lane_by_id on queue.lane (lane);
 create index lane_by_birth on queue.lane (born);
@@ -117,7 +112,7 @@ create table queue.job (
   key_skips     boolean,   -- whether the key goes on without this job once it is dead
   meta          jsonb,     -- an object of at most queue.meta_limit() bytes, or null
   line          bigint,    -- queue.line_id of its fair key, or null: it has none
-  constraint job_pkey primary key (id)  -- guard: a job is enqueued once [primary key (id) => check (true)]
+  constraint job_pkey primary key (id)
 ) partition by range (id);
 
 -- Who waits now. Tiny: a claim deletes. seq is the place in the lane, taken anew on every entry, so it only grows. In a lined lane every entry has a
@@ -129,7 +124,7 @@ create table queue.ready (
   attempts  smallint not null default 0,
   crashes   smallint not null default 0,
   line      bigint,
-  constraint ready_claim primary key (lane, seq)  -- guard: a place is taken once
+  constraint ready_claim primary key (lane, seq)
 ) with (
   autovacuum_vacuum_scale_factor = 0, autovacuum_vacuum_threshold = 50000,
   autovacuum_vacuum_insert_scale_factor = 0.5, autovacuum_vacuum_cost_delay = 0
@@ -146,8 +141,8 @@ create table queue.scheduled (
   lane      bigint      not null,
   attempts  smallint    not null default 0,
   crashes   smallint    not null default 0,
-  constraint scheduled_due primary key (run_at, id),  -- guard: a job waits once for a time
-  constraint scheduled_run_at_in_range check (run_at >= '1970-01-01+00' and run_at < '10000-01-01+00')  -- guard: a time is one
+  constraint scheduled_due primary key (run_at, id),
+  constraint scheduled_run_at_in_range check (run_at >= '1970-01-01+00' and run_at < '10000-01-01+00')
 ) with (
   autovacuum_vacuum_scale_factor = 0, autovacuum_vacuum_threshold = 50000, autovacuum_vacuum_cost_delay = 0
 );
@@ -165,9 +160,8 @@ create table queue.lease (
   crashes     smallint[]  not null,
   -- Jobs that somebody wants cancelled while they run. Whoever ends such a job holds this row, and so sees it.
   cancelling  bigint[],
-  constraint lease_pkey primary key (token),  -- guard: a token names one lease
-  constraint lease_holds_something check (cardinality(ids) > 0),  -- guard: a lease holds something
-  -- guard: a lease's lists match
+  constraint lease_pkey primary key (token),
+  constraint lease_holds_something check (cardinality(ids) > 0),
   constraint lease_arrays_match check (cardinality(ids) = cardinality(attempts) and cardinality(ids) = cardinality(crashes))
 ) with (fillfactor = 70, autovacuum_vacuum_scale_factor = 0, autovacuum_vacuum_threshold = 5000, autovacuum_vacuum_cost_delay = 0);
 alter table queue.lease
@@ -190,7 +184,7 @@ create table queue.worker (
   busy        integer,    -- how many of its slots ran something at its last heartbeat, of so many; null if it did not say
   slots       integer,
   memory      bigint,     -- how many bytes of memory its process had then; null if the system does not tell
-  constraint worker_pkey primary key (id)  -- guard: a worker is there once
+  constraint worker_pkey primary key (id)
 ) with (fillfactor = 10, autovacuum_vacuum_scale_factor = 0, autovacuum_vacuum_threshold = 500, autovacuum_vacuum_cost_delay = 0);
 
 -- Jobs that are over and have more to say than that: an output, several attempts, a cancellation. By id, so a day a partition.
@@ -202,8 +196,8 @@ create table queue.done (
   cancelled    boolean     not null default false,  -- over without having completed
   expired      boolean     not null default false,  -- because it had not begun in time
   output       jsonb,
-  constraint done_pkey primary key (id),  -- guard: a job is over once
-  constraint done_cancelled_has_no_output check (case when cancelled then output is null else not expired end)  -- guard: only done has an output
+  constraint done_pkey primary key (id),
+  constraint done_cancelled_has_no_output check (case when cancelled then output is null else not expired end)
 ) partition by range (id);
 
 -- Jobs that completed at their first attempt without an output, which is most: one row for all of a flush that were enqueued close together.
@@ -214,8 +208,8 @@ create table queue.done_many (
   finished_at  timestamptz not null,
   lane         bigint      not null,
   ids          bigint[]    not null,
-  constraint done_many_spans_its_ids check (first_id = ids[1] and last_id = ids[cardinality(ids)]),  -- guard: a row of history spans its jobs
-  constraint done_many_is_close_together check (first_id >> 33 = last_id >> 33)  -- guard: a row of history is of one span
+  constraint done_many_spans_its_ids check (first_id = ids[1] and last_id = ids[cardinality(ids)]),
+  constraint done_many_is_close_together check (first_id >> 33 = last_id >> 33)
 ) partition by range (first_id);
 alter table queue.done_many alter ids set storage external;  -- compressing them costs the settle more than their bytes
 create index done_many_by_id on queue.done_many (first_id, last_id);
@@ -228,7 +222,7 @@ create table queue.dead (
   attempts  smallint    not null,
   crashes   smallint    not null,
   error     text        not null,
-  constraint dead_pkey primary key (id)  -- guard: a job dies once
+  constraint dead_pkey primary key (id)
 );
 create index dead_by_time on queue.dead (died_at);
 
@@ -246,7 +240,7 @@ create index failure_by_id on queue.failure (id);
 create table queue.idle (
   queue   text not null,
   worker  uuid not null,
-  constraint idle_pkey primary key (queue, worker)  -- guard: a worker sleeps once
+  constraint idle_pkey primary key (queue, worker)
 ) with (autovacuum_vacuum_scale_factor = 0, autovacuum_vacuum_threshold = 500, autovacuum_vacuum_cost_delay = 0);
 
 -- Rows whose day has no partition, and those that outlive it.
@@ -271,8 +265,8 @@ create table queue.secret (
   wake   text     not null default 'wake_' || replace(gen_random_uuid()::text, '-', ''),  -- the channel of workers that sleep
   over   text     not null default 'over_' || replace(gen_random_uuid()::text, '-', ''),  -- the channel of those who wait for jobs
   marks  text     not null default replace(gen_random_uuid()::text, '-', ''),             -- see queue.capacity_mark
-  constraint secret_pkey primary key (one),  -- guard: there is one secret
-  constraint secret_is_one check (one)  -- guard: there is no second secret
+  constraint secret_pkey primary key (one),
+  constraint secret_is_one check (one)
 );
 insert into queue.secret default values;
 
@@ -303,8 +297,6 @@ create function queue.wake(queue text) returns void
   set search_path = pg_catalog, pg_temp
 as $$
 begin
-  -- guard: wakes only who sleeps [exists .. ') <> 'read committed' => true]; wakes who sleeps over this queue [wake.queue, ]
-  -- guard: wakes who sleeps over any [, '*']; wakes under an old snapshot [ or .. ') <> 'read committed']
   if exists (select from queue.idle i where i.queue in (wake.queue, '*')) or current_setting('transaction_isolation') <> 'read committed' then
     perform queue.notify('wake', wake.queue);
   end if;
@@ -340,52 +332,41 @@ declare
   sleeper  boolean;
 begin
   if queue.limits_producers() then
-    perform queue.check_queue(insert_job.queue, insert_job.caller);  -- guard: a plain enqueue is into a queue of one's own
+    perform queue.check_queue(insert_job.queue, insert_job.caller);
   end if;
-  -- guard: nothing is null [new_lane is null or payload is null or max_attempts is null => false]; the lane is not null [new_lane is null or ]
-  -- guard: the payload is not null [ or payload is null]; the attempts are not null [ or max_attempts is null]
   if new_lane is null or payload is null or max_attempts is null then
     raise null_value_not_allowed using message = 'queue.enqueue: only run_at may be null';
-  elsif max_attempts operator(pg_catalog.<) 1 then  -- guard: there is an attempt [max_attempts operator(pg_catalog.<) 1 => false]
+  elsif max_attempts operator(pg_catalog.<) 1 then
     raise check_violation using constraint = 'job_max_attempts_is_positive', message = 'queue.enqueue: max_attempts must be at least 1';
-  -- guard: the payload fits [bytes operator(pg_catalog.>) queue.payload_limit() => false]
   elsif bytes operator(pg_catalog.>) queue.payload_limit() then
     raise check_violation using constraint = 'job_payload_fits',
       message = pg_catalog.format('queue.enqueue: the payload has %s bytes, the limit is %s; store a reference, not the blob',
         bytes, queue.payload_limit());
-  -- guard: a time to run at is one [run_at operator(pg_catalog.<) .. '10000-01-01+00' => false]
   elsif run_at operator(pg_catalog.<) '1970-01-01+00' or run_at operator(pg_catalog.>=) '10000-01-01+00' then
     perform queue.check_run_at(insert_job.run_at);
   end if;
   if meta is not null then
-    perform queue.checked_meta(insert_job.meta);  -- guard: metadata of one are checked
+    perform queue.checked_meta(insert_job.meta);
   end if;
   -- In one statement, for a look of its own would be a twentieth of an enqueue. A queue that may be full is asked before anything is written.
   insert into queue.job (id, lane, max_attempts, payload, meta)
   select new_id, new_lane, insert_job.max_attempts, insert_job.payload, insert_job.meta
-  -- redundant: looks at a row that is not leaving [ and l.has_capacity is not null] (for speed: a lane in use has one beside it)
   where not (select l.has_capacity from queue.lane l where l.lane operator(pg_catalog.=) new_lane and l.has_capacity is not null limit 1);
-  -- guard: an enqueue into a new lane, or one of a queue with a capacity, is written too (7 lines)
   if not found then
-    perform queue.take_capacity(insert_job.queue, 1);  -- guard: an enqueue takes capacity
-    perform queue.meet_lane(insert_job.queue, insert_job.job_type, insert_job.priority, false);  -- guard: a lane is met [meet_lane => lane_id]
-    new_id := queue.next_id();  -- redundant: an id of now (for speed: what lies below the floors is found later)
+    perform queue.take_capacity(insert_job.queue, 1);
+    perform queue.meet_lane(insert_job.queue, insert_job.job_type, insert_job.priority, false);
+    new_id := queue.next_id();
     insert into queue.job (id, lane, max_attempts, payload, meta)
     values (new_id, new_lane, insert_job.max_attempts, insert_job.payload, insert_job.meta);
   end if;
-  -- guard: later is later [operator(pg_catalog.>) pg_catalog.clock_timestamp() => is not null]
   if run_at operator(pg_catalog.>) pg_catalog.clock_timestamp() then
     insert into queue.scheduled (run_at, id, lane) values (insert_job.run_at, new_id, new_lane);
   else
     insert into queue.ready (lane, seq, id) values (new_lane, new_id, new_id);
   end if;
   sleeper := exists (
-    -- guard: an enqueue wakes who sleeps over this queue [i.queue operator(pg_catalog.=) insert_job.queue or ]
-    -- guard: an enqueue wakes who sleeps over any [ or i.queue operator(pg_catalog.=) '*'::pg_catalog.text]
     select from queue.idle i where i.queue operator(pg_catalog.=) insert_job.queue or i.queue operator(pg_catalog.=) '*'::pg_catalog.text);
   -- Under an older snapshot than this statement's own, a sleeper may be there unseen.
-  -- guard: an enqueue wakes [sleeper or ]; an enqueue wakes under an old snapshot [ or .. .text]
-  -- guard: an enqueue wakes only who sleeps [sleeper .. .text => true]
   if sleeper or pg_catalog.current_setting('transaction_isolation') operator(pg_catalog.<>) 'read committed'::pg_catalog.text then
     perform pg_catalog.pg_notify(s.wake, insert_job.queue) from queue.secret s;  -- as queue.notify, which would be a third of the cost
   end if;

@@ -20,10 +20,9 @@ create function queue.meet_lined(lane bigint) returns bigint
 as $$
 begin
   return (
-    -- guard: meets the twin [ true) => false)]
     select queue.meet_lane(l.queue, l.job_type, l.priority, false, true)
     from queue.lane l
-    where l.lane = meet_lined.lane  -- guard: meets the twin of that lane
+    where l.lane = meet_lined.lane
     limit 1
   );
 end
@@ -40,22 +39,21 @@ declare
   plain   bigint := queue.lane_id(insert_fair.queue, insert_fair.job_type, insert_fair.priority, false);
   new_id  bigint := queue.next_id();
 begin
-  if plain is null then  -- guard: a fair job has a type [plain is null => false]
+  if plain is null then
     raise null_value_not_allowed using message = 'queue.enqueue: the job type may not be null';
   end if;
-  perform queue.check_payload(insert_fair.payload);  -- guard: a fair payload fits
-  perform queue.check_run_at(insert_fair.run_at);  -- redundant: a fair job's time is one (whoever read the options has refused others)
+  perform queue.check_payload(insert_fair.payload);
+  perform queue.check_run_at(insert_fair.run_at);
   insert into queue.job (id, lane, max_attempts, payload, meta, line)
   values (new_id, plain, insert_fair.max_attempts, insert_fair.payload, insert_fair.meta, queue.line_id(insert_fair.fair));
-  -- guard: a fair job's lane is met [meet_lane => lane_id]
   perform queue.meet_lane(insert_fair.queue, insert_fair.job_type, insert_fair.priority, false);
-  if run_at > clock_timestamp() then  -- guard: a fair job for later is scheduled [run_at > clock_timestamp() => false]
+  if run_at > clock_timestamp() then
     insert into queue.scheduled (run_at, id, lane) values (insert_fair.run_at, new_id, plain);
   else
     insert into queue.ready (lane, seq, id, line)
     values (queue.meet_lined(plain), queue.next_id(), new_id, queue.line_id(insert_fair.fair));
   end if;
-  perform queue.wake(insert_fair.queue);  -- guard: a fair job is told of [perform queue.wake(insert_fair.queue) => null]
+  perform queue.wake(insert_fair.queue);
   return new_id;
 end
 $$;
@@ -66,10 +64,10 @@ create table queue.weight (
   line      bigint   not null,
   fair      text     not null,
   weight    integer  not null,
-  constraint weight_pkey primary key (job_type, line),  -- guard: a line has one weight
-  constraint weight_job_type_is_a_name check (queue.is_name(job_type)),  -- guard: a weight is of a job type's name
-  constraint weight_line_is_its_key check (line = queue.line_id(fair)),  -- guard: a weight is of its key's line
-  constraint weight_in_range check (weight between 1 and 1000)  -- guard: a weight is in range
+  constraint weight_pkey primary key (job_type, line),
+  constraint weight_job_type_is_a_name check (queue.is_name(job_type)),
+  constraint weight_line_is_its_key check (line = queue.line_id(fair)),
+  constraint weight_in_range check (weight between 1 and 1000)
 );
 
 -- Gives the line of a fair key so many turns for one of any other line of its job type, from the next claims on; null takes it away.
@@ -80,7 +78,6 @@ as $$
 begin
   if set_weight.weight is null then
     delete from queue.weight w
-    -- guard: a weight ends: that of the type [w.job_type = set_weight.job_type and ]; a weight ends: that of the key [ and w.line .. .fair)]
     where w.job_type = set_weight.job_type and w.line = queue.line_id(set_weight.fair);
   else
     insert into queue.weight as w (job_type, line, fair, weight)
@@ -116,19 +113,17 @@ begin
   into lines, firsts
   from (
     with recursive found (line, at) as (
-      -- guard: lines from the one after [ and r.line > choose_lines.after]
       (select r.line, r.ctid from queue.ready r where r.lane = twin and r.line > choose_lines.after order by r.line, r.seq limit 1)
       union all
       select n.line, n.ctid
       from found f
       cross join lateral (
-        -- guard: the first of a line is found, and no later one [, r.seq => , r.seq desc]
         select r.line, r.ctid from queue.ready r where r.lane = twin and r.line > f.line order by r.line, r.seq limit 1
       ) n
     )
     select f.line, f.at from found f limit wanted
   ) f;
-  if cardinality(lines) < wanted then  -- guard: and then from the lowest on [cardinality(lines) < wanted => false]
+  if cardinality(lines) < wanted then
     select lines || coalesce(array_agg(f.line), '{}'), firsts || array_agg(f.at)
     into lines, firsts
     from (
@@ -140,7 +135,7 @@ begin
         cross join lateral (
           select r.line, r.ctid
           from queue.ready r
-          where r.lane = twin and r.line > f.line and r.line <= choose_lines.after  -- guard: no line twice [ and r.line <= choose_lines.after]
+          where r.lane = twin and r.line > f.line and r.line <= choose_lines.after
           order by r.line, r.seq
           limit 1
         ) n
@@ -154,19 +149,16 @@ begin
     weights := array(
       select coalesce(w.weight, 1)
       from unnest(lines) with ordinality k (line, place)
-      left join queue.weight w on w.line = k.line  -- guard: each line its own weight [w.line = k.line => true]
-        -- guard: weights of its own type [ and .. limit 1)]
+      left join queue.weight w on w.line = k.line
         and w.job_type = (select queue.type_of(l.job_type) from queue.lane l where l.lane = choose_lines.lane limit 1)
-      order by k.place  -- guard: weights in the order of lines
+      order by k.place
     );
   end if;
   -- As many lines as jobs: one of each. What was found is where it was as long as the statement that calls this goes on, or locked, or gone.
-  -- redundant: only if each line has one job to give [cardinality(lines) = choose_lines.most and ] (for speed)
-  if cardinality(lines) = choose_lines.most and 1 = all (weights) then  -- guard: a weight is more than one job [ and 1 = all (weights)]
-    -- guard: locks the first of each line [ for update skip locked]; passes over firsts that others hold [ skip locked]
+  if cardinality(lines) = choose_lines.most and 1 = all (weights) then
     perform from queue.ready r where r.ctid = any (firsts) for update skip locked;
     get diagnostics share = row_count;
-    if share = choose_lines.most then  -- guard: only if all of them are locked [share = choose_lines.most => true]
+    if share = choose_lines.most then
       return query select u.at, u.line from unnest(firsts, lines) u (at, line);
       return;
     end if;
@@ -186,25 +178,23 @@ begin
     into had
     from (
       select p.at, p.seq, k.line, k.place,
-        -- guard: in turns [(row_number() over (partition by k.place order by p.seq) - 1) / (choose_lines.quantum * k.weight) => 0]
         (row_number() over (partition by k.place order by p.seq) - 1) / (choose_lines.quantum * k.weight) as turn
       from unnest(lines, begun, weights) with ordinality k (line, begun, weight, place)
       cross join lateral (
         select r.ctid as at, r.seq
         from queue.ready r
         -- A range of one line, so that no plan goes through the places of the whole lane.
-        -- guard: of its line [ and r.line >= k.line and r.line <= k.line]; no entry twice [ and r.seq > k.begun]
         where r.lane = twin and r.line >= k.line and r.line <= k.line and r.seq > k.begun
-        order by r.line, r.seq  -- guard: a line in the order of places
-        limit greatest(choose_lines.quantum, share) * k.weight  -- guard: no more of a line than its share
-        for update skip locked  -- guard: locks what stands in a line; passes over what others hold there [ skip locked]
+        order by r.line, r.seq
+        limit greatest(choose_lines.quantum, share) * k.weight
+        for update skip locked
       ) p
     ) t;
     exit when had.count = 0;
     return query
     select u.at, u.line
     from unnest(had.ats, had.lines) with ordinality u (at, line, nth)
-    where u.nth <= least(had.count, room)  -- guard: no more than there is room for [least(had.count, room) => had.count]
+    where u.nth <= least(had.count, room)
     order by u.nth;
     room := room - had.count;
     exit when room <= 0;
@@ -214,7 +204,7 @@ begin
       select h.line, h.place, max(h.seq) as seq, weights[h.place] as weight
       from unnest(had.lines, had.places, had.seqs) h (line, place, seq)
       group by h.line, h.place
-      having count(*) >= greatest(choose_lines.quantum, share) * weights[h.place]  -- redundant: only lines that may have more (for speed)
+      having count(*) >= greatest(choose_lines.quantum, share) * weights[h.place]
     ) n;
     exit when lines is null;
   end loop;
@@ -251,12 +241,10 @@ begin
   for one in
     select l.lane, l.after, l.most
     from unnest(lanes, afters, mosts) with ordinality l (lane, after, most, nth)
-    order by l.nth  -- guard: lines: in the order of lanes [nth => nth desc]
+    order by l.nth
   loop
     exit when cardinality(chosen) >= claim_lines.most;
     chosen := chosen || array(
-      -- guard: lines: no more of a lane than it says [one.most, ]
-      -- guard: lines: no more than in all [least(one.most, claim_lines.most - cardinality(chosen)) => one.most]
       select c.at from queue.choose_lines(one.lane, one.after, claim_lines.quantum, least(one.most, claim_lines.most - cardinality(chosen))) c
     );
   end loop;
@@ -267,30 +255,24 @@ begin
   with taken as materialized (
     delete from queue.ready r
     where r.ctid = any (chosen)
-      -- guard: lines: only for a worker that lives; lines: only for this worker [w.id = claim_lines.worker and ]
-      -- guard: lines: only before its heartbeat expires [ and w.expires_at > now()]
       and exists (select from queue.worker w where w.id = claim_lines.worker and w.expires_at > now())
     returning r.ctid as at, queue.twin_of(r.lane) as lane, r.seq, r.id, r.line,
-      -- guard: lines: counts the attempt [least(r.attempts + 1, 32767)::smallint => r.attempts]
-      -- guard: lines: counts no further than a smallint [least(r.attempts + 1, 32767) => (r.attempts + 1)]
       least(r.attempts + 1, 32767)::smallint as attempts, r.crashes
   ), leased as (
     insert into queue.lease (token, worker, lane, ids, attempts, crashes)
-    -- guard: lines: a lease of many lanes names none [case when min(t.lane) = max(t.lane) then min(t.lane) end => min(t.lane)]
     select claim_lines.token, claim_lines.worker, case when min(t.lane) = max(t.lane) then min(t.lane) end,
       array_agg(t.id), array_agg(t.attempts), array_agg(t.crashes)
-    from (select * from taken order by id) t  -- guard: lines: a lease lists its jobs by id [ order by id]
-    having count(*) > 0  -- guard: lines: no lease for nothing
+    from (select * from taken order by id) t
+    having count(*) > 0
   )
   select p.turn, t.lane, t.id, t.attempts, t.crashes, t.line, t.seq, j.max_attempts,
-    -- guard: lines: large payloads are left out [octet_length(j.payload) <= claim_lines.largest => claim_lines.largest is not null]
     case when octet_length(j.payload) <= claim_lines.largest then j.payload end, j.key, j.key_skips, j.meta
   from queue.in_turn(chosen) p
   join taken t on t.at = p.at
-  left join lateral (  -- guard: lines: a job without a payload is told of too [left]
+  left join lateral (
     select j.max_attempts, j.payload::text as payload, j.key, j.key_skips, j.meta::text as meta
     from queue.job j
-    where j.id = t.id offset 0  -- guard: lines: payloads of the jobs taken [= t.id offset 0 => > 0 limit 1]
+    where j.id = t.id offset 0
   ) j on true
   order by p.turn;
 end

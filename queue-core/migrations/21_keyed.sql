@@ -12,11 +12,10 @@ create table queue.key_bound (
   concurrency  integer      not null,
   since        timestamptz  not null default now(),
   set_by       text         not null default session_user,
-  constraint key_bound_pkey primary key (name, line),  -- guard: a key is bound once under a limit
-  constraint key_bound_line_is_its_key check (line = queue.line_id(key)),  -- guard: what is said of a key is said of its line
-  -- guard: what is said of a key is of a limit
+  constraint key_bound_pkey primary key (name, line),
+  constraint key_bound_line_is_its_key check (line = queue.line_id(key)),
   constraint key_bound_name_is_a_name check (name ~ '^(type:|queue:)?[A-Za-z0-9_.:-]{1,64}$'),
-  constraint key_bound_concurrency_in_range check (concurrency between 0 and 1000000)  -- guard: a key's concurrency is in range
+  constraint key_bound_concurrency_in_range check (concurrency between 0 and 1000000)
 );
 
 -- Lets so many jobs of this key run at once under a limit by key, from the next claims on, whatever the limit says of keys; null is what it says.
@@ -26,10 +25,9 @@ create function queue.set_limit_key(name text, key text, concurrency integer def
   set lock_timeout = '5s'
 as $$
 begin
-  lock table queue.paused in share row exclusive mode;  -- redundant: as every limit (for two that set one key at once: one is tried again)
+  lock table queue.paused in share row exclusive mode;
   if set_limit_key.concurrency is null then
     delete from queue.key_bound k
-    -- guard: a key's bound ends: that of the limit [k.name = set_limit_key.name and ]; a key's bound ends: that of the key [ and k.line .. .key)]
     where k.name = set_limit_key.name and k.line = queue.line_id(set_limit_key.key);
   else
     insert into queue.key_bound as k (name, line, key, concurrency)
@@ -38,8 +36,8 @@ begin
     set concurrency = excluded.concurrency, since = excluded.since, set_by = excluded.set_by;
   end if;
   update queue.bound b set revision = nextval('queue.pause_seq')
-  where b.name = set_limit_key.name;  -- guard: a key's bound is news of its limit [b.name = set_limit_key.name => false]
-  perform queue.notify('wake', '!control');  -- guard: workers are told of a key's bound [perform queue.notify('wake', '!control') => null]
+  where b.name = set_limit_key.name;
+  perform queue.notify('wake', '!control');
 end
 $$;
 
@@ -66,21 +64,20 @@ begin
     select b.gate, u.line, count(*) as n
     from b
     join queue.permit h on h.gate = b.gate
-      and h.place >= coalesce(b.floor, 0)  -- redundant: permits of keys from the floor on (for speed: dead index entries are not walked)
+      and h.place >= coalesce(b.floor, 0)
     cross join lateral unnest(h.lines) u (line)
-    -- redundant: only what is asked for [u.line in (select a.line from asked a) => true] (for speed: as in queue.choose_keyed)
     where case when u.line in (select a.line from asked a) then true end
     group by b.gate, u.line
   )
   select b.gate, a.line, least(coalesce(k.concurrency, b.concurrency) - coalesce(h.n, 0), w.free), w.wait_ms
   from asked a
   cross join b
-  left join held h on h.gate = b.gate and h.line = a.line  -- guard: says of each key what it holds [ and h.line = a.line]
-  left join queue.key_bound k on k.name = b.name and k.line = a.line  -- guard: says it of that key [ and k.line = a.line]
+  left join held h on h.gate = b.gate and h.line = a.line
+  left join queue.key_bound k on k.name = b.name and k.line = a.line
   left join lateral (
     select s.free, s.wait_ms
     from queue.line_starts(b.gate, a.line, b.starts, b.period_ms, b.burst, at) s
-    where b.starts is not null offset 0  -- redundant: asked only of a rate (for speed: without one nothing is read)
+    where b.starts is not null offset 0
   ) w on true;
 end
 $$;
@@ -96,7 +93,6 @@ begin atomic
     from (
       select r.total - r.n as before
       from queue.rate r
-      -- guard: a key's starts are its own [r.line = starts_since.line and ]
       where r.gate = starts_since.gate and r.line = starts_since.line and r.at_ms > starts_since.since
       order by r.at_ms
       limit 1
@@ -117,7 +113,6 @@ create function queue.line_starts(gate bigint, line bigint, starts integer, peri
   language sql stable
 begin atomic
   select min(m.starts - u.n), max(o.wait_ms)
-  -- guard: a key's burst has a window of its own [, (line_starts.burst, line_starts.period_ms * line_starts.burst / line_starts.starts)]
   from (values (line_starts.starts, line_starts.period_ms), (line_starts.burst, line_starts.period_ms * line_starts.burst / line_starts.starts))
     m (starts, period_ms)
   cross join lateral queue.starts_since(line_starts.gate, line_starts.line, line_starts.at - m.period_ms) u
@@ -125,7 +120,7 @@ begin atomic
     select (r.at_ms + m.period_ms - line_starts.at)::float8 as wait_ms
     from queue.rate r
     where r.gate = line_starts.gate and r.line = line_starts.line and r.at_ms > line_starts.at - m.period_ms
-      and r.total > u.total - m.starts  -- guard: says when enough of a key will have left the window
+      and r.total > u.total - m.starts
     order by r.at_ms
     limit 1
   ) o on u.n >= m.starts
@@ -153,7 +148,7 @@ begin
           from now_room r
           where r.gate = g.gate and not r.is_free
             and ((r.wait_ms is null and r.line in (select unnest(tell_of_keys.wanted))) or r.line in (select unnest(g.lines)))
-          order by not r.line = any (g.lines)  -- redundant: who was noted first stays (for speed: else the gate is written again and again)
+          order by not r.line = any (g.lines)
           limit 100
         ) as lines,
         exists (select from unnest(g.lines) o (line) join now_room r on r.gate = g.gate and r.line = o.line and r.is_free) as is_told
@@ -166,7 +161,7 @@ begin
     returning g.gate, n.is_told
   loop
     if one.is_told then
-      perform queue.notify('wake', '!room ' || one.gate);  -- guard: who found no room of a key is told of some
+      perform queue.notify('wake', '!room ' || one.gate);
     end if;
   end loop;
 end
@@ -238,19 +233,17 @@ begin
     coalesce(k.concurrency, b.concurrency), greatest(r.wait_ms, l.wait_ms), a.n
   from (select j.lane, coalesce(j.line, 0) as line from queue.job j where j.id = waits_for.id) j
   cross join lateral (select d.queue, d.job_type from queue.lane d where d.lane = j.lane limit 1) d
-  join queue.bound_in_force b on queue.covers(b.name, d.queue, d.job_type)  -- guard: waits for what covers it
+  join queue.bound_in_force b on queue.covers(b.name, d.queue, d.job_type)
   join queue.gate g on g.gate = b.gate
   cross join lateral queue.room(array[b.gate], null) r
   left join lateral queue.line_room(array[b.gate], null, array[j.line]) l on b.keyed
-  left join queue.key_bound k on b.keyed and k.name = b.name and k.line = j.line  -- guard: waits for its key's bound [ and k.line = j.line]
+  left join queue.key_bound k on b.keyed and k.name = b.name and k.line = j.line
   cross join lateral (
-    -- guard: shows what its key holds [ where u.line = j.line]
     select coalesce(sum(case when b.keyed then (select count(*) from unnest(h.lines) u (line) where u.line = j.line) else h.n end), 0)::bigint as n
     from queue.permit h
     where h.gate = b.gate
   ) h
   cross join lateral (select count(*) as n from queue.limit_awaits(b.number) where g.adopted < b.number) a
-  -- guard: waits only for what has no room [r.free <= 0 or l.free <= 0 or a.n > 0 => true]
   where r.free <= 0 or l.free <= 0 or a.n > 0
   order by b.name;
 end

@@ -14,27 +14,26 @@ begin
     select h.gate, h.place, h.n, h.ids, h.lines, l.ids as listed
     from unnest(read_keyed.gates, read_keyed.floors) f (gate, floor)
     join queue.permit h on h.gate = f.gate
-      and h.place >= coalesce(f.floor, 0)  -- redundant: leases that hold keys from the floor on (for speed: dead index entries are not walked)
-    -- guard: reads the lease that holds keys [l.token = h.token offset 0 => true offset 0 limit 1]
+      and h.place >= coalesce(f.floor, 0)
     left join lateral (select l.ids from queue.lease l where l.token = h.token offset 0) l on true
     where read_keyed.tokens is null or h.token = any (read_keyed.tokens)
   ), gone as (
     delete from queue.permit h using still s
     where h.gate = s.gate and h.place = s.place
-      and s.listed is null  -- guard: only a lease that is gone holds nothing of its keys
+      and s.listed is null
   ), shrunk as materialized (
     select s.gate, s.place, k.n, k.ids, k.lines
     from still s
     cross join lateral (
       select count(*) as n, array_agg(u.id) filter (where s.ids is not null) as ids, array_agg(u.line) filter (where s.ids is not null) as lines
       from unnest(coalesce(s.ids, s.listed), s.lines) u (id, line)
-      join unnest(s.listed) o (id) on o.id = u.id  -- guard: a job that is over holds nothing of its key [o.id = u.id => true]
+      join unnest(s.listed) o (id) on o.id = u.id
     ) k
-    where cardinality(s.listed) <> s.n  -- redundant: reads arrays only of leases that list others (for speed: most are as they were)
+    where cardinality(s.listed) <> s.n
   )
   update queue.permit h set n = k.n, ids = k.ids, lines = k.lines from shrunk k
   where h.gate = k.gate and h.place = k.place
-    and k.n < h.n;  -- guard: a lease holds no more of a key than before [k.n < h.n => k.n is not null]
+    and k.n < h.n;
 end
 $$;
 
@@ -93,7 +92,6 @@ begin
       from (
         select r.line, r.seq, r.ctid as at
         from queue.ready r
-        -- guard: keys in the order of their lines [r.line > first and ]; no key twice [ and r.line <= edge]
         where r.lane = twin and r.line > first and r.line <= edge and round < 7
         order by r.line, r.seq
         limit 2 * sight
@@ -117,7 +115,6 @@ begin
       ) n
     ), late as materialized (
       select distinct n.line
-      -- redundant: looks at what came last once nothing else had room [ and round = 7] (for speed: then only it is wanted)
       from (select r.line from queue.ready r where r.lane = twin and round = 7 order by r.seq desc limit 500) n
     ), found as materialized (
       select n.line, n.at from near n
@@ -131,27 +128,22 @@ begin
         select b.gate, u.line, false as is_taken
         from b
         join queue.permit h on h.gate = b.gate
-          and h.place >= coalesce(b.floor, 0)  -- redundant: what keys hold from the floor on (for speed: dead index entries are not walked)
+          and h.place >= coalesce(b.floor, 0)
         cross join lateral unnest(h.lines) u (line)
         union all
-        -- guard: of a key of several lanes no more than in one [unnest(choose_keyed.taken) => unnest('{}'::bigint[])]
         select b.gate, u.line, true from b cross join unnest(choose_keyed.taken) u (line)
       ) h
       -- A case is looked up by its hash, whatever the planner thinks of how many there are.
-      -- redundant: only what was found [h.line in (select f.line from found f) => true] (for speed: others hold thousands, and each would be sorted)
       where case when h.line in (select f.line from found f) then true end
       group by h.gate, h.line
     ), vacant as materialized (
       select f.line, min(f.at) as at,
-        -- guard: no more of a key than its concurrency [ - coalesce(h.n, 0)]; what is said of a key goes first [k.concurrency, ]
         min(least(coalesce(k.concurrency, b.concurrency) - coalesce(h.n, 0),
-          -- guard: no more of a key than its rate [coalesce(w.free .. , 0) => null]; what is taken begins too [ - coalesce(h.taken, 0)]
           coalesce(w.free, least(b.starts, b.burst)) - coalesce(h.taken, 0))) as free
       from found f
       cross join b
-      left join held h on h.gate = b.gate and h.line = f.line  -- guard: of each key what it holds [ and h.line = f.line]
-      -- redundant: asked only if something was said of keys [is_said and ] (for speed: a probe a line)
-      left join queue.key_bound k on is_said and k.name = b.name and k.line = f.line  -- guard: of that key [ and k.line = f.line]
+      left join held h on h.gate = b.gate and h.line = f.line
+      left join queue.key_bound k on is_said and k.name = b.name and k.line = f.line
       left join lateral (
         -- As queue.starts_since says, but that it looks for the first only if there is one before the last.
         select least(
@@ -159,7 +151,6 @@ begin
             select r.total - r.n from queue.rate r
             where r.gate = b.gate and r.line = f.line and r.at_ms > now_ms - b.period_ms order by r.at_ms limit 1
           ) else 0 end,
-          -- guard: a key's burst has a window of its own [b.burst is not null => false]
           case when b.burst is not null then b.burst - coalesce(l.total - (
             select r.total - r.n from queue.rate r
             where r.gate = b.gate and r.line = f.line and r.at_ms > now_ms - b.period_ms * b.burst / b.starts order by r.at_ms limit 1
@@ -168,7 +159,6 @@ begin
         from (
           select r.total, r.n
           from queue.rate r
-          -- guard: a key's starts are its own [r.line = f.line and ]
           where r.gate = b.gate and r.line = f.line and r.at_ms > now_ms - b.period_ms and b.starts is not null
           order by r.at_ms desc
           limit 1
@@ -187,9 +177,8 @@ begin
       select r.ctid as at, a.line
       from able a
       join queue.ready r on r.ctid = a.at
-      -- guard: keys: one of each only if a turn is one job [choose_keyed.quantum = 1 and weighted is null => true]
       where choose_keyed.quantum = 1 and weighted is null
-      for update of r skip locked  -- guard: passes over the first of a key that others hold [ skip locked]
+      for update of r skip locked
     ), entry as materialized (
       select o.at, o.line from one o
       union all
@@ -199,13 +188,13 @@ begin
         select r.ctid as at, r.seq
         from queue.ready r
         -- Not `=`: ordered by the line too, it is read by the index of lines whatever the planner thinks of how many entries this one has.
-        where r.lane = twin and r.line >= a.line and r.line <= a.line  -- guard: of that key's line [ and r.line <= a.line]
-        order by r.line, r.seq  -- guard: a key's line in the order of places [r.line, r.seq => r.line, r.seq desc]
-        limit least(a.free, choose_keyed.quantum * a.weight)  -- guard: no more of a key than it has room for [a.free, ]
-        for update skip locked  -- guard: locks what it may take; passes over what others hold of a key [ skip locked]
+        where r.lane = twin and r.line >= a.line and r.line <= a.line
+        order by r.line, r.seq
+        limit least(a.free, choose_keyed.quantum * a.weight)
+        for update skip locked
       ) p
-      where not exists (select from one o where o.line = a.line)  -- guard: keys: who gave one gives no other
-      limit choose_keyed.most - cardinality(ats)  -- guard: keys: no more of a lane than is wanted
+      where not exists (select from one o where o.line = a.line)
+      limit choose_keyed.most - cardinality(ats)
     )
     select e.ats, e.lines, a.able, a.deep, a.deep_free, a.deep_weights, f.found, f.last_found, a.last_able,
       array(select r.line from vacant r where r.free <= 0 limit 100) as passed
@@ -235,7 +224,6 @@ begin
     complete := had.found < sight and had.able < wanted;
     if complete then
       exit when not wraps;
-      -- guard: and then from the lowest key on [wraps := false => exit]
       wraps := false;
       first := -9223372036854775808;
       edge := choose_keyed.after;
@@ -259,17 +247,15 @@ begin
     cross join lateral (
       select r.ctid as at, r.seq
       from queue.ready r
-      where r.lane = twin and r.line >= k.line and r.line <= k.line  -- guard: of that deep line [ and r.line <= k.line]
+      where r.lane = twin and r.line >= k.line and r.line <= k.line
         -- Not by its number: an entry of an earlier place may have come meanwhile.
-        and r.ctid <> all (choose_keyed.ats)  -- guard: what has been taken of a deep line is taken once
-      order by r.line, r.seq  -- guard: a deep line in the order of places [r.line, r.seq => r.line, r.seq desc]
-      -- guard: no more of a deep line than it has room for [k.upto - => 1000000 -]
+        and r.ctid <> all (choose_keyed.ats)
+      order by r.line, r.seq
       limit k.upto - choose_keyed.quantum * k.weight
-      for update skip locked  -- guard: locks what it may take of a deep line; passes over what others hold of a deep line [ skip locked]
+      for update skip locked
     ) p
-    -- guard: keys in turns [(row_number() over (partition by k.place order by p.seq) - 1) / (choose_keyed.quantum * k.weight) => 0]
     order by (row_number() over (partition by k.place order by p.seq) - 1) / (choose_keyed.quantum * k.weight), k.place, p.seq
-    limit choose_keyed.most - cardinality(ats)  -- guard: keys: no more of a lane than is wanted once its lines share
+    limit choose_keyed.most - cardinality(ats)
   ) t;
   ats := ats || had.ats;
   lines := lines || had.lines;
@@ -291,7 +277,6 @@ begin
     from (
       select r.ctid as at, r.seq, r.id
       from queue.ready r
-      -- guard: keys: of its lane [r.lane = choose_of_keys.lane and ]; keys: from the floor on [ and r.seq >= choose_of_keys.start]
       where r.lane = choose_of_keys.lane and r.seq >= choose_of_keys.start
       order by r.seq
       limit 1000
@@ -305,14 +290,14 @@ begin
     select p.at, p.line, p.seq
     from (select w.at, w.line, w.seq, row_number() over (partition by w.line order by w.seq) as nth from waiting w) p
     join vacant r on r.line = p.line
-    where p.nth <= coalesce(r.free, p.nth)  -- guard: keys out of line: no more than there is room for
+    where p.nth <= coalesce(r.free, p.nth)
   ), chosen as materialized (
     select r.ctid as at, a.line
     from able a
     join queue.ready r on r.ctid = a.at
-    order by a.seq  -- guard: keys out of line: in the order of places
+    order by a.seq
     limit choose_of_keys.most
-    for update of r skip locked  -- guard: keys out of line: locks; keys out of line: passes over what is locked [ skip locked]
+    for update of r skip locked
   )
   select coalesce(array_agg(c.at), '{}'), coalesce(array_agg(c.line), '{}'), (array(select r.line from vacant r where r.free <= 0 limit 100))
   into ats, lines, passed
@@ -337,8 +322,7 @@ begin
   passed := '{}';
   reached := begins;
   complete := true;
-  for nth in 1..cardinality(lanes) loop  -- guard: keys: in the order of lanes [1..cardinality(lanes) => reverse cardinality(lanes)..1]
-    -- guard: keys: no more of a lane than it says [mosts[nth], ]
+  for nth in 1..cardinality(lanes) loop
     room := least(mosts[nth], choose_under_keys.most - coalesce(cardinality(ats), 0));
     if room <= 0 then
       complete := false;

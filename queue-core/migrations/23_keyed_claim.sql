@@ -55,7 +55,7 @@ begin
     select s.gate, s.line, s.at_ms, s.n, l.total, coalesce(l.at_ms > s.at_ms, false) as is_passed
     from (
       select b.gate, case when b.keyed then k.line else 0 end as line,
-        (count_starts.at + tick.ms) / tick.ms * tick.ms as at_ms,  -- guard: keys: a start is counted no earlier [ + tick.ms]
+        (count_starts.at + tick.ms) / tick.ms * tick.ms as at_ms,
         count(*)::integer as n
       from queue.bound_in_force b
       cross join lateral (select greatest(1, b.period_ms * coalesce(b.burst, b.starts) / b.starts / 1000) as ms) tick
@@ -75,7 +75,7 @@ begin
       cross join lateral (
         select r.ctid as at from queue.rate r where r.gate = s.gate and r.line = s.line and r.at_ms > s.at_ms offset 0
       ) l
-      where s.is_passed  -- guard: totals of what is counted later [s.is_passed => false]
+      where s.is_passed
     ) l
     where r.ctid = l.at
   )
@@ -125,7 +125,7 @@ begin
     if cardinality(had.ats) = 0 and cardinality(had.passed) > 0 then
       select k.is_known, k.wait_ms into is_known, due_ms from queue.known_full(claim_keyed.gates, claim_keyed.permits, had.passed) k;
     end if;
-    if is_known then  -- guard: keys: whoever found no room is known before it waits [is_known => true]
+    if is_known then
       return query select l.lane, null::bigint, l.line, null::bigint, null::bigint, null::smallint, null::smallint, null::text, null::float8,
         null::bigint, null::bigint, null::bigint[]
       from unnest(claim_keyed.lanes, claim_keyed.in_lines, had.reached) l (lane, in_lines, line) where l.in_lines;
@@ -135,8 +135,6 @@ begin
       return;
     end if;
   end if;
-  -- guard: claims under a limit by key come one after the other [ for update]
-  -- redundant: gates are locked in one order [ order by g.gate] (as of other limits)
   perform from queue.gate g where g.gate = any (claim_keyed.gates) order by g.gate for update;
   get diagnostics found_ = row_count;
   if found_ < cardinality(claim_keyed.gates) then
@@ -151,19 +149,17 @@ begin
     bool_or(g.wanted and not b.keyed) as wanted, bool_or(cardinality(g.lines) > 0) as noted,
     -- No more of a key at a time than it may have at once, nor so many that others wait for them.
     greatest(1, least(5, min(least(b.concurrency, b.starts, b.burst)) filter (where b.keyed))) as quantum,
-    -- guard: keys: a start may be later than its rate says [greatest(min(b.within_ms), claim_keyed.slack_ms) => min(b.within_ms)]
     case when min(b.within_ms) is not null then greatest(min(b.within_ms), claim_keyed.slack_ms) end as within,
     array_agg((
       select h.place from queue.permit h
       where h.gate = g.gate and h.place >= coalesce(claim_keyed.permits[array_position(claim_keyed.gates, g.gate)], 0)
-      order by h.place  -- guard: keys: a floor is the lowest that is held [ order by h.place => order by h.place desc]
+      order by h.place
       limit 1
     ) order by array_position(claim_keyed.gates, g.gate)) as lowest
   into figures
   from queue.bound_in_force b
   join queue.gate g on g.gate = b.gate
   where b.gate = any (claim_keyed.gates);
-  -- guard: a limit by key counts in what runs already [not queue.adopt(claim_keyed.gates) => false]
   if figures.is_new and not queue.adopt(claim_keyed.gates) then
     closed := 'unknown';
     return next;
@@ -175,7 +171,7 @@ begin
       free_ := least(free_, (select min(r.free) from queue.room(claim_keyed.gates, claim_keyed.permits) r));
     end if;
     had := queue.choose_under_keys(claim_keyed.lanes, claim_keyed.begins, claim_keyed.in_lines, claim_keyed.mosts, figures.quantum,
-      free_::integer, claim_keyed.gates, claim_keyed.permits);  -- guard: keys: no more than all limits have room for [free_:: => claim_keyed.most::]
+      free_::integer, claim_keyed.gates, claim_keyed.permits);
     exit when attempt = 2 or cardinality(had.ats) >= claim_keyed.most or (free_ >= claim_keyed.most and cardinality(had.passed) = 0);
     -- What others ended and told nobody: once a second, by whoever is short of permits first.
     update queue.gate g set read_at = clock_timestamp()
@@ -195,11 +191,8 @@ begin
     ), taken as materialized (
       delete from queue.ready
       where ctid = any (had.ats)
-        -- guard: keys: only for a worker that lives; keys: only for this worker [w.id = claim_keyed.worker and ]
-        -- guard: keys: only before it expires [ and w.expires_at > now()]
         and exists (select from queue.worker w where w.id = claim_keyed.worker and w.expires_at > now())
         and not exists (
-          -- guard: keys: not by what a limit meant before [g.adopted < b.number => false]
           select from queue.gate g join queue.bound_in_force b on b.gate = g.gate where g.gate = any (claim_keyed.gates) and g.adopted < b.number
         )
       returning ctid as at, case when line is null then lane else queue.twin_of(lane) end as lane, line, seq, id,
@@ -208,13 +201,13 @@ begin
       select t.lane, p.turn, t.line as stands, p.line, t.seq, t.id, t.attempts, t.crashes
       from taken t
       join picked p on p.at = t.at
-      order by t.id  -- guard: keys: a lease lists its jobs by id [ order by t.id]
+      order by t.id
     ), leased as (
       insert into queue.lease (token, worker, lane, ids, attempts, crashes)
       select claim_keyed.token, claim_keyed.worker, case when min(k.lane) = max(k.lane) then min(k.lane) end, array_agg(k.id),
         array_agg(k.attempts), array_agg(k.crashes)
       from of_key k
-      having count(*) > 0  -- guard: keys: no lease for nothing
+      having count(*) > 0
     ), noted as (
       insert into queue.permit (gate, token, n, ids, lines)
       select b.gate, claim_keyed.token, c.n, case when b.keyed then c.ids end, case when b.keyed then c.lines end
@@ -227,7 +220,6 @@ begin
     get diagnostics took = row_count;
   end if;
   if took > 0 and figures.within is not null then
-    -- guard: keys: a start is counted at its latest time [ + figures.within]
     perform queue.count_starts(claim_keyed.gates, had.lines, began + figures.within);
   end if;
   return query select l.lane, null::bigint, l.line, null::bigint, null::bigint, null::smallint, null::smallint, null::text, null::float8,
@@ -251,12 +243,11 @@ begin
     closed := case when not had.complete then 'more' when cardinality(waiting) > 0 then 'lines' end;
   end if;
   if figures.wanted then
-    perform queue.tell_of_room(claim_keyed.gates, claim_keyed.permits);  -- guard: keys: who found no permit is told of one
+    perform queue.tell_of_room(claim_keyed.gates, claim_keyed.permits);
   end if;
   if figures.noted or cardinality(waiting) > 0 then
     perform queue.tell_of_keys(claim_keyed.gates, claim_keyed.permits, waiting);
   end if;
-  -- guard: keys: what was counted in lies below no floor [figures.is_new or ]
   if figures.is_new or took = 0 then
     permit_floors := null;
   elsif random() < 0.01 then

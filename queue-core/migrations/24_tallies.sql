@@ -138,11 +138,10 @@ begin
     where t.ctid = any (array(
       select o.ctid
       from queue.tallied o
-      -- guard: adds up one queue and type if that is wanted [o.queue = only_queue and o.job_type = only_type => true]
       where only_queue is null or (o.queue = only_queue and o.job_type = only_type)
       order by o.at
-      limit most  -- guard: adds up so many at most [most => most * 2]
-      for update skip locked  -- guard: passes over what others add up [ skip locked]
+      limit most
+      for update skip locked
     ))
     returning t.*, date_bin('1 day', t.at, epoch) as day
   ), pairs as (
@@ -154,7 +153,6 @@ begin
     select p.day, p.queue, p.job_type
     from (select p.*, row_number() over (partition by p.day, p.is_known order by p.queue, p.job_type) as place from pairs p) p
     where p.is_known
-      -- guard: so many have a name [p.place + .. '*') <= 500 => true]
       or p.place + (select count(*) from queue.tally_total d where d.step = 86400 and d.at = p.day and d.queue <> '' and d.queue <> '*') <= 500
   ), totals as (
     insert into queue.tally_total as o
@@ -169,7 +167,7 @@ begin
     ) t
     cross join unnest('{10,60,3600,86400}'::int[]) s (step)
     group by grouping sets ((1, 2, t.queue, t.job_type), (1, 2))
-    order by 1, 3, 4, 2  -- guard: waits for totals in one order
+    order by 1, 3, 4, 2
     on conflict (step, queue, job_type, at) do update
     set completed = o.completed + excluded.completed, retried = o.retried + excluded.retried, dead = o.dead + excluded.dead,
       cancelled = o.cancelled + excluded.cancelled, snoozed = o.snoozed + excluded.snoozed, released = o.released + excluded.released,
@@ -188,21 +186,19 @@ $$;
 create function queue.roll_up(most integer, out added bigint, out refused integer)
   language plpgsql volatile
   set search_path = pg_catalog, pg_temp
-  set lock_timeout = '1s'  -- guard: nobody's lock is waited for long [1s => 0]
+  set lock_timeout = '1s'
 as $$
 declare
   one  record;
 begin
   added := 0;
   refused := 0;
-  -- guard: not for each row that comes [not exists .. s') => false]
   if not exists (select from queue.tallied t where t.at < now() - interval '30 s') then
     return;
   end if;
   begin
     added := queue.add_tallies(most, null, null);
     return;
-  -- guard: what cannot be written stops no other (2 lines)
   exception when lock_not_available or deadlock_detected or data_exception or integrity_constraint_violation or raise_exception then
     added := 0;
   end;
@@ -213,7 +209,7 @@ begin
       refused := refused + 1;
     end;
     -- What is added up is kept: a call that took longer than its caller waits for would add up nothing.
-    exit when refused = 5 or clock_timestamp() > now() + interval '4 s';  -- redundant: not for long (for speed: the next call goes on)
+    exit when refused = 5 or clock_timestamp() > now() + interval '4 s';
   end loop;
 end
 $$;
@@ -247,8 +243,6 @@ declare
   types   text[] := '{""}';
   others  integer := 0;
 begin
-  -- guard: history is of a time [span is null or span <= interval '0' => false]
-  -- guard: steps of history are of a time [ or width <= interval '0']
   if span is null or span <= interval '0' or width <= interval '0' then
     raise invalid_parameter_value using message = 'queue.history: last and step are intervals longer than zero';
   end if;
@@ -275,7 +269,6 @@ begin
     froms := array[since];
     untils := array['infinity'::timestamptz];
     if each then
-      -- guard: so many rows at most [2000 / steps => 2000]; so much is read at most [, floor(20000 * read[1] / looked)::integer]
       most := greatest(least(2000 / steps, floor(20000 * read[1] / looked)::integer), 1);
     end if;
   end if;
@@ -294,7 +287,7 @@ begin
       ) p
       where (of_queue is null or p.queue = of_queue) and (of_type is null or p.job_type = of_type)
       group by p.queue, p.job_type
-      order by sum(p.jobs) desc, p.queue, p.job_type  -- guard: the busiest ones are told of [sum(p.jobs) desc, => sum(p.jobs),]
+      order by sum(p.jobs) desc, p.queue, p.job_type
       limit most
     ) p
     into queues, types, others;
@@ -316,7 +309,7 @@ begin
     union all
     select t.at, t.queue, t.job_type, t.completed, t.retried, t.dead, t.cancelled, t.snoozed, t.released, t.expired, t.lease_lost, t.timed_out,
       t.panicked, t.crashed, t.run, t.start
-    from queue.tallied t  -- guard: what is not added up yet is read too [queue.tallied => (select * from queue.tallied where false)]
+    from queue.tallied t
     where t.at >= since and (queues = '{""}' or (t.queue, t.job_type) in (select p.queue, p.job_type from pairs p))
   ), summed as (
     select case when width is null then since else date_bin(make_interval(secs => grain), t.at, epoch) end as at,

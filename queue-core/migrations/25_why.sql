@@ -19,7 +19,7 @@ begin
     from pg_locks l
     join pg_prepared_xacts p on p.transaction = l.transactionid
     where l.locktype = 'transactionid' and l.pid is null
-      and l.virtualtransaction = why_holder.virtual  -- guard: holder: of that transaction [l.virtualtransaction = why_holder.virtual => true]
+      and l.virtualtransaction = why_holder.virtual
     limit 1
   );
 end
@@ -40,7 +40,7 @@ begin
     select jsonb_agg(distinct queue.why_holder(l.pid, l.virtualtransaction)) into held
     from pg_locks l
     where l.locktype = 'transactionid' and l.mode = 'ExclusiveLock' and l.granted
-      and l.transactionid = any (lockers)  -- guard: held: by whose number stands in the row [l.transactionid = any (lockers) => true]
+      and l.transactionid = any (lockers)
       and exists (
         select
         from pg_locks r
@@ -67,11 +67,9 @@ create function queue.why_servers(queue text, stored text) returns table (id uui
 begin atomic
   select w.id, w.name, w.types
   from queue.worker w
-  where w.expires_at > now()  -- guard: served: by who lives
-    and w.paused_seen < 9223372036854775807  -- guard: served: by who is not shutting down [w.paused_seen < 9223372036854775807 => true]
-    -- guard: served: in its queue
+  where w.expires_at > now()
+    and w.paused_seen < 9223372036854775807
     and (cardinality(w.queues) = 0 or why_servers.queue = any (w.queues))
-    -- guard: served: by who knows its type [(w.types is null or why_servers.stored = any (w.types)) => true]
     and (w.types is null or why_servers.stored = any (w.types));
 end;
 
@@ -125,7 +123,7 @@ begin
     union all
     select (select j.lane from queue.job j where j.id = d.id offset 0), d.finished_at, 1
     from (select d.id, d.finished_at, d.cancelled from queue.done d order by d.id desc limit 200) d
-    where not d.cancelled  -- guard: pace: what was cancelled did not run [not d.cancelled => true]
+    where not d.cancelled
   ), span as (
     select case when count(*) >= 1000 then least(60, extract(epoch from now() - min(w.finished_at))) else 60 end as s from newest w
   )
@@ -133,7 +131,7 @@ begin
   into per_s, last_at
   from newest w
   cross join span s
-  where w.lane = why_pace.lane  -- guard: pace: of that lane [w.lane = why_pace.lane => true]
+  where w.lane = why_pace.lane
   group by s.s;
 end
 $$;
@@ -157,7 +155,6 @@ begin
     select count(*) into ahead
     from (
       select from queue.ready r
-      -- guard: ahead: what stands before it [ and r.seq < why_ahead.seq]
       where r.lane = why_ahead.lane and r.seq >= begins and r.seq < why_ahead.seq
       order by r.seq desc
       limit why_ahead.most + 1
@@ -180,7 +177,7 @@ begin
     select distinct l.lane, l.job_type
     from queue.lane l
     where l.queue = why_ahead.queue and not l.solo
-      and l.priority > why_ahead.priority  -- guard: higher: of a higher priority [l.priority > why_ahead.priority => true]
+      and l.priority > why_ahead.priority
   ), servers as materialized (
     select w.types from queue.why_servers(why_ahead.queue, why_ahead.stored) w
   ), begin_ as materialized (
@@ -189,15 +186,14 @@ begin
     where exists (
         select
         from servers w
-        where w.types is null or b.job_type = any (w.types)  -- guard: higher: which its workers serve
+        where w.types is null or b.job_type = any (w.types)
       )
       and not exists (
         select
         from queue.paused p
         where p.queue in ('*', why_ahead.queue)
-          and p.job_type in ('*', queue.type_of(b.job_type))  -- guard: higher: not what is paused
+          and p.job_type in ('*', queue.type_of(b.job_type))
       )
-      -- guard: higher: not what a limit has no room for [ and not exists (select from full_ .. b.job_type))]
       and not exists (select from full_ f where queue.covers(f.name, why_ahead.queue, b.job_type))
   )
   select count(*) into higher
@@ -238,11 +234,10 @@ begin
   cross join lateral queue.entry_of(a.id) e
   left join lateral (select r.* from queue.attempt_of(a.id) r where e.state = 'running' offset 0) r on true
   left join queue.worker w on w.id = r.worker
-  where a.key = why_behind.key;  -- guard: behind: the head of its key [where a.key = why_behind.key]
+  where a.key = why_behind.key;
   select count(*) into n
   from (
     select from queue.blocked b
-    -- guard: behind: what stands before it [ and b.seq < why_behind.seq]
     where b.key = why_behind.key and b.seq > coalesce(head.seq, 0) and b.seq < why_behind.seq
     order by b.seq desc
     limit why_behind.most + 1

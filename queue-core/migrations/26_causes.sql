@@ -12,7 +12,7 @@ begin atomic
       from (
         select f.attempt, f.at, f.ran_ms, f.error
         from queue.failure f
-        where f.id = why_over.id  -- guard: over: why that job failed
+        where f.id = why_over.id
         order by f.at desc, f.attempt desc
         limit 20
       ) f
@@ -39,7 +39,7 @@ begin
       p.fraction, p.stage, p.counts, p.updated_at
     from at a
     left join queue.worker w on w.id = a.worker
-    left join queue.progress p on p.id = why_running.id and p.attempt = a.attempts  -- guard: what this attempt says [ and p.attempt = a.attempts]
+    left join queue.progress p on p.id = why_running.id and p.attempt = a.attempts
   )
   select case when not k.lives then 2 when k.cancelling then 4 else 5 end::float8,
     case when not k.lives then 'silent_worker' when k.cancelling then 'cancelling' else 'running' end,
@@ -92,8 +92,8 @@ begin atomic
   select jsonb_strip_nulls(jsonb_build_object(
     'queue', nullif(p.queue, '*'), 'job_type', nullif(p.job_type, '*'), 'reason', p.reason, 'since', p.paused_at, 'by', p.paused_by))
   from queue.paused p
-  where p.queue in ('*', why_paused.queue)  -- guard: paused: its queue [p.queue in ('*', why_paused.queue) => true]
-    and p.job_type in ('*', queue.type_of(why_paused.stored))  -- guard: paused: its type
+  where p.queue in ('*', why_paused.queue)
+    and p.job_type in ('*', queue.type_of(why_paused.stored))
   order by p.paused_at;
 end;
 
@@ -115,7 +115,7 @@ begin
   if solo then
     return query select 50::float8, 'suspect', jsonb_build_object('crashes', why_turn.crashes, 'alone', why_turn.crashes > 1, 'ahead', turn.ahead);
   end if;
-  if is_stopped then  -- guard: nothing is said of turns where nothing begins [is_stopped => false]
+  if is_stopped then
     return;
   end if;
   if turn.higher > 0 then
@@ -179,7 +179,6 @@ begin
     from (
       select c.name, c.id, c.state
       from queue.child c
-      -- guard: joined: children of that job [c.parent = why_joined.id and ]; joined: only those that are waited for [ and queue.join_name .. names)]
       where c.parent = why_joined.id and queue.join_name(c.name) = any (why_joined.names)
       order by c.id
       limit 100
@@ -240,7 +239,6 @@ begin
   return query
   select w.rank, w.kind, w.facts, where_
   from queue.why_waiting(why_causes.id, at.queue, at.stored, at.state, late, at.meta, at.key, at.lane, at.seq) w
-  -- guard: what has begun does not expire [(at.attempts = 0 and at.crashes = 0) => true]
   where w.kind <> 'past_expiry' or (at.attempts = 0 and at.crashes = 0);
   failed := (
     select jsonb_build_object('failed_at', f.at, 'error', left(f.error, 500))
@@ -267,7 +265,7 @@ begin
           select n.name, e.source, e.on_dead, queue.state_of(e.source) as state
           from queue.edge e
           join queue.node n on n.id = e.source
-          where e.target = p.id  -- guard: why: what this node waits for
+          where e.target = p.id
           order by e.source
           limit 100
         ) e

@@ -25,7 +25,6 @@ begin
       from pg_stat_activity a
       where a.pid = (s.session ->> 'pid')::integer
     ) a on true
-    -- guard: sessions: who stays [a.stays => a.facts is not null]; sessions: who had begun [ and a.has_begun]
     where case when s.session ? 'prepared' then (s.session ->> 'since')::timestamptz <= why_sessions.before else a.stays and a.has_begun end
   );
 end
@@ -47,7 +46,6 @@ begin
       where a.datname = current_database() and coalesce(a.backend_type, 'client backend') = 'client backend'
         and (a.backend_xmin is not null or a.backend_xid is not null)
         and case when a.state is null then age(coalesce(a.backend_xmin, a.backend_xid)) > 100000
-          -- guard: old: what lasts [a.xact_start < clock_timestamp() - why_old.span => true]
           else a.xact_start < clock_timestamp() - why_old.span end
       order by a.xact_start nulls last
       limit 3)
@@ -158,7 +156,7 @@ create function queue.why(id bigint, span interval default '1 minute', moment in
   returns table (kind text, says text, facts jsonb, job jsonb)
   language plpgsql stable
   set search_path = pg_catalog, pg_temp
-  set lock_timeout = '200ms'  -- redundant: waits for no table for long (for who locks one after it was looked whether somebody has)
+  set lock_timeout = '200ms'
 as $$
 #variable_conflict use_column
 declare
@@ -192,12 +190,11 @@ begin
         else queue.why_sessions(c.facts -> 'sessions', why.moment) end as seen
     ) s
     cross join lateral (select c.kind = 'locked' and s.seen @> '[{"application": "queue-worker transact"}]' as transacts) t
-    -- guard: who is gone in a moment is no cause
     where c.kind in ('no_such_job', 'table_locked') or not c.facts ? 'sessions' or s.seen is not null
   ), answered as (
     select s.rank, s.kind, s.facts, s.job
     from seen s
-    where s.kind <> 'nothing' or not exists (select from seen b where b.rank < s.rank)  -- guard: nothing is in its way only then
+    where s.kind <> 'nothing' or not exists (select from seen b where b.rank < s.rank)
     union all
     select 95, 'old_snapshot', o.facts, w.job
     from (select c.job from causes c where c.kind = 'nothing') w

@@ -14,8 +14,8 @@ create table queue.audit (
   act    text         not null,
   what   text         not null,
   jobs   bigint       not null,
-  constraint audit_pkey primary key (id),  -- guard: an act is noted once
-  constraint audit_is_short check (length(actor) <= 100 and length(act) <= 40 and length(what) <= 500)  -- guard: a note has a bound
+  constraint audit_pkey primary key (id),
+  constraint audit_is_short check (length(actor) <= 100 and length(act) <= 40 and length(what) <= 500)
 );
 
 -- Notes an act, in the transaction that does it; returns the note's number. The oldest notes go.
@@ -29,16 +29,14 @@ begin
   insert into queue.audit (actor, act, what, jobs)
   values (left(note_act.actor, 100), left(note_act.act, 40), left(note_act.what, 500), note_act.jobs)
   returning audit.id into number;
-  if number > 10000 then  -- redundant: nothing is that old [number > 10000 => true] (for speed: a block that may fail has a subtransaction)
+  if number > 10000 then
     begin
       delete from queue.audit a
       where a.id in (
-        -- guard: nobody waits for another who notes [ skip locked]
         select o.id from queue.audit o where o.id <= number - 10000 order by o.id limit 100 for update skip locked
       );
     exception
       -- Others clean up as well, which under a strict isolation is an error; the act is not to fail for it.
-      -- guard: who notes under repeatable read is not failed by another's cleaning [serialization_failure => division_by_zero]
       when serialization_failure then
         null;
     end;
@@ -55,6 +53,6 @@ as $$
 begin
   update queue.audit a
   set jobs = a.jobs + count_act.jobs
-  where a.id = count_act.id and a.role = session_user;  -- guard: only one's own note grows [ and a.role = session_user]
+  where a.id = count_act.id and a.role = session_user;
 end
 $$;

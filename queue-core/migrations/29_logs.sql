@@ -10,8 +10,8 @@ create table queue.log (
   at       timestamptz not null,  -- when it was written
   cut      bigint      not null,  -- how many lines of the middle are left out
   text     text        not null,
-  constraint log_pkey primary key (id, attempt),  -- guard: an attempt has one log
-  constraint log_is_bounded check (pg_catalog.octet_length(text) <= 1100000)  -- guard: a log is bounded
+  constraint log_pkey primary key (id, attempt),
+  constraint log_is_bounded check (pg_catalog.octet_length(text) <= 1100000)
 );
 
 -- Writes logs, in the order of their jobs: each under the lease that has its job, or without a token if the attempt's own transaction has ended it.
@@ -20,7 +20,7 @@ create table queue.log (
 create function queue.write_logs(tokens uuid[], ids bigint[], attempts integer[], cuts bigint[], texts text[]) returns bigint
   language plpgsql volatile
   set search_path = pg_catalog, pg_temp
-  set lock_timeout = '250ms'  -- guard: logs wait for no lock for long
+  set lock_timeout = '250ms'
 as $$
 declare
   written bigint;
@@ -29,10 +29,9 @@ begin
   select s.id, s.attempt::smallint, clock_timestamp(), s.cut, s.text
   from unnest(write_logs.tokens, write_logs.ids, write_logs.attempts, write_logs.cuts, write_logs.texts) s (token, id, attempt, cut, text)
   where
-    -- guard: logs are fenced by the lease [exists .. s.id = any (h.ids)) => true]
     exists (select from queue.lease h where h.token = s.token and s.id = any (h.ids))
-    or s.token is null and exists (select from queue.job j where j.id = s.id)  -- guard: no logs of a job that is gone
-  order by s.id, s.attempt  -- redundant: logs: locks in one order (who waits for long is refused)
+    or s.token is null and exists (select from queue.job j where j.id = s.id)
+  order by s.id, s.attempt
   on conflict on constraint log_pkey do update
   set at = excluded.at, cut = excluded.cut, text = excluded.text;
   get diagnostics written = row_count;
@@ -45,7 +44,7 @@ $$;
 create function queue.prune_logs(after bigint, most integer) returns bigint
   language plpgsql volatile
   set search_path = pg_catalog, pg_temp
-  set lock_timeout = '250ms'  -- guard: pruning logs waits for no lock for long
+  set lock_timeout = '250ms'
 as $$
 declare
   last bigint;
@@ -57,8 +56,8 @@ begin
     select o.id, o.attempt
     from queue.log o
     where o.id > prune_logs.after and o.id <= last
-      and not exists (select from queue.job j where j.id = o.id)  -- guard: only logs of jobs that are gone
-    for update of o skip locked  -- guard: passes over logs that others hold [ skip locked]
+      and not exists (select from queue.job j where j.id = o.id)
+    for update of o skip locked
   );
   return last;
 end
@@ -73,10 +72,10 @@ begin atomic
   from (
     select l.attempt, l.at, l.cut, l.text
     from queue.log l
-    where l.id = logs.job  -- guard: logs of one job
-      and exists (select from queue.job j where j.id = logs.job)  -- guard: no logs of what is gone
+    where l.id = logs.job
+      and exists (select from queue.job j where j.id = logs.job)
     order by l.attempt desc
     limit 20
   ) n
-  order by n.attempt;  -- guard: logs in the order of attempts [order by n.attempt]
+  order by n.attempt;
 end;

@@ -8,11 +8,11 @@ create table queue.retention (
   job_type   text      not null,
   history    interval  not null,
   pruned_to  bigint    not null default 0,
-  constraint retention_pkey primary key (job_type),  -- guard: a type is there once
-  constraint retention_job_type_is_a_name check (queue.is_name(job_type)),  -- guard: a type is a name
-  constraint retention_is_positive check (history > '0'),  -- guard: it is kept for some time
+  constraint retention_pkey primary key (job_type),
+  constraint retention_job_type_is_a_name check (queue.is_name(job_type)),
+  constraint retention_is_positive check (history > '0'),
   -- Or reckoning when it began would fail, for all types.
-  constraint retention_in_range check (history <= '400000 days')  -- guard: it is kept for no longer than times go back
+  constraint retention_in_range check (history <= '400000 days')
 );
 
 create function queue.day_name(day date) returns text
@@ -30,10 +30,9 @@ create function queue.day_before(moment timestamptz) returns bigint
 create function queue.add_days(ahead integer) returns integer
   language plpgsql volatile security definer
   set search_path = pg_catalog, pg_temp
-  set lock_timeout = '500ms'  -- guard: waits for no lock for long
+  set lock_timeout = '500ms'
 as $$
 declare
-  -- guard: today is the clock's day [(clock_timestamp() at time zone 'UTC') => clock_timestamp()]
   today  date := (clock_timestamp() at time zone 'UTC')::date;
   day    date;
   lowest bigint;
@@ -41,32 +40,18 @@ declare
   parent text;
   made   integer := 0;
 begin
-  -- guard: one makes days at a time (4 lines)
   perform from queue.stripe s where s.purpose = 'days' for update skip locked;
   if not found then
     return 0;
   end if;
   for day in select today + n from generate_series(0, ahead) n loop
-    -- guard: a day begins where the clock's does [timestamp at time zone 'UTC' => timestamptz]
     lowest := queue.id_at(day::timestamp at time zone 'UTC');
-    -- guard: a day ends where the clock's does [timestamp at time zone 'UTC' => timestamptz]
     above := queue.id_at((day + 1)::timestamp at time zone 'UTC');
-    -- redundant: a day is made once [to_regclass('queue.job_' || queue.day_name(day)) is not null => false] (what is there is not made again)
     continue when to_regclass('queue.job_' || queue.day_name(day)) is not null
-      -- guard: not a day of jobs in the default; only that day's jobs count: from [d.id >= lowest and ]
-      -- guard: only that day's jobs count: to [ and d.id < above]
       or exists (select from queue.job_default d where d.id >= lowest and d.id < above)
-      -- guard: not a day of completions in the default; only that day's completions count: from [d.id >= lowest and ]
-      -- guard: only that day's completions count: to [ and d.id < above]
       or exists (select from queue.done_default d where d.id >= lowest and d.id < above)
-      -- guard: not a day of plain completions in the default; only that day's plain completions count: from [d.first_id >= lowest and ]
-      -- guard: only that day's plain completions count: to [ and d.first_id < above]
       or exists (select from queue.done_many_default d where d.first_id >= lowest and d.first_id < above)
-      -- guard: not a day of failures in the default [or exists .. d.id < above)]; only that day's failures count: from [d.id >= lowest and ]
-      -- guard: only that day's failures count: to [ and d.id < above]
       or exists (select from queue.failure_default d where d.id >= lowest and d.id < above)
-      -- guard: not a day of steps in the default [or exists .. d.id < above)]; only that day's steps count: from [d.id >= lowest and ]
-      -- guard: only that day's steps count: to [ and d.id < above]
       or exists (select from queue.step_default d where d.id >= lowest and d.id < above);
     begin
       foreach parent in array array['job', 'done', 'done_many', 'failure', 'step'] loop
@@ -74,13 +59,12 @@ begin
         execute format('create table queue.%I (like queue.%I including defaults including constraints including storage)',
           parent || '_' || queue.day_name(day), parent);
         if parent in ('done_many', 'failure') then
-          execute format('alter table queue.%I replica identity full', parent || '_' || queue.day_name(day));  -- guard: a day can be published
+          execute format('alter table queue.%I replica identity full', parent || '_' || queue.day_name(day));
         end if;
         execute format('alter table queue.%I attach partition queue.%I for values from (%s) to (%s)',
           parent, parent || '_' || queue.day_name(day), lowest, above);
       end loop;
       made := made + 1;
-    -- guard: a day that cannot be made stops no other (2 lines)
     exception when duplicate_table or invalid_object_definition then
       raise warning 'queue.add_days: the day % cannot be made, and its jobs go to the default partitions: %', queue.day_name(day), sqlerrm;
     end;
@@ -98,7 +82,7 @@ create function queue.drop_day(retention interval, most integer default 1000, da
   returns date
   language plpgsql volatile security definer
   set search_path = pg_catalog, pg_temp
-  set lock_timeout = '50ms'  -- guard: a drop waits for no lock for long
+  set lock_timeout = '50ms'
 as $$
 declare
   cutoff timestamptz := clock_timestamp() - drop_day.retention;
@@ -112,10 +96,9 @@ declare
   allowed integer;
   living bigint[];
 begin
-  if retention is null then  -- guard: how long history is kept is said [retention is null => false]
+  if retention is null then
     raise null_value_not_allowed using message = 'queue.drop_day: the retention may not be null';
   end if;
-  -- guard: one drops days at a time (4 lines)
   perform from queue.stripe s where s.purpose = 'days' for update skip locked;
   if not found then
     return null;
@@ -126,10 +109,8 @@ begin
     from pg_inherits i
     join pg_class c on c.oid = i.inhrelid
     where i.inhparent = 'queue.job'::regclass and c.relname ~ '^job_[0-9]{8}$'
-      -- guard: only days that are over [c.relname < .. 'YYYYMMDD') => true]
-      -- guard: over is at the end of the clock's day [cutoff at time zone 'UTC' => cutoff]
       and c.relname < 'job_' || to_char(cutoff at time zone 'UTC', 'YYYYMMDD')
-    order by c.relname  -- guard: the oldest day goes first [c.relname => c.relname desc]
+    order by c.relname
   );
   oldest := names[1];
   foreach name in array names loop
@@ -137,48 +118,33 @@ begin
       day := to_date(right(name, 8), 'YYYYMMDD');
       lowest := queue.id_at(day::timestamp at time zone 'UTC');
       beyond := queue.id_at((day + 1)::timestamp at time zone 'UTC');
-      -- guard: of many days that stay the oldest goes [cardinality(names) > days => false]; only the oldest [name = oldest and ]
       allowed := case when name = oldest and cardinality(names) > days then at_most else most end;
 
       -- Found before the lock, because the day may be large; what an operator brings back meanwhile is found after it.
       living := array(
-        -- guard: what lives stays (2 lines)
-        -- redundant: what lives is looked for in that day [ where l.id >= lowest and l.id < beyond] (for speed: only rows of the day are moved)
         select l.id from queue.living l where l.id >= lowest and l.id < beyond
-        -- guard: what finished lately stays (2 lines)
         union all
-        -- guard: what finished long ago goes [ and d.finished_at >= cutoff]
         select d.id from queue.done d where d.id >= lowest and d.id < beyond and d.finished_at >= cutoff
-        -- guard: what finished plainly of late stays (2 lines)
         union all
-        -- guard: what finished plainly long ago goes [ and d.finished_at >= cutoff]
         select unnest(d.ids) from queue.done_many d where d.first_id >= lowest and d.first_id < beyond and d.finished_at >= cutoff
         limit allowed + 1);
-      -- guard: what is kept for longer lives on [exists .. ) => false]
-      -- redundant: asks for types only if one is kept for longer [exists .. ) => true] (for speed: what is kept for less than the day is not found)
       if exists (select from queue.retention k where k.history > drop_day.retention) then
         living := living || array(
           select d.id
           from queue.done d
           join queue.job j on j.id = d.id
-          join queue.lane l on l.lane = j.lane  -- guard: kept for longer: its own type [l.lane = j.lane => j.lane is not null]
-          -- guard: kept for longer: its type's own time [k.job_type = queue.type_of(l.job_type) => l.job_type is not null]
+          join queue.lane l on l.lane = j.lane
           join queue.retention k on k.job_type = queue.type_of(l.job_type)
-          -- guard: kept for longer: not for ever [ and d.finished_at >= clock_timestamp() - k.history]
           where d.id >= lowest and d.id < beyond and j.id >= lowest and j.id < beyond and d.finished_at >= clock_timestamp() - k.history
-          -- guard: plainly done: kept for longer (6 lines)
           union all
           select unnest(d.ids)
           from queue.done_many d
-          join queue.lane l on l.lane = d.lane  -- guard: plainly done: its own type [l.lane = d.lane => d.lane is not null]
-          -- guard: plainly done: its type's own time [k.job_type = queue.type_of(l.job_type) => l.job_type is not null]
+          join queue.lane l on l.lane = d.lane
           join queue.retention k on k.job_type = queue.type_of(l.job_type)
-          -- guard: plainly done: kept by its type's time [ and d.finished_at >= clock_timestamp() - k.history]
           where d.first_id >= lowest and d.first_id < beyond and d.finished_at >= clock_timestamp() - k.history
           limit allowed + 1);
       end if;
-      continue when cardinality(living) > allowed;  -- guard: a day that many outlive stays
-      -- guard: a day of which many steps outlive it stays [allowed * 100 < => 0 > ]
+      continue when cardinality(living) > allowed;
       continue when allowed * 100 < (
         select count(*) from (select from queue.step s where s.id = any (living) limit allowed * 100 + 1) n);
       foreach parent in array array['job', 'done', 'done_many', 'failure', 'step'] loop
@@ -186,7 +152,6 @@ begin
       end loop;
       -- Of what is ready only what came back: all else was ready before, and there may be much of it.
       living := living || array(
-        -- guard: what is brought back meanwhile stays [r.seq <> r.id => false]
         select r.id from queue.ready r where r.id >= lowest and r.id < beyond and r.seq <> r.id
         union all select s.id from queue.scheduled s where s.id >= lowest and s.id < beyond
         union all select u.id from queue.lease h cross join lateral unnest(h.ids) u (id) where u.id >= lowest and u.id < beyond
@@ -194,7 +159,6 @@ begin
         union all select p.id from queue.parked p where p.id >= lowest and p.id < beyond
         union all select b.id from queue.blocked b where b.id >= lowest and b.id < beyond);
       foreach parent in array array['job', 'done', 'done_many', 'failure', 'step'] loop
-        -- guard: only what stays is moved [= any ($1) => is not null and $1 is not null]
         execute format('insert into queue.%I select * from queue.%I d where d.%I = any ($1)',
           parent, parent || '_' || queue.day_name(day), case parent when 'done_many' then 'first_id' else 'id' end)
           using living;
@@ -203,7 +167,7 @@ begin
       return day;
     exception
       -- What passes by itself is for the next call.
-      when lock_not_available or deadlock_detected or insufficient_resources then  -- guard: a lock that is not to be had ends the call (2 lines)
+      when lock_not_available or deadlock_detected or insufficient_resources then
         raise;
       when others then
         raise warning 'queue.drop_day: the day % cannot be dropped, and stays: %', right(name, 8), sqlerrm;

@@ -13,8 +13,8 @@ create table queue.step (
   name     text         not null,
   until    timestamptz,            -- of a sleep: when it is over
   output   jsonb,                  -- of any other step: what it gave; null for nothing
-  constraint step_pkey primary key (id, name),  -- guard: a step is done once
-  constraint step_name_is_bounded check (pg_catalog.octet_length(name) between 1 and 200)  -- guard: a step's name is bounded
+  constraint step_pkey primary key (id, name),
+  constraint step_name_is_bounded check (pg_catalog.octet_length(name) between 1 and 200)
 ) partition by range (id);
 
 -- Rows whose day has no partition, and those that outlive it.
@@ -25,7 +25,7 @@ create table queue.step_default partition of queue.step default;
 create function queue.prune_steps(after bigint, most integer) returns bigint
   language plpgsql volatile
   set search_path = pg_catalog, pg_temp
-  set lock_timeout = '250ms'  -- guard: pruning steps waits for no lock for long
+  set lock_timeout = '250ms'
 as $$
 declare
   last bigint;
@@ -37,8 +37,8 @@ begin
     select o.id, o.name
     from queue.step o
     where o.id > prune_steps.after and o.id <= last
-      and not exists (select from queue.job j where j.id = o.id)  -- guard: only steps of jobs that are gone
-    for update of o skip locked  -- guard: passes over steps that others hold [ skip locked]
+      and not exists (select from queue.job j where j.id = o.id)
+    for update of o skip locked
   );
   return last;
 end
@@ -51,8 +51,8 @@ create function queue.steps(job bigint)
 begin atomic
   select s.name, s.attempt, s.at, s.ran_ms, s.until
   from queue.step s
-  where s.id = steps.job  -- guard: steps of one job
-    and exists (select from queue.job j where j.id = steps.job)  -- guard: no steps of what is gone
-  order by s.at, s.name  -- guard: steps in the order in which they were done
+  where s.id = steps.job
+    and exists (select from queue.job j where j.id = steps.job)
+  order by s.at, s.name
   limit 1000;
 end;

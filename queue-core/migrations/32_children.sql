@@ -18,8 +18,7 @@ create table queue.child (
   attempts  smallint,
   output    jsonb,
   error     text,
-  constraint child_pkey primary key (parent, name),  -- guard: a step spawns one child
-  -- guard: a child is told as over (2 lines)
+  constraint child_pkey primary key (parent, name),
   constraint child_state_is_an_end
     check (state in ('completed', 'dead', 'cancelled', 'expired'))
 );
@@ -45,23 +44,22 @@ declare
 begin
   perform
   from queue.lease l
-  -- guard: spawned under the token [l.token = spawn.token and ]; spawned by a job of the lease [ and spawn.parent = any (l.ids)]
   where l.token = spawn.token and spawn.parent = any (l.ids)
-    and spawn.parent = any (l.cancelling) is not true  -- guard: what is cancelling spawns nothing
-  for share;  -- guard: spawning locks the lease [for share => limit 1]
+    and spawn.parent = any (l.cancelling) is not true
+  for share;
   if not found then
     return null;
   end if;
   insert into queue.child (parent, name, id)
   values (spawn.parent, spawn.name, 0)
-  on conflict do nothing;  -- guard: said twice, one child is spawned [on conflict do nothing]
+  on conflict do nothing;
   if not found then
     return (select c.id from queue.child c where c.parent = spawn.parent and c.name = spawn.name);
   end if;
   select e.id, e.outcome into born, outcome
   from queue.enqueue_with(spawn.job_type, spawn.payload, spawn.options || jsonb_build_object('meta',
     coalesce(nullif(spawn.options -> 'meta', 'null'), '{}') || jsonb_build_object('child_of', spawn.parent::text))) e;
-  if outcome <> 'enqueued' then  -- guard: a child is a new job [outcome <> 'enqueued' => false]
+  if outcome <> 'enqueued' then
     raise unique_violation using constraint = 'child_is_new',
       message = format('the job %s holds its uniqueness key, and is not spawned here', born);
   end if;
@@ -87,11 +85,9 @@ begin
     select c.parent, c.name, coalesce(e.state, 'completed') as state, e.attempts, e.output, e.error
     from queue.child c
     left join lateral (select e.state, e.attempts, e.output, e.error from queue.entry_of(c.id) e) e on true
-    where c.id = any (tell_parents.ids)  -- guard: told: only of the jobs named
-      and c.state is null  -- guard: a child tells once
-      -- guard: told: only what is over [coalesce(e.state, 'completed') in .. 'expired') => true]
+    where c.id = any (tell_parents.ids)
+      and c.state is null
       and coalesce(e.state, 'completed') in ('completed', 'dead', 'cancelled', 'expired')
-    -- redundant: told in one order [ order by c.id] (they are found by an index in that order); guard: locks what it tells of [ for update of c]
     order by c.id for update of c
   ), noted as (
     update queue.child c
@@ -102,11 +98,11 @@ begin
   ), hinted as (
     insert into queue.signal_hint (id)
     select distinct n.parent
-    from noted n  -- guard: a child that is over leaves a hint [noted n => noted n where false]
+    from noted n
   )
   select count(*) into told from noted n;
-  perform queue.tell_nodes(tell_parents.ids);  -- guard: who waits for a node is told
-  return told + queue.tell_gathers(tell_parents.ids);  -- guard: told: gathers too [ + queue.tell_gathers(tell_parents.ids)]
+  perform queue.tell_nodes(tell_parents.ids);
+  return told + queue.tell_gathers(tell_parents.ids);
 end
 $$;
 
@@ -120,9 +116,9 @@ as $$
 begin
   perform
   from queue.child c
-  where c.parent = any (lock_children.parents)  -- redundant: locks only children of these (it would wait for others)
-  order by c.id  -- guard: children are locked in one order
-  for update;  -- guard: children are locked [for update => limit 0]
+  where c.parent = any (lock_children.parents)
+  order by c.id
+  for update;
 end
 $$;
 
@@ -133,9 +129,9 @@ create function queue.forget_children(parents bigint[]) returns void
   set enable_seqscan = off
 as $$
 begin
-  perform queue.lock_children(forget_children.parents);  -- guard: children are forgotten in the order in which their ends are told
+  perform queue.lock_children(forget_children.parents);
   delete from queue.child c
-  where c.parent = any (forget_children.parents);  -- guard: forgotten: only children of these [where .. parents) => where true]
+  where c.parent = any (forget_children.parents);
 end
 $$;
 
@@ -151,23 +147,23 @@ begin
   -- Whoever lets parts run has their gather: those that it moves are seen by the next statement.
   perform
   from queue.gather g
-  where g.parent = any (cancel_children.parents)  -- redundant: locks only gathers of what is cancelled (it would wait for others)
-  order by g.parent, g.name  -- redundant: gathers are locked in one order (against those that cancel others too)
-  for update;  -- guard: what is let run meanwhile is cancelled too [for update => limit 0]
+  where g.parent = any (cancel_children.parents)
+  order by g.parent, g.name
+  for update;
   live := array(
     select c.id
     from queue.child c
-    where c.parent = any (cancel_children.parents)  -- guard: only children of what is cancelled
-      and c.state is null)  -- redundant: only children that are not over (what is over is not cancelled)
-    || array(  -- guard: parts are cancelled with their parent [|| array( => || array(select 0 where false) where false and exists (]
+    where c.parent = any (cancel_children.parents)
+      and c.state is null)
+    || array(
       select p.id
       from queue.brood b
       cross join lateral unnest(b.ids) u (id)
       cross join lateral (select p.id from queue.gather_part p where p.id = u.id offset 0) p
-      where b.parent = any (cancel_children.parents));  -- guard: only parts of what is cancelled
+      where b.parent = any (cancel_children.parents));
   if cardinality(live) > 0 then
-    perform queue.cancel_waiting_all(live);  -- guard: children that wait are cancelled
-    perform queue.cancel_running_all(live);  -- guard: children that run are cancelled
+    perform queue.cancel_waiting_all(live);
+    perform queue.cancel_running_all(live);
   end if;
 end
 $$;
@@ -181,17 +177,17 @@ as $$
 declare
   asked  bigint[];
 begin
-  perform queue.lock_children(ask_children.parents);  -- guard: asked: in the order in which ends are told
+  perform queue.lock_children(ask_children.parents);
   with changed as (
     update queue.child c
     set state = null, attempts = null, output = null, error = null
-    where c.parent = any (ask_children.parents)  -- guard: asked: only children of what is requeued
-      and c.state <> 'completed'  -- redundant: asked: not what is completed (it is told of again)
+    where c.parent = any (ask_children.parents)
+      and c.state <> 'completed'
     returning c.id
   )
   select array_agg(c.id) into asked from changed c;
   if cardinality(asked) > 0 then
-    perform queue.tell_parents(asked);  -- guard: asked: what is over is told of again
+    perform queue.tell_parents(asked);
   end if;
 end
 $$;
@@ -201,7 +197,7 @@ $$;
 create function queue.prune_children(after bigint, most integer) returns bigint
   language plpgsql volatile
   set search_path = pg_catalog, pg_temp
-  set lock_timeout = '250ms'  -- guard: pruning children waits for no lock for long
+  set lock_timeout = '250ms'
 as $$
 declare
   last  bigint;
@@ -214,18 +210,18 @@ begin
     select o.parent, o.name
     from queue.child o
     where o.parent > prune_children.after and o.parent <= last
-      and not exists (select from queue.job j where j.id = o.parent)  -- guard: only children of jobs that are gone
-    for update of o skip locked  -- guard: passes over children that others hold [ skip locked]
+      and not exists (select from queue.job j where j.id = o.parent)
+    for update of o skip locked
   );
   late := array(
     select c.id
     from queue.child c
     where c.parent > prune_children.after and c.parent <= last and c.state is null
       and coalesce(queue.state_of(c.id), 'completed') in ('completed', 'dead', 'cancelled', 'expired')
-    for update of c skip locked  -- redundant: late: passes over children that others hold [ skip locked] (they are told of by these)
+    for update of c skip locked
   );
   if cardinality(late) > 0 then
-    perform queue.tell_parents(late);  -- guard: what nobody told of is told of later
+    perform queue.tell_parents(late);
   end if;
   return last;
 end
@@ -245,11 +241,11 @@ begin
   from (
     select c.name, c.id, c.state
     from queue.child c
-    where c.parent = children.job  -- guard: children of one job
-      and exists (select from queue.job j where j.id = children.job)  -- guard: no children of what is gone
-    order by c.id  -- redundant: the first children (no test has a thousand)
+    where c.parent = children.job
+      and exists (select from queue.job j where j.id = children.job)
+    order by c.id
     limit 1000
   ) c
-  order by c.id;  -- guard: children in the order in which they were spawned [order by c.id]
+  order by c.id;
 end
 $$;

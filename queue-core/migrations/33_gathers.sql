@@ -28,7 +28,7 @@ create table queue.gather (
   room       bigint,                           -- how many of these more may now
   waits      boolean      not null default false,  -- none runs until it is opened (open_gather)
   looked     integer      not null default 0,  -- from which chunk on housekeeping looks next
-  constraint gather_pkey primary key (parent, name)  -- guard: a step has one gather
+  constraint gather_pkey primary key (parent, name)
 ) with (fillfactor = 50);
 
 create table queue.brood (
@@ -36,7 +36,7 @@ create table queue.brood (
   name    text      not null,
   chunk   integer   not null,
   ids     bigint[]  not null,
-  constraint brood_pkey primary key (parent, name, chunk)  -- guard: a chunk is spawned once
+  constraint brood_pkey primary key (parent, name, chunk)
 );
 alter table queue.brood alter ids set storage external;
 
@@ -47,7 +47,7 @@ create table queue.gather_part (
   nr      bigint   not null,  -- its place, from 0 on
   name    text     not null,
   held    boolean  not null,  -- it is parked until others have ended
-  constraint gather_part_pkey primary key (id)  -- guard: a job is one part [primary key (id) => check (true)]
+  constraint gather_part_pkey primary key (id)
 ) with (autovacuum_vacuum_scale_factor = 0, autovacuum_vacuum_threshold = 50000, autovacuum_vacuum_cost_delay = 0);
 create index gather_part_held on queue.gather_part (parent, name, nr) where held;
 
@@ -60,7 +60,7 @@ create table queue.gather_hint (
   dead       bigint  not null,
   cancelled  bigint  not null,
   freed      bigint  not null,  -- how many of them were let run
-  constraint gather_hint_order primary key (seq)  -- guard: a hint of a gather has a place of its own [primary key (seq) => check (true)]
+  constraint gather_hint_order primary key (seq)
 ) with (autovacuum_vacuum_scale_factor = 0, autovacuum_vacuum_threshold = 50000, autovacuum_vacuum_cost_delay = 0);
 
 -- What one look found in the hints of a gather.
@@ -79,10 +79,10 @@ declare
 begin
   insert into queue.gather (parent, name, most, room, waits)
   values (put_chunk.parent, put_chunk.name, put_chunk.most, case when put_chunk.waits then 0 else put_chunk.most end, put_chunk.waits)
-  on conflict do nothing;  -- guard: a gather has more chunks than one [on conflict do nothing]
+  on conflict do nothing;
   insert into queue.brood (parent, name, chunk, ids)
   values (put_chunk.parent, put_chunk.name, put_chunk.chunk, put_chunk.ids)
-  on conflict do nothing;  -- guard: said twice, one chunk is spawned [on conflict do nothing]
+  on conflict do nothing;
   if not found then
     return false;
   end if;
@@ -90,7 +90,6 @@ begin
   if free < cardinality(put_chunk.ids) then
     with gone as (
       delete from queue.ready r
-      -- guard: as many as there is room for are let run [greatest(free, 0) => 0]
       where r.ctid = any (array(select p.at from queue.ready_places((put_chunk.ids)[greatest(free, 0) + 1:]) p))
       returning r.id, case when r.line is null then r.lane else queue.twin_of(r.lane) end as lane
     ), entered as (
@@ -107,7 +106,6 @@ begin
   where g.parent = put_chunk.parent and g.name = put_chunk.name;
   update queue.gather g
   set need = g.need + cardinality(put_chunk.ids), at = clock_timestamp(),
-    -- guard: those that are let run take up room [cardinality(put_chunk.ids) - cardinality(waiting) => 0]
     room = g.room - (cardinality(put_chunk.ids) - cardinality(waiting))
   where g.parent = put_chunk.parent and g.name = put_chunk.name;
   return true;
@@ -123,10 +121,9 @@ as $$
 begin
   perform
   from queue.lease l
-  -- guard: mapped under the token [l.token = add_chunk.token and ]; mapped by a job of the lease [ and add_chunk.parent = any (l.ids)]
   where l.token = add_chunk.token and add_chunk.parent = any (l.ids)
-    and add_chunk.parent = any (l.cancelling) is not true  -- guard: what is cancelling maps nothing
-  for share;  -- guard: mapping locks the lease [for share => limit 1]
+    and add_chunk.parent = any (l.cancelling) is not true
+  for share;
   if not found then
     return null;
   end if;
@@ -146,24 +143,23 @@ declare
 begin
   perform
   from queue.lease l
-  -- guard: closed under the token [l.token = close_gather.token and ]; closed by a job of the lease [ and close_gather.parent = any (l.ids)]
   where l.token = close_gather.token and close_gather.parent = any (l.ids)
-  for share;  -- guard: closing locks the lease [for share => limit 1]
+  for share;
   if not found then
     return null;
   end if;
   insert into queue.gather (parent, name)
   values (close_gather.parent, close_gather.name)
-  on conflict do nothing;  -- guard: an empty gather is closed too [on conflict do nothing]
+  on conflict do nothing;
   spawned := (
     select coalesce(sum(cardinality(b.ids)), 0) from queue.brood b where b.parent = close_gather.parent and b.name = close_gather.name
   );
-  if spawned <> close_gather.total then  -- guard: closed: with as many as were spawned [spawned <> close_gather.total => false]
+  if spawned <> close_gather.total then
     return false;
   end if;
   update queue.gather g
   set need = g.need - 1, total = close_gather.total, at = clock_timestamp()
-  where g.parent = close_gather.parent and g.name = close_gather.name and g.total is null;  -- guard: closed once [ and g.total is null]
+  where g.parent = close_gather.parent and g.name = close_gather.name and g.total is null;
   if found then
     insert into queue.step (id, name, attempt, at, ran_ms, output)
     values (close_gather.parent, close_gather.name, close_gather.attempt, statement_timestamp(), 0,
@@ -186,14 +182,14 @@ declare
 begin
   with gone as materialized (
     delete from queue.gather_part p
-    where p.id = any (tell_parts.ids)  -- guard: counted: only the jobs named
+    where p.id = any (tell_parts.ids)
     returning p.parent, p.born, p.name, p.held
   ), hinted as (
     insert into queue.gather_hint (parent, born, name, completed, dead, cancelled, freed)
     select g.parent, g.born, g.name, count(*) filter (where tell_parts.state = 'completed'), count(*) filter (where tell_parts.state = 'dead'),
       count(*) filter (where tell_parts.state in ('cancelled', 'expired')),
-      count(*) filter (where not g.held)  -- guard: what waited for its turn frees none [ filter (where not g.held)]
-    from gone g  -- guard: parts that are over leave a hint [gone g => gone g where false]
+      count(*) filter (where not g.held)
+    from gone g
     group by g.parent, g.born, g.name
   )
   select count(*) into told from gone g;
@@ -218,10 +214,10 @@ begin
       select p.id, coalesce(e.state, 'completed') as state
       from queue.gather_part p
       left join lateral (select e.state from queue.entry_of(p.id) e) e on true
-      where p.id = any (tell_gathers.ids)  -- redundant: told: only the jobs named (for speed: what is over counts, whoever names it)
+      where p.id = any (tell_gathers.ids)
       offset 0
     ) s
-    where s.state in ('completed', 'dead', 'cancelled', 'expired')  -- guard: counted: only what is over
+    where s.state in ('completed', 'dead', 'cancelled', 'expired')
     group by s.state
   loop
     told := told + queue.tell_parts(ended.ids, ended.state);
@@ -254,16 +250,16 @@ begin
     from (
       select p.id, p.nr from queue.gather_part p
       where p.parent = let_run.parent and p.name = let_run.name and p.held
-        and p.born = life  -- guard: let run: only its own [and p.born = life]
-      order by p.nr  -- guard: let run: in their order
+        and p.born = life
+      order by p.nr
     ) p
     cross join lateral (select k.ctid as at, k.id from queue.parked k where k.id = p.id offset 0) k
-    limit least(free, 1000)  -- guard: let run: as many as there is room for [least(free, 1000) => 1000]
+    limit least(free, 1000)
   ), held as materialized (
     select k.ctid as at
     from queue.parked k
     where k.ctid = any (array(select n.at from next n))
-    for update skip locked  -- guard: let run: waits for nobody [ skip locked]
+    for update skip locked
   ), entered as materialized (
     delete from queue.parked k
     where k.ctid = any (array(select h.at from held h))
@@ -271,7 +267,7 @@ begin
   ), readied as (
     insert into queue.ready (lane, seq, id, attempts, crashes)
     select e.lane, queue.next_id(), e.id, e.attempts, e.crashes
-    from (select e.* from entered e join next n on n.id = e.id order by n.nr) e  -- redundant: let run: each after the other (claims go by place)
+    from (select e.* from entered e join next n on n.id = e.id order by n.nr) e
   ), noted as (
     update queue.gather_part p
     set held = false
@@ -279,13 +275,13 @@ begin
   )
   select (select count(*) from next), count(*), array_agg(distinct e.lane) into found_, moved, lanes from entered e;
   update queue.gather g
-  set room = g.room - moved  -- guard: let run: takes up room [g.room - moved => g.room]
+  set room = g.room - moved
   where g.parent = let_run.parent and g.name = let_run.name;
-  if moved < found_ or found_ = 1000 then  -- guard: let run: looked at again [moved < found_ or found_ = 1000 => false]
+  if moved < found_ or found_ = 1000 then
     insert into queue.gather_hint (parent, born, name, completed, dead, cancelled, freed)
     values (let_run.parent, life, let_run.name, 0, 0, 0, 0);
   end if;
-  perform queue.wake(q.queue)  -- guard: let run: workers are told [ queue.wake]
+  perform queue.wake(q.queue)
   from (
     select distinct l.queue
     from unnest(lanes) n (lane)
@@ -318,10 +314,10 @@ begin
     where ctid = any (array(
       select h.ctid
       from queue.gather_hint h
-      where h.seq >= count_gathers.floor  -- redundant: hints of gathers from a floor on (for speed: dead index entries are not walked)
-      order by h.seq  -- redundant: hints of gathers in their order (for fairness: each is consumed in the end)
-      limit count_gathers.most  -- guard: no more hints of gathers than asked for
-      for update skip locked  -- guard: passes over hints of gathers that others have [ skip locked]
+      where h.seq >= count_gathers.floor
+      order by h.seq
+      limit count_gathers.most
+      for update skip locked
     ))
     returning gather_hint.*
   ), summed as (
@@ -339,34 +335,32 @@ begin
     cross join lateral (
       select g.ctid as at_
       from queue.gather g
-      where g.parent = s.parent and g.name = s.name and g.born = s.born  -- guard: counts no parts of an earlier life [ and g.born = s.born]
+      where g.parent = s.parent and g.name = s.name and g.born = s.born
       offset 0
     ) g
   ), held as materialized (
     select g.ctid as at_
     from queue.gather g
     where g.ctid = any (array(select k.at_ from known k))
-    for update skip locked  -- guard: passes over gathers that others have [ skip locked]
+    for update skip locked
   ), counted as (
     update queue.gather g
-    -- redundant: it needs no less than nothing [greatest( .. , 0) => g.need - k.completed - k.dead - k.cancelled] (each part ends once)
     set need = greatest(g.need - k.completed - k.dead - k.cancelled, 0), completed = g.completed + k.completed, dead = g.dead + k.dead,
       cancelled = g.cancelled + k.cancelled, room = g.room + k.freed, at = clock_timestamp()
     from known k
-    -- guard: counts only what it has locked [ and k.at_ = any (array(select h.at_ from held h))]
     where g.parent = k.parent and g.name = k.name and k.at_ = any (array(select h.at_ from held h))
     returning g.parent, g.born, g.name, g.need, g.room
   ), left_behind as (
     insert into queue.gather_hint (parent, born, name, completed, dead, cancelled, freed)
     select k.parent, k.born, k.name, k.completed, k.dead, k.cancelled, k.freed
     from known k
-    where k.at_ <> all (array(select h.at_ from held h))  -- guard: what is not counted is said again [k.at_ <> all .. h)) => false]
+    where k.at_ <> all (array(select h.at_ from held h))
     returning 1
   ), hinted as (
     insert into queue.signal_hint (id)
     select distinct c.parent
     from counted c
-    where c.need = 0  -- guard: a gather that is over leaves its parent a hint [c.need = 0 => false]
+    where c.need = 0
     returning id
   )
   select greatest(hints - (select count(*) from left_behind), 0), (select count(*) from hinted),

@@ -14,19 +14,19 @@ begin
   from queue.gather g
   where g.parent = any (forget_gathers.parents)
   order by g.parent, g.name
-  for update;  -- redundant: forgetting locks gathers before their parts [for update => limit 1] (else it and who lets parts run may deadlock)
+  for update;
   if found then
     update queue.gather g
     set room = 2147483647
     where g.parent = any (forget_gathers.parents) and g.room is not null;
-    perform queue.cancel_waiting_all(array(  -- guard: forgetting cancels what would never begin [queue.cancel_waiting_all]
+    perform queue.cancel_waiting_all(array(
       select p.id
       from queue.gather g
       join queue.gather_part p on p.parent = g.parent and p.name = g.name and p.held
-      where g.parent = any (forget_gathers.parents) and g.waits  -- guard: forgetting cancels only that [ and g.waits]
+      where g.parent = any (forget_gathers.parents) and g.waits
     ));
     loop
-      moved := (  -- guard: forgetting lets run what waits for its turn [( => 0 * (]
+      moved := (
         select sum(queue.let_run(g.parent, g.name))
         from queue.gather g
         where g.parent = any (forget_gathers.parents) and g.room is not null
@@ -39,7 +39,7 @@ begin
       select o.ctid
       from queue.gather_part o
       where o.id in (select u.id from queue.brood b cross join lateral unnest(b.ids) u (id) where b.parent = any (forget_gathers.parents))
-      for update skip locked  -- guard: forgetting parts waits for nobody [ skip locked]
+      for update skip locked
     ));
     delete from queue.brood b where b.parent = any (forget_gathers.parents);
     delete from queue.gather g where g.parent = any (forget_gathers.parents);
@@ -63,7 +63,7 @@ begin
   select g.looked into place
   from queue.gather g
   where g.parent = recount_gather.parent and g.name = recount_gather.name
-  for update skip locked;  -- guard: recounting waits for nobody [ skip locked]
+  for update skip locked;
   if not found then
     return null;
   end if;
@@ -73,23 +73,23 @@ begin
     cross join lateral unnest(b.ids) u (id)
     where b.parent = recount_gather.parent and b.name = recount_gather.name and b.chunk >= place and b.chunk < place + 10
   );
-  perform queue.tell_gathers(late);  -- guard: parts that nobody told of are told of later
+  perform queue.tell_gathers(late);
   update queue.gather g
   set at = clock_timestamp(),
     need = case when (
         select count(*) from queue.brood b where b.parent = recount_gather.parent and b.name = recount_gather.name
-      ) > 100 then g.need else (g.total is null)::int  -- guard: recounted: one that is open [(g.total is null)::int => 0]
+      ) > 100 then g.need else (g.total is null)::int
       + (
-        select count(*)  -- guard: recounted: parts that are not over [count(*) => 0]
+        select count(*)
         from queue.brood b
         cross join lateral unnest(b.ids) u (id)
         cross join lateral (select p.id from queue.gather_part p where p.id = u.id offset 0) p
         where b.parent = recount_gather.parent and b.name = recount_gather.name
       ) + (
-        select coalesce(sum(h.completed + h.dead + h.cancelled), 0)  -- guard: recounted: what is said in hints [h.completed => 0 * h.completed]
+        select coalesce(sum(h.completed + h.dead + h.cancelled), 0)
         from queue.gather_hint h
         where h.parent = recount_gather.parent and h.name = recount_gather.name
-          and h.born = g.born  -- guard: recounted: nothing that is said of an earlier life [and h.born = g.born]
+          and h.born = g.born
       ) end,
     looked = case when exists (
       select from queue.brood b where b.parent = recount_gather.parent and b.name = recount_gather.name and b.chunk >= place + 10
@@ -109,7 +109,7 @@ $$;
 create function queue.prune_gathers(after bigint, most integer) returns bigint
   language plpgsql volatile
   set search_path = pg_catalog, pg_temp
-  set lock_timeout = '250ms'  -- guard: pruning gathers waits for no lock for long
+  set lock_timeout = '250ms'
 as $$
 declare
   last  bigint;
@@ -120,16 +120,16 @@ begin
     select g.parent
     from queue.gather g
     where g.parent > prune_gathers.after and g.parent <= last
-      and not exists (select from queue.job j where j.id = g.parent)  -- guard: only gathers of jobs that are gone
-    for update of g skip locked  -- guard: pruning passes over gathers that others hold [ skip locked]
+      and not exists (select from queue.job j where j.id = g.parent)
+    for update of g skip locked
   ));
   perform queue.recount_gather(s.parent, s.name)
   from (
     select g.parent, g.name
     from queue.gather g
     where g.parent > prune_gathers.after and g.parent <= last and g.need > 0
-      and not g.waits  -- redundant: only those of which parts may end (for speed: what is cancelled meanwhile is told of)
-      and g.at < clock_timestamp() - interval '5 min'  -- redundant: only what has not moved for long (for speed: it is right at any time)
+      and not g.waits
+      and g.at < clock_timestamp() - interval '5 min'
     order by g.at
     limit 3
   ) s;
@@ -145,8 +145,8 @@ create function queue.gathers(job bigint)
 begin atomic
   select g.name, g.total, g.need - (g.total is null)::int, g.completed, g.dead, g.cancelled, g.most
   from queue.gather g
-  where g.parent = gathers.job  -- guard: gathers of one job
-    and exists (select from queue.job j where j.id = gathers.job)  -- guard: no gathers of what is gone
+  where g.parent = gathers.job
+    and exists (select from queue.job j where j.id = gathers.job)
   order by g.name
   limit 1000;
 end;

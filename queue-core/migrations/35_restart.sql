@@ -22,10 +22,9 @@ declare
   refused_ids  bigint[];
 begin
   perform from queue.lease l
-  -- redundant: restart: only the leases named [l.token = any (restart.tokens) => restart.tokens is not null] (for others: it would wait for them)
   where l.token = any (restart.tokens)
-  order by l.token  -- redundant: restart: locks in one order (its holder names a lease, and whoever recovers it passes over it)
-  for update;  -- guard: restart: locks the leases [for update => limit 0]
+  order by l.token
+  for update;
   with said as materialized (
     select s.*
     from unnest(restart.tokens, restart.jobs, restart.attempts, restart.stored, restart.payloads) s (token, id, attempts, stored, payload)
@@ -37,14 +36,13 @@ begin
   ), fenced as materialized (
     select distinct on (l.token, l.id) l.token, l.id, s.attempts, s.stored, s.payload, l.cancelling
     from said s
-    -- guard: restart: fenced by the token [l.token = s.token and ]; restart: fenced by the id [ and l.id = s.id]
     join listed l on l.token = s.token and l.id = s.id
   ), left_over as materialized (
     select l.token, array_agg(l.id order by l.place) as ids, array_agg(l.attempts order by l.place) as attempts,
       array_agg(l.crashes order by l.place) as crashes
     from listed l
     left join fenced f on f.token = l.token and f.id = l.id
-    where f.id is null  -- guard: restart: left over is what was not said
+    where f.id is null
     group by l.token
   ), ended as (
     delete from queue.lease l
@@ -53,58 +51,54 @@ begin
     update queue.lease l
     set ids = o.ids, attempts = o.attempts, crashes = o.crashes
     from left_over o
-    -- guard: restart: shrinks its own lease [ and l.token = o.token]
     where l.token = any (array(select f.token from fenced f)) and l.token = o.token
   ), anew as materialized (
     select f.id, f.payload::jsonb as payload,
-      -- guard: restart: into the lane of its version [case .. end => j.lane]
       case when l.job_type = f.stored then j.lane else queue.meet_lane(l.queue, f.stored, l.priority, false) end as lane
     from fenced f
     cross join lateral (select j.lane from queue.job j where j.id = f.id offset 0) j
     cross join lateral (select l.queue, l.job_type, l.priority from queue.lane l where l.lane = j.lane limit 1) l
-    where not f.cancelling  -- guard: what is cancelling does not begin anew [not f.cancelling => true]
+    where not f.cancelling
   ), replaced as (
     update queue.job j
-    -- guard: restart: it may begin at any time [nullif(j.meta - 'expires_at', '{}') => j.meta]
     set payload = a.payload, lane = a.lane, meta = nullif(j.meta - 'expires_at', '{}')
     from anew a
-    where j.id = a.id  -- guard: restart: each its own payload
+    where j.id = a.id
   ), entered as (
     insert into queue.ready (lane, seq, id)
-    select a.lane, queue.next_id(), a.id  -- guard: restart: a new place [queue.next_id() => a.id]
+    select a.lane, queue.next_id(), a.id
     from anew a
   ), undone as (
     delete from queue.step s
-    where s.id = any (array(select a.id from anew a))  -- guard: restart: its steps are done anew [where .. a)) => where false]
+    where s.id = any (array(select a.id from anew a))
   ), forgotten as (
     delete from queue.progress p
-    where p.id = any (array(select a.id from anew a))  -- guard: restart: forgets what that job said [where .. a)) => where false]
+    where p.id = any (array(select a.id from anew a))
   ), finished as (
     insert into queue.done (id, finished_at, ran_ms, attempts, cancelled)
     select f.id, statement_timestamp(), 0, f.attempts, true
     from fenced f
-    where f.cancelling  -- guard: what is cancelling is cancelled, not restarted [f.cancelling => false]
+    where f.cancelling
   ), freed as (
     delete from queue.active_key
     where ctid = any (array(
       select (select k.ctid from queue.active_key k where k.key = (select j.key from queue.job j where j.id = f.id) and k.id = f.id)
       from fenced f
-      where f.cancelling  -- guard: restart: only what is over frees its key [f.cancelling => true]
+      where f.cancelling
     ))
     returning active_key.key, active_key.seq
   ), key_hinted as (
     insert into queue.key_hint (key, after)
     select r.key, r.seq
-    from freed r  -- guard: restart: a freed key is left a hint [freed r => freed r where false]
+    from freed r
   )
   select (select array_agg(distinct a.lane) from anew a), (select array_agg(a.id) from anew a), array_agg(s.token), array_agg(s.id)
   into lanes, begun, refused, refused_ids
   from said s
-  -- guard: restart: refused is what was not fenced [where not exists .. s.id)]
   where not exists (select from fenced f where f.token = s.token and f.id = s.id);
-  perform queue.forget_children(begun);  -- guard: restart: its children are nobody's
-  perform queue.forget_gathers(begun);  -- guard: restart: its parts are nobody's
-  perform queue.wake(q.queue)  -- guard: restart: workers are told [ queue.wake]
+  perform queue.forget_children(begun);
+  perform queue.forget_gathers(begun);
+  perform queue.wake(q.queue)
   from (
     select distinct l.queue
     from unnest(lanes) n (lane)

@@ -19,8 +19,8 @@ create table queue.node (
   after    bigint[]  not null,  -- the jobs that it waits for
   on_dead  bigint[]  not null,  -- those that have to die before it runs
   ended    text,                -- what its job came to last
-  constraint node_pkey primary key (flow, name),  -- guard: a name is one node's
-  constraint node_name_is_bounded check (pg_catalog.octet_length(name) between 1 and 200)  -- guard: a node's name is bounded
+  constraint node_pkey primary key (flow, name),
+  constraint node_name_is_bounded check (pg_catalog.octet_length(name) between 1 and 200)
 );
 create unique index node_by_id on queue.node (id);
 
@@ -30,8 +30,8 @@ create table queue.edge (
   on_dead  boolean  not null,  -- whether it waits for the death of its source, and not for its completion
   if_dead  text     not null,  -- what becomes of the target if the source dies: hold, cancel, continue
   gives    boolean  not null,  -- whether the payload of the target has a place for what the source gave
-  constraint edge_pkey primary key (source, target),  -- guard: an edge is one [primary key (source, target) => check (true)]
-  constraint edge_if_dead_is_known check (if_dead in ('hold', 'cancel', 'continue'))  -- guard: a policy is known
+  constraint edge_pkey primary key (source, target),
+  constraint edge_if_dead_is_known check (if_dead in ('hold', 'cancel', 'continue'))
 );
 create index edge_by_target on queue.edge (target, source);
 
@@ -39,7 +39,7 @@ create table queue.node_hint (
   seq    bigint  not null default queue.next_key(),
   id     bigint  not null,
   state  text    not null,  -- what it came to, should its job be gone when that is looked at
-  constraint node_hint_order primary key (seq)  -- guard: a hint of a node has a place of its own [primary key (seq) => check (true)]
+  constraint node_hint_order primary key (seq)
 ) with (autovacuum_vacuum_scale_factor = 0, autovacuum_vacuum_threshold = 50000, autovacuum_vacuum_cost_delay = 0);
 
 -- What an edge does once its source has come to this state: 'open' (it is gone), 'cancel' (the target does not run), or null: it waits on.
@@ -47,11 +47,10 @@ create table queue.node_hint (
 create function queue.edge_act(on_dead boolean, if_dead text, state text) returns text
   language sql immutable parallel safe
   return case
-    -- guard: what is not over decides nothing [state in .. 'gone') is not true => false]
     when state in ('completed', 'dead', 'cancelled', 'expired', 'gone') is not true then null
-    when on_dead then case when state = 'completed' then 'cancel' else 'open' end  -- guard: what did not die is not mourned
-    when state = 'completed' or if_dead = 'continue' then 'open'  -- guard: it goes on without it if it was told to [ or if_dead = 'continue']
-    when state = 'dead' and if_dead = 'hold' then null  -- guard: a dead letter holds its dependents [state = 'dead' and if_dead = 'hold' => false]
+    when on_dead then case when state = 'completed' then 'cancel' else 'open' end
+    when state = 'completed' or if_dead = 'continue' then 'open'
+    when state = 'dead' and if_dead = 'hold' then null
     else 'cancel'
   end;
 
@@ -89,9 +88,7 @@ begin
   end if;
   select n.name into wrong
   from (
-    -- guard: only jobs of one's own transaction [ or not queue.is_ours(u.id)]; a job is one node [count(*) over (partition by u.id) > 1 or ]
     select u.name, count(*) over (partition by u.id) > 1 or not queue.is_ours(u.id)
-      -- guard: no job of before that our transaction has replaced [or (j.meta ? 'node_of') is not true]
       or (j.meta ? 'node_of') is not true as is_other
     from unnest(link_flow.ids, link_flow.names) u (id, name)
     left join queue.job j on j.id = u.id
@@ -109,12 +106,11 @@ begin
   if found then
     perform queue.refuse_node(wrong, 'is there twice, or has not 1 to 200 bytes without control characters');
   end if;
-  if cardinality(link_flow.sources) > 100000 then  -- guard: a flow has so many edges at most [cardinality(link_flow.sources) > 100000 => false]
+  if cardinality(link_flow.sources) > 100000 then
     raise invalid_parameter_value using message = 'queue.enqueue_flow: a flow has at most 100000 edges; put a node between many and many';
   end if;
   select link_flow.names[e.target] into wrong
   from unnest(link_flow.sources, link_flow.targets) e (source, target)
-  -- guard: a flow has no cycle [e.source between 1 and e.target - 1 is not true => false]
   where e.source between 1 and e.target - 1 is not true or e.target > cardinality(link_flow.ids);
   if found then
     perform queue.refuse_node(wrong, 'stands before a node that it waits for');
@@ -126,7 +122,7 @@ begin
     insert into queue.parked (id, lane, attempts, crashes, since, names)
     select t.id, t.lane, 0, 0, clock_timestamp(), '{}'
     from taken t
-    where t.run_at is null  -- guard: a node that is put off is refused [t.run_at is null => true]
+    where t.run_at is null
     returning parked.id
   )
   select coalesce(array_agg(w.id), '{}') into moved from waiting w;
@@ -136,7 +132,7 @@ begin
   left join queue.job j on j.id = m.id and j.line is null and j.key is null
   where j.id is null
   limit 1;
-  if found then  -- guard: a node that does not wait as any other is refused [found => false]
+  if found then
     perform queue.refuse_node(wrong, 'waits for others, and takes no ordering key, no fair key and no time to run at');
   end if;
   insert into queue.edge (source, target, on_dead, if_dead, gives)
@@ -171,7 +167,7 @@ begin
   loop
     written := today + ((written - today + 2147483648) & 4294967295) - 2147483648;
     if (pg_xact_status(written::text::xid8) = 'in progress') is not true then
-      return false;  -- guard: each is ours [return false => null]
+      return false;
     end if;
   end loop;
   return true;
@@ -189,18 +185,15 @@ declare
   waits  boolean := exists (select from queue.edge e where e.target = add_parts.node);
   all_   bigint := add_parts.first + cardinality(add_parts.ids);
 begin
-  -- guard: only parts of one's own transaction [queue.are_ours(add_parts.node || add_parts.ids) => true]
   if not queue.are_ours(add_parts.node || add_parts.ids) or add_parts.most < 1
     or add_parts.total <> all_
-    -- guard: no part of before that our transaction has replaced [or exists ( => or false and exists (]
     or exists (select from unnest(add_parts.ids) u (id) join queue.job j on j.id = u.id where (j.meta ? 'part_of') is not true)
   then
     raise invalid_parameter_value using message = 'queue.enqueue_flow: parts are new jobs of a new node, and at least one runs at once';
   end if;
-  if all_ > 100000 then  -- guard: a node has so many jobs at most [all_ > 100000 => false]
+  if all_ > 100000 then
     raise invalid_parameter_value using message = 'queue.enqueue_flow: a node is at most 100000 jobs; make several nodes of more';
   end if;
-  -- guard: a node that is many does not expire [j.meta ? 'expires_at' => false]
   if exists (select from queue.job j where j.id = add_parts.node and j.meta ? 'expires_at') then
     raise invalid_parameter_value using message = 'queue.enqueue_flow: a node that is many jobs does not expire; let its jobs expire';
   end if;
@@ -209,7 +202,6 @@ begin
   end if;
   if waits and exists (
     select from queue.gather_part p join queue.job j on j.id = p.id
-    -- guard: a part that would not wait is refused [not p.held or ]; one that would hold its ordering key up is refused [ or j.key is not null]
     where p.id = any (add_parts.ids) and (not p.held or j.key is not null)
   ) then
     raise invalid_parameter_value using
@@ -238,8 +230,7 @@ begin
     select n.id, coalesce(s.state, 'gone') as state
     from queue.node n
     cross join lateral (select queue.state_of(n.id) as state offset 0) s
-    where n.id = any (tell_nodes.ids)  -- guard: told: only of the nodes named
-      -- guard: only what is over leaves a hint [coalesce(s.state, 'gone') in .. 'gone') => true]
+    where n.id = any (tell_nodes.ids)
       and coalesce(s.state, 'gone') in ('completed', 'dead', 'cancelled', 'expired', 'gone')
   ), noted as (
     update queue.node n
@@ -250,6 +241,6 @@ begin
   insert into queue.node_hint (id, state)
   select e.id, e.state
   from ended e
-  where exists (select from queue.edge o where o.source = e.id);  -- guard: only what others wait for leaves a hint [exists .. e.id) => true]
+  where exists (select from queue.edge o where o.source = e.id);
 end
 $$;

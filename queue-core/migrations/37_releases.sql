@@ -23,7 +23,7 @@ begin
     join queue.node n on n.id = u.id
     left join lateral (select u.id, e.output from queue.end_of(u.id) e) o on true
   loop
-    if strpos(coalesce(given.output::text, ''), '{"$of": ') > 0 then  -- guard: an output makes no place of its own [strpos .. > 0 => false]
+    if strpos(coalesce(given.output::text, ''), '{"$of": ') > 0 then
       return format('what the node %s gave has the key $of, which is ours', to_json(given.name));
     end if;
     place := queue.place_of(given.name);
@@ -36,13 +36,13 @@ begin
     exit when size > queue.payload_limit();
     filled := replace(filled, place, put);
   end loop;
-  if size > queue.payload_limit() then  -- guard: a payload fits with what it was given [size > queue.payload_limit() => false]
+  if size > queue.payload_limit() then
     return format('with what the nodes before it gave its payload has %s bytes, the limit is %s; return a reference, not the blob',
       size, queue.payload_limit());
   end if;
   update queue.job j set payload = filled::jsonb where j.id = fill_node.target;
   return null;
-exception when data_exception or integrity_constraint_violation or program_limit_exceeded then  -- guard: one node stops no other
+exception when data_exception or integrity_constraint_violation or program_limit_exceeded then
   return 'what the nodes before it gave cannot be put into its payload: ' || sqlerrm;
 end
 $$;
@@ -77,10 +77,10 @@ begin
     where ctid = any (array(
       select h.ctid
       from queue.node_hint h
-      where h.seq >= release_nodes.floor  -- redundant: hints of nodes from a floor on (for speed: dead index entries are not walked)
-      order by h.seq  -- redundant: hints of nodes in their order (for fairness: each is consumed in the end)
-      limit release_nodes.most  -- guard: no more hints of nodes than asked for
-      for update skip locked  -- guard: passes over hints of nodes that others have [ skip locked]
+      where h.seq >= release_nodes.floor
+      order by h.seq
+      limit release_nodes.most
+      for update skip locked
     ))
     returning node_hint.seq, node_hint.id, node_hint.state
   )
@@ -102,15 +102,15 @@ begin
       -- What is put into payloads, and nodes that are many and cancelled, cost more than others.
       cross join lateral (
         select case
-          when not p.waits then null  -- guard: an edge at which nobody waits takes no room [not p.waits => false]
+          when not p.waits then null
           when e.gives then 64
           when a.act = 'cancel' and exists (select from queue.gather g where g.parent = e.target) then 1
         end as weight) w
       where a.act is not null
     ) c
-    where c.weight is null or c.nr <= c.weight  -- guard: few edges that cost much
-    order by random()  -- redundant: edges in no order (for fairness: those to nodes that somebody has do not stand before others)
-    limit release_nodes.most  -- guard: no more edges than asked for
+    where c.weight is null or c.nr <= c.weight
+    order by random()
+    limit release_nodes.most
   );
   if cardinality(chosen) = 0 then
     return;
@@ -123,24 +123,23 @@ begin
       select e.ctid as at
       from queue.edge e
       where e.source = c.source and e.target = c.target
-      for update skip locked  -- guard: passes over edges that others delete [ skip locked]
+      for update skip locked
     ) e
-    where not c.waits  -- guard: without its lock, only an edge at which nobody waits goes [not c.waits => true]
+    where not c.waits
   ));
   held := array(
     select p.id
     from queue.parked p
-    -- guard: releases only what waits for its parents [ and p.names = '{}']
     where p.id = any (array(select distinct c.target from unnest(chosen) c)) and p.names = '{}'
     order by p.id
-    for update skip locked  -- guard: passes over nodes that others have [ skip locked]
+    for update skip locked
   );
   free := array(
     select j.id
     from queue.job j
     where j.id = any (array(select c.target from unnest(chosen) c join unnest(held) h (id) on h.id = c.target where c.gives))
     order by j.id
-    for update skip locked  -- guard: passes over payloads that others have [ skip locked]
+    for update skip locked
   );
   held := array(
     select h.id from unnest(held) h (id)
@@ -151,19 +150,17 @@ begin
     select distinct c.source
     from unnest(chosen) c
     where c.target not in (select h.id from unnest(held) h (id))
-      and exists (select from queue.parked p where p.id = c.target and p.names = '{}')  -- guard: who waits no more keeps no hint
+      and exists (select from queue.parked p where p.id = c.target and p.names = '{}')
   );
   more := cardinality(chosen) >= release_nodes.most or (select count(*) from unnest(chosen) c where c.gives and c.waits) >= 64
     or exists (select from unnest(chosen) c where c.act = 'cancel' and c.waits and exists (select from queue.gather g where g.parent = c.target));
   insert into queue.node_hint (id, state)
   select c.source, case when bool_or(c.state = 'completed') then 'completed' else min(c.state) end
   from unnest(chosen) c
-  -- guard: what is not released keeps its hint [c.source = any (busy) or more => more]; edges beyond the last keep theirs [ or more]
   where c.source = any (busy) or more
   group by c.source
   union all
   select u.id, case when bool_or(u.state = 'completed') then 'completed' else min(u.state) end from unnest(ids, said) u (id, state)
-  -- guard: those of which no edge was looked at keep theirs [more and => false and]
   where more and u.id not in (select c.source from unnest(chosen) c)
   group by u.id;
   hints := greatest(hints - cardinality(busy), 0);
@@ -171,7 +168,7 @@ begin
   chosen := array(
     select c
     from unnest(chosen) c
-    where (c.target not in (select h.id from unnest(held) h (id))) is false  -- guard: an edge goes under the lock on its target
+    where (c.target not in (select h.id from unnest(held) h (id))) is false
   );
   delete from queue.edge
   where ctid = any (array(
@@ -200,11 +197,11 @@ begin
     end if;
   end loop;
   if cardinality(died) > 0 then
-    perform queue.tell_parents(died);  -- guard: who waits for what cannot run is told
+    perform queue.tell_parents(died);
     perform queue.tell_waiters();
   end if;
   if cardinality(shut) > 0 then
-    perform queue.end_waiting(shut, false);  -- guard: what is not to run is cancelled
+    perform queue.end_waiting(shut, false);
   end if;
   with entered as materialized (
     delete from queue.parked p
@@ -212,7 +209,6 @@ begin
       select p.ctid
       from unnest(held) h (id)
       cross join lateral (select p.ctid from queue.parked p where p.id = h.id offset 0) p
-      -- guard: a node waits for all its parents
       where not exists (select from queue.edge e where e.target = h.id)
     ))
     returning p.id, p.lane
@@ -224,12 +220,12 @@ begin
     select clock_timestamp() + interval '1 second', j.id
     from entered e
     cross join lateral (select j.id, j.meta from queue.job j where j.id = e.id offset 0) j
-    where j.meta ? 'expires_at'  -- guard: what was looked for while it waited is looked for again [j.meta ? 'expires_at' => false]
-    on conflict do nothing  -- redundant: a node that expires is looked for once [on conflict do nothing] (two rows of one time are one look)
+    where j.meta ? 'expires_at'
+    on conflict do nothing
   )
   select count(*), array_agg(distinct e.lane) into moved, lanes from entered e;
   moved := moved + cardinality(shut) + cardinality(died);
-  perform queue.wake(q.queue)  -- guard: whoever serves the queue of what is released is told [ queue.wake]
+  perform queue.wake(q.queue)
   from (
     select distinct l.queue
     from unnest(lanes) n (lane)
@@ -248,13 +244,13 @@ begin
   update queue.gather g
   set room = coalesce(g.most, 4611686018427387904), waits = false
   where g.parent = open_gather.parent and g.name = 'jobs'
-    and g.waits;  -- guard: what does not wait is not opened [and g.waits]
+    and g.waits;
   if found then
     insert into queue.gather_hint (parent, born, name, completed, dead, cancelled, freed)
     select g.parent, g.born, g.name, 0, 0, 0, 0
     from queue.gather g
-    where g.parent = open_gather.parent and g.name = 'jobs';  -- guard: what is opened leaves a hint [open_gather.parent => 0]
-    perform queue.wake_keys();  -- guard: what is opened is told of
+    where g.parent = open_gather.parent and g.name = 'jobs';
+    perform queue.wake_keys();
   end if;
 end
 $$;
@@ -264,7 +260,7 @@ $$;
 create function queue.prune_nodes(after bigint, most integer) returns bigint
   language plpgsql volatile
   set search_path = pg_catalog, pg_temp
-  set lock_timeout = '250ms'  -- guard: pruning nodes waits for no lock for long
+  set lock_timeout = '250ms'
 as $$
 declare
   last  bigint;
@@ -276,8 +272,8 @@ begin
     select o.source, o.target
     from queue.edge o
     where o.target > prune_nodes.after and o.target <= last
-      and not exists (select from queue.parked p where p.id = o.target and p.names = '{}')  -- guard: only edges at which nobody waits
-    for update of o skip locked  -- guard: passes over edges that others hold [ skip locked]
+      and not exists (select from queue.parked p where p.id = o.target and p.names = '{}')
+    for update of o skip locked
   );
   insert into queue.node_hint (id, state)
   select s.id, s.state
@@ -287,7 +283,6 @@ begin
     where n.id > prune_nodes.after and n.id <= last and exists (select from queue.edge e where e.source = n.id)
     offset 0
   ) s
-  -- guard: only what decides something is told of later [exists .. is not null) => true]
   where exists (select from queue.edge e where e.source = s.id and queue.edge_act(e.on_dead, e.if_dead, s.state) is not null);
   delete from queue.node n
   where n.id in (
@@ -297,11 +292,10 @@ begin
       and o.flow in (
         select f.flow
         from (select distinct s.flow from queue.node s where s.id > prune_nodes.after and s.id <= last) f
-        -- guard: only nodes of flows that are gone
         where not exists (select from queue.node s join queue.job j on j.id = s.id where s.flow = f.flow)
       )
-      and not exists (select from queue.edge e where e.source = o.id)  -- guard: not those that others wait for
-    for update of o skip locked  -- guard: passes over nodes that others hold, pruning [ skip locked]
+      and not exists (select from queue.edge e where e.source = o.id)
+    for update of o skip locked
   );
   return last;
 end
@@ -323,8 +317,8 @@ begin atomic
     g.total, g.completed + g.dead + g.cancelled
   from queue.node n
   left join queue.gather g on g.parent = n.id and g.name = 'jobs'
-  where n.flow = (select o.flow from queue.node o where o.id = nodes.flow)  -- guard: nodes of one flow
-  order by n.id  -- guard: nodes in their order
+  where n.flow = (select o.flow from queue.node o where o.id = nodes.flow)
+  order by n.id
   limit least(nodes.most, 10000);
 end;
 
@@ -341,7 +335,7 @@ declare
   ended  integer := 0;
   stops  bigint[];
 begin
-  loop  -- guard: a flow is looked at again [loop => for tries in 1 .. 1 loop]
+  loop
     ended := ended + (select count(*) from queue.cancel_waiting_all(ids));
     exit when clock_timestamp() >= until or not exists (
       select from unnest(ids) u (id) where queue.state_of(u.id) in ('ready', 'scheduled', 'blocked', 'parked'));

@@ -17,23 +17,16 @@ create function queue.fault_of_node(node jsonb, places jsonb) returns text
 begin atomic
   select case
     when jsonb_typeof(node) <> 'object' or node ->> 'name' is null then 'is no object with a name'
-    -- guard: a key of a node is known [said.unknown is not null => false]
     when said.unknown is not null then format('has the key %s, which is not known', to_json(said.unknown))
-    -- guard: a parent is in the flow [said.missing is not null => false]
     when said.missing is not null then format('waits for %s, which is not in the flow', to_json(said.missing))
-    -- guard: a policy of a node is known [node ->> 'if_dead' not in ('hold', 'cancel', 'continue') => false]
     when node ->> 'if_dead' not in ('hold', 'cancel', 'continue') then 'says if_dead, and neither hold, cancel nor continue'
-    -- guard: a place is whole [when exists ( => when false and exists (]
     when exists (
       select from jsonb_path_query(node -> 'payload', '$.** ? (exists (@."$of"))') o (around)
       where o.around <> jsonb_build_object('$of', o.around -> '$of') or jsonb_typeof(o.around -> '$of') <> 'string'
     ) then 'has a place {"$of": NAME} with something beside it'
-    -- guard: parts have no places [jsonb_path_exists(node -> 'jobs', '$.**."$of"') => false]
     when jsonb_path_exists(node -> 'jobs', '$.**."$of"') then 'is many jobs, in whose payloads there is no place for what others gave'
     when nullif(node -> 'jobs', 'null') is not null and jsonb_typeof(node -> 'jobs') <> 'array' then 'has jobs that are no array'
-    -- guard: a node is one job or many [said.is_many and => false and]
     when said.is_many and nullif(node -> 'payload', 'null') is not null then 'has both jobs and a payload'
-    -- guard: only of many jobs so many run at once [not said.is_many and => false and]
     when not said.is_many and nullif(node -> 'in_flight', 'null') is not null then 'says in_flight, and is not many jobs'
   end
   from (
@@ -92,7 +85,7 @@ begin
     from jsonb_array_elements(said -> 'jobs') with ordinality p (payload, place)
     cross join lateral queue.enqueue_with(said ->> 'job_type', p.payload, options) e
     where p.place > first and p.place <= first + 1000;
-    if not is_new then  -- guard: a part is a new job [not is_new => false]
+    if not is_new then
       perform queue.refuse_node(said ->> 'name', 'has a job that is not new: another holds its uniqueness key');
     end if;
     perform queue.add_parts(node, (first / 1000)::integer, first, ids, (said ->> 'in_flight')::integer, case when first + 1000 >= jobs then jobs end);
@@ -126,7 +119,7 @@ declare
 begin
   for node, place in select n.node, n.place from jsonb_array_elements(enqueue_flow.nodes) with ordinality n (node, place) order by n.place loop
     wrong := queue.fault_of_node(node, places);
-    if wrong is not null then  -- guard: a node that is not understood is refused [wrong is not null => false]
+    if wrong is not null then
       perform queue.refuse_node(node ->> 'name', wrong);
     end if;
     select e.id, e.outcome into born from queue.enqueue_node(enqueue_flow.name, node) e;

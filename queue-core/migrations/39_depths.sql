@@ -13,13 +13,13 @@ as $$
 declare
   share  bigint;
 begin
-  if most < 0 then  -- guard: a depth is counted up to some number [most < 0 => false]
+  if most < 0 then
     raise invalid_parameter_value using message = format('queue.depth: jobs are counted up to a number, or all (null), not up to %s', most);
-  elsif most > 1000000000 then  -- guard: a depth is counted up to no more than a billion [most > 1000000000 => false]
+  elsif most > 1000000000 then
     most := 1000000000;
   end if;
   share := most;
-  if most is not null and cardinality(queues) > 10 then  -- guard: all of many queues are counted if that is wanted [most is not null and ]
+  if most is not null and cardinality(queues) > 10 then
     share := greatest(10 * most / cardinality(queues), 1);
   end if;
   return query

@@ -12,7 +12,7 @@
 -- A key is hashed, so that one of any length costs the same. Equal keys of two queues have nothing to do with each other.
 create function queue.key_id(queue text, key text) returns bigint
   language sql immutable strict parallel safe
-  return queue.hash(queue || '/' || key);  -- guard: a key is of a queue [queue || '/' || ]
+  return queue.hash(queue || '/' || key);
 
 -- Locks of ours are rows, not advisory locks: anybody who may connect can take any of those, and sees in pg_locks which are in use. For keys, names
 -- and queues there are 1024 each. Two that share one wait for each other. Two transactions of several keys
@@ -20,7 +20,7 @@ create function queue.key_id(queue text, key text) returns bigint
 create table queue.stripe (
   purpose  text     not null,
   stripe   integer  not null,
-  constraint stripe_pkey primary key (purpose, stripe)  -- guard: a stripe is one
+  constraint stripe_pkey primary key (purpose, stripe)
 );
 insert into queue.stripe (purpose, stripe)
 select p.purpose, n from unnest('{keys,lanes,counts}'::text[]) p (purpose) cross join generate_series(0, 1023) n
@@ -35,15 +35,13 @@ begin
   if shared then
     perform from queue.stripe s
     where s.purpose operator(pg_catalog.=) lock_stripe.purpose and s.stripe operator(pg_catalog.=) lock_stripe.stripe
-    for share;  -- guard: whoever shares a stripe has it [for share]
+    for share;
   else
     perform from queue.stripe s
-    -- redundant: a stripe of its purpose [s.purpose operator(pg_catalog.=) lock_stripe.purpose and ] (for others: fewer wait for each other)
-    -- guard: one stripe [ and s.stripe .. .stripe]
     where s.purpose operator(pg_catalog.=) lock_stripe.purpose and s.stripe operator(pg_catalog.=) lock_stripe.stripe
-    for update;  -- guard: a stripe is one's own [for update]
+    for update;
   end if;
-  if not found then  -- guard: a stripe that is not there is no lock [not found => false]
+  if not found then
     raise no_data_found using message = pg_catalog.format('queue: there is no stripe %s of %s', stripe, purpose);
   end if;
 end
@@ -61,18 +59,13 @@ begin
   if lined then
     met := queue.twin_of(met);
   end if;
-  -- guard: writes a lane that cannot be seen [l.lane = met and ]; writes a lane that is leaving [ and l.leaving is null]
-  -- guard: writes a lane only then [not exists .. is null) => true]
   if not exists (select from queue.lane l where l.lane = met and l.leaving is null) then
     -- No enqueue asks the row of a solo lane or of a lined one, and neither a recovery nor who moves jobs into their lines must wait.
-    if not solo and not lined then  -- guard: a recovery waits for no capacity [not solo and not lined => true]
-      -- guard: whoever meets a lane says so [perform .. true) => null]
+    if not solo and not lined then
       perform queue.lock_stripe('lanes', hashtext(meet_lane.queue) & 1023, true);
     end if;
     insert into queue.lane (lane, queue, job_type, priority, solo, lined, has_capacity)
     values (met, meet_lane.queue, meet_lane.job_type, meet_lane.priority, meet_lane.solo, meet_lane.lined,
-      -- guard: a new lane is marked [exists .. .queue) or]; a new lane is marked under an old snapshot [ or .. ') <> 'read committed']
-      -- redundant: a new lane is marked if its own queue has a capacity [ where c. .. .queue] (for speed: a lane marked in vain asks in vain)
       exists (select from queue.capacity c where c.queue = meet_lane.queue) or current_setting('transaction_isolation') <> 'read committed');
   end if;
   return met;
@@ -92,14 +85,12 @@ as $$
 begin
   perform queue.lock_key(s.stripe)
   from (
-    select distinct queue.key_id(k.queue, k.key) & 1023 as stripe  -- redundant: each once [ distinct] (for speed: the union does it again)
+    select distinct queue.key_id(k.queue, k.key) & 1023 as stripe
     from unnest(queues, keys) k (queue, key)
-    -- redundant: a key that is null is none [ and k.key is not null] (for the reader: a lock on null is none)
     where not every and k.key is not null
     union
-    -- guard: all there are [every => every and false]; no more than asked for [ where every]
     select n from generate_series(0::bigint, 1023) n where every
-    order by 1  -- guard: in one order
+    order by 1
   ) s;
 end
 $$;
@@ -118,8 +109,8 @@ create table queue.blocked (
   id      bigint       not null,
   lane    bigint       not null,
   run_at  timestamptz,            -- not before this, once it is the head; until then it holds up the key
-  constraint blocked_line primary key (key, seq),  -- guard: a place in a key is one [primary key (key, seq) => check (true)]
-  constraint blocked_run_at_in_range check (run_at >= '1970-01-01+00' and run_at < '10000-01-01+00')  -- guard: a blocked job's time is one
+  constraint blocked_line primary key (key, seq),
+  constraint blocked_run_at_in_range check (run_at >= '1970-01-01+00' and run_at < '10000-01-01+00')
 ) with (
   autovacuum_vacuum_scale_factor = 0, autovacuum_vacuum_threshold = 50000,
   autovacuum_vacuum_insert_scale_factor = 0.5, autovacuum_vacuum_cost_delay = 0
@@ -130,14 +121,14 @@ create table queue.active_key (
   key  bigint not null,
   seq  bigint not null,  -- the place it had: all of its key that is blocked has a higher one
   id   bigint not null,
-  constraint active_key_is_one primary key (key)  -- guard: a key has one head [primary key (key) => check (true)]
+  constraint active_key_is_one primary key (key)
 ) with (autovacuum_vacuum_scale_factor = 0, autovacuum_vacuum_threshold = 20000, autovacuum_vacuum_cost_delay = 0);
 
 create table queue.key_hint (
   seq    bigint not null default queue.next_key(),
   key    bigint not null,
   after  bigint not null default 0,  -- nothing of the key that is blocked has a place up to this
-  constraint key_hint_order primary key (seq)  -- guard: a hint has a place of its own [primary key (seq) => check (true)]
+  constraint key_hint_order primary key (seq)
 ) with (autovacuum_vacuum_scale_factor = 0, autovacuum_vacuum_threshold = 50000, autovacuum_vacuum_cost_delay = 0);
 
 -- Tells workers that sleep that a key may go on: not whom, for any of them can see to it. To be called last, as queue.wake.
@@ -169,47 +160,42 @@ declare
   new_id    bigint;
   is_head   boolean := false;
 begin
-  if new_lane is null then  -- guard: a keyed job has a type [new_lane is null => false]
+  if new_lane is null then
     raise null_value_not_allowed using message = 'queue.enqueue: the job type may not be null';
   end if;
   if payload is null or octet_length(payload::text) > queue.payload_limit() then
-    perform queue.check_payload(insert_in_line.payload);  -- guard: a keyed payload fits
+    perform queue.check_payload(insert_in_line.payload);
   end if;
   if run_at is not null then
-    perform queue.check_run_at(insert_in_line.run_at);  -- guard: a keyed job's time is one
+    perform queue.check_run_at(insert_in_line.run_at);
   end if;
-  perform queue.lock_key(job_key);  -- guard: places follow commits
+  perform queue.lock_key(job_key);
   new_id := queue.next_id();
   place := nextval('queue.key_seq');
   insert into queue.job (id, lane, max_attempts, payload, key, key_skips, meta, line)
   values (new_id, new_lane, insert_in_line.max_attempts, insert_in_line.payload, job_key, insert_in_line.key_policy = 'skip',
-    insert_in_line.meta, insert_in_line.line);  -- guard: a keyed job keeps its line [insert_in_line.line => null]
+    insert_in_line.meta, insert_in_line.line);
   -- Nobody else puts anything under this key while we hold its lock, and what was put before is seen: unless the snapshot is an old one.
-  -- guard: an old snapshot is not trusted [current_setting('transaction_isolation') = 'read committed' => true]
   if current_setting('transaction_isolation') = 'read committed' then
     insert into queue.active_key (key, seq, id)
     select job_key, place, new_id
-    -- guard: who sees a head does not wait for its end [not exists (select from queue.active_key .. job_key) and ]
-    -- guard: nor is anybody waiting [ and .. = job_key)]
     where not exists (select from queue.active_key a where a.key = job_key) and not exists (select from queue.blocked b where b.key = job_key)
-    -- redundant: a head is one, to its producer [on conflict do nothing] (places follow commits: two that move a key on find the same job)
     on conflict do nothing;
     is_head := found;
   end if;
   if not is_head then
     insert into queue.blocked (key, seq, id, lane, run_at) values (job_key, place, new_id, new_lane, insert_in_line.run_at);
-    insert into queue.key_hint (key) values (job_key);  -- guard: who is behind another leaves a hint
-  elsif run_at > clock_timestamp() then  -- guard: a head for later is scheduled [run_at > clock_timestamp() => false]
+    insert into queue.key_hint (key) values (job_key);
+  elsif run_at > clock_timestamp() then
     insert into queue.scheduled (run_at, id, lane) values (insert_in_line.run_at, new_id, new_lane);
   else
     insert into queue.ready (lane, seq, id) values (new_lane, new_id, new_id);
   end if;
-  -- guard: its lane is met [meet_lane => lane_id]
   perform queue.meet_lane(insert_in_line.queue, insert_in_line.job_type, insert_in_line.priority, false);
   if is_head then
-    perform queue.wake(insert_in_line.queue);  -- guard: a head is told of [perform queue.wake(insert_in_line.queue) => null]
+    perform queue.wake(insert_in_line.queue);
   else
-    perform queue.wake_keys();  -- guard: who is behind another is told of [perform queue.wake_keys() => null]
+    perform queue.wake_keys();
   end if;
   return new_id;
 end
@@ -227,49 +213,45 @@ begin
   with free as materialized (
     select k.key, k.after
     from unnest(move_heads.keys, move_heads.afters) k (key, after)
-    where (select a.id from queue.active_key a where a.key = k.key) is null  -- guard: only keys that have no head
+    where (select a.id from queue.active_key a where a.key = k.key) is null
   ), head as materialized (
     select f.key, f.after, b.at
     from free f
     cross join lateral (
-      -- guard: the first of a key [limit => desc limit]
-      -- redundant: from a place on [ and b.seq > f.after] (for speed: nothing of the key is before it)
       select b.ctid as at from queue.blocked b where b.key = f.key and b.seq > f.after order by b.seq limit 1
     ) b
   ), held as materialized (
     select b.ctid as at, b.key, b.seq, b.id
     from queue.blocked b
     where b.ctid = any (array(select h.at from head h))
-    for update skip locked  -- guard: passes over jobs that others have [ skip locked]
+    for update skip locked
   ), activated as materialized (
     insert into queue.active_key (key, seq, id)
     select h.key, h.seq, h.id
     from held h
-    on conflict do nothing  -- redundant: a head is one (places follow commits: two that move a key on find the same job)
+    on conflict do nothing
     returning active_key.key
   ), left_behind as (
     insert into queue.key_hint (key, after)
     select h.key, h.after
     from head h
-    -- guard: what is not moved keeps its hint [h.key not in (select a.key from activated a) => false]
     where h.key not in (select a.key from activated a)
   ), entered as materialized (
     delete from queue.blocked
     -- As it was seen: a server that lets a lock follow an update, and not a place, would else find nothing there.
-    -- guard: only what was moved leaves [h.at .. ) => b.ctid from queue.blocked b]
     where ctid = any (array(select h.at from head h where h.key in (select a.key from activated a)))
     returning blocked.seq, blocked.id, blocked.lane, blocked.run_at
   ), readied as (
     insert into queue.ready (lane, seq, id)
     select e.lane, queue.next_id(), e.id
     from entered e
-    where coalesce(e.run_at <= moment, true)  -- guard: what is for later is scheduled
-    order by e.seq  -- guard: ready in the order of their places
+    where coalesce(e.run_at <= moment, true)
+    order by e.seq
   ), put_off as (
     insert into queue.scheduled (run_at, id, lane)
     select e.run_at, e.id, e.lane
     from entered e
-    where e.run_at > moment  -- guard: ready now is not scheduled too [> moment => is not null]
+    where e.run_at > moment
   )
   select count(*), extract(epoch from min(e.run_at) filter (where e.run_at > moment) - moment) * 1000, array_agg(distinct e.lane)
   into moved, wait_ms, lanes
@@ -292,28 +274,25 @@ begin
   where b.ctid = any (array(
     select h.ctid
     from queue.blocked h
-    -- guard: set aside: the first of the key [f.key = set_aside.key => true]
     where h.ctid = (select f.ctid from queue.blocked f where f.key = set_aside.key order by f.seq limit 1)
     for update skip locked
   ))
   returning b.* into gone;
   if not found then
-    insert into queue.key_hint (key) values (set_aside.key);  -- guard: set aside: later, if somebody is at work on it
+    insert into queue.key_hint (key) values (set_aside.key);
     return null;
   end if;
   state := (select e.state from queue.entry_of(gone.id) e);
   skips := (select j.key_skips from queue.job j where j.id = gone.id);
   -- The entry that was deleted is not seen any more, so a job without another one seems to run.
   if state = 'running' then
-    -- guard: set aside: as a dead letter (2 lines)
     insert into queue.dead (id, died_at, lane, attempts, crashes, error)
     values (gone.id, clock_timestamp(), gone.lane, 0, 0, 'its ordering key could not go on with it: ' || set_aside.why);
   end if;
   if state in ('ready', 'scheduled', 'parked') or state = 'running' and not skips then
-    -- guard: set aside: it holds up its key
     insert into queue.active_key (key, seq, id) values (gone.key, gone.seq, gone.id) on conflict do nothing;
   else
-    insert into queue.key_hint (key, after) values (gone.key, gone.seq);  -- guard: set aside: or its key goes on
+    insert into queue.key_hint (key, after) values (gone.key, gone.seq);
   end if;
   return gone.id;
 end
@@ -345,10 +324,10 @@ begin
     where ctid = any (array(
       select h.ctid
       from queue.key_hint h
-      where h.seq >= unblock.floor  -- redundant: hints from a floor on (for speed: dead index entries are not walked)
-      order by h.seq  -- guard: hints in their order
-      limit unblock.most  -- guard: no more hints than asked for
-      for update skip locked  -- guard: passes over hints that others have [ skip locked]
+      where h.seq >= unblock.floor
+      order by h.seq
+      limit unblock.most
+      for update skip locked
     ))
     returning key_hint.seq, key_hint.key, key_hint.after
   ), once as materialized (
@@ -364,7 +343,6 @@ begin
   end if;
   begin
     select m.moved, m.wait_ms, m.lanes into moved, wait_ms, lanes from queue.move_heads(keys, afters) m;
-  -- guard: one key stops no other (2 lines)
   exception when data_exception or integrity_constraint_violation then
     moved := null;
   end;
@@ -377,12 +355,11 @@ begin
         wait_ms := least(wait_ms, part.wait_ms);
         lanes := lanes || part.lanes;
       exception when data_exception or integrity_constraint_violation then
-        -- guard: who cannot go on is set aside [queue .. sqlerrm) => null::bigint]
         aside := array_remove(aside || queue.set_aside(one.key, sqlerrm), null);
       end;
     end loop;
   end if;
-  perform queue.wake(q.queue)  -- guard: whoever serves its queue is told [ queue.wake]
+  perform queue.wake(q.queue)
   from (
     select distinct l.queue
     from unnest(lanes) n (lane)

@@ -10,29 +10,25 @@ create table queue.unique_key (
   -- live: until the job is over; queued: while it waits unclaimed; kept: as long as it is known; until: up to that time
   held   text         not null,
   until  timestamptz,
-  constraint unique_key_pkey primary key (hash),  -- guard: a key has one row
-  constraint unique_key_held_is_known check (held in ('live', 'queued', 'kept', 'until')),  -- guard: how a key is held is known
-  constraint unique_key_has_its_time check ((held = 'until') = (until is not null)),  -- guard: a key held for a time has one
-  constraint unique_key_until_in_range check (until >= '1970-01-01+00' and until < '10000-01-01+00')  -- guard: the time of a key is one
+  constraint unique_key_pkey primary key (hash),
+  constraint unique_key_held_is_known check (held in ('live', 'queued', 'kept', 'until')),
+  constraint unique_key_has_its_time check ((held = 'until') = (until is not null)),
+  constraint unique_key_until_in_range check (until >= '1970-01-01+00' and until < '10000-01-01+00')
 ) with (fillfactor = 80, autovacuum_vacuum_scale_factor = 0.05, autovacuum_vacuum_cost_delay = 0);
 
 -- A key of any length, within its queue and job type, in 16 bytes. The names hold no slash, so that no two keys are written alike.
 create function queue.unique_hash(queue text, job_type text, unique_key text) returns uuid
   language sql immutable parallel safe
-  -- guard: a key is of a queue [queue || '/' || ]; a key is of a job type [ || '/' || job_type]
   return pg_catalog.encode(pg_catalog.substring(queue.digest(queue || '/' || job_type || '/' || unique_key), 1, 16), 'hex')::uuid;
 
 -- Whether a job in this state, null if it is gone, holds a key that was taken so.
 create function queue.holds(held text, until timestamptz, state text) returns boolean
   language sql volatile
   return case held
-    -- guard: a key is held until its job is over [coalesce .. 'parked'), false) => true]
-    -- guard: a key is held while its job is parked [, 'parked']
     when 'live' then coalesce(state in ('ready', 'scheduled', 'blocked', 'running', 'parked'), false)
-    -- guard: a key is held while its job is scheduled [ 'scheduled', ]; a key is held while its job is blocked [, 'blocked']
     when 'queued' then coalesce(state in ('ready', 'scheduled', 'blocked'), false)
-    when 'kept' then state is not null  -- guard: a key is held as long as its job is known [state is not null => false]
-    else until > pg_catalog.clock_timestamp()  -- guard: a key is held for its time [until > pg_catalog.clock_timestamp() => true]
+    when 'kept' then state is not null
+    else until > pg_catalog.clock_timestamp()
   end;
 
 -- Does to the waiting job of a key what its next enqueue asks for, and keeps it from being claimed until that transaction ends; false if the
@@ -45,8 +41,6 @@ create function queue.change_waiting(
   set search_path = pg_catalog, pg_temp
 as $$
 declare
-  -- guard: it is pushed, never pulled [greatest(due, clock_timestamp()) => clock_timestamp()]
-  -- guard: only who debounces puts off [on_conflict = 'debounce' and ]
   later  boolean := on_conflict = 'debounce' and coalesce(change_waiting.run_at > greatest(due, clock_timestamp()), false);
   taken  record;
   line   bigint; -- in which it stands, if it does
@@ -56,17 +50,17 @@ declare
 begin
   if on_conflict = 'replace' then
     select l.queue, l.job_type, l.priority, l.solo, l.lined into old from queue.lane l where l.lane = change_waiting.lane limit 1;
-    if old.job_type <> stored then  -- guard: a replaced job goes to its version's lane [old.job_type <> stored => false]
+    if old.job_type <> stored then
       plain := queue.meet_lane(old.queue, stored, old.priority, false);
       moved := case
-        when old.solo then queue.meet_lane(old.queue, stored, old.priority, true)  -- guard: a suspect that is replaced stays one
-        when old.lined then queue.meet_lined(plain)  -- guard: one that stands in a line does so in its version's lane
+        when old.solo then queue.meet_lane(old.queue, stored, old.priority, true)
+        when old.lined then queue.meet_lined(plain)
         else plain
       end;
     end if;
   end if;
   if later then
-    perform queue.check_run_at(change_waiting.run_at);  -- guard: a job is put off to a time
+    perform queue.check_run_at(change_waiting.run_at);
   end if;
   if state = 'ready' then
     if later or on_conflict = 'replace' then
@@ -75,12 +69,10 @@ begin
       returning r.attempts, r.crashes, r.line into taken;
       line := taken.line;
     else
-      -- guard: a job found ready is locked [ for update]
       perform from queue.ready r where r.lane = change_waiting.lane and r.seq = change_waiting.seq and r.id = change_waiting.id for update;
     end if;
   elsif state = 'blocked' then
     update queue.blocked b
-    -- guard: a blocked job goes to its version's lane [lane = moved => lane = b.lane]
     set lane = moved, run_at = case when later then change_waiting.run_at else b.run_at end
     where b.key = (select j.key from queue.job j where j.id = change_waiting.id) and b.seq = change_waiting.seq and b.id = change_waiting.id;
   elsif later then
@@ -88,30 +80,23 @@ begin
   elsif moved <> change_waiting.lane then
     update queue.scheduled s set lane = moved where s.run_at = due and s.id = change_waiting.id;
   else
-    -- guard: a job found scheduled is locked [ for update]
     perform from queue.scheduled s where s.run_at = due and s.id = change_waiting.id for update;
   end if;
-  -- guard: a claim in flight is waited for (3 lines)
   if not found then
     return false;
   end if;
   if later and state <> 'blocked' then
     insert into queue.scheduled (run_at, id, lane, attempts, crashes)
     values (change_waiting.run_at, change_waiting.id,
-      -- guard: a job that is put off leaves its line [case .. end => change_waiting.lane]
       case when line is null then change_waiting.lane else queue.twin_of(change_waiting.lane) end,
-      -- guard: a job that is put off keeps its attempts [taken.attempts, taken.crashes => 0::smallint, 0::smallint]
       taken.attempts, taken.crashes);
   elsif on_conflict = 'replace' then
     if state = 'ready' then
       insert into queue.ready (lane, seq, id, attempts, crashes, line)
-      -- guard: a replaced job keeps its attempts [taken.attempts, taken.crashes => 0::smallint, 0::smallint]
-      -- guard: a replaced job keeps its place in its line [, line) => , null)]
       values (moved, change_waiting.seq, change_waiting.id, taken.attempts, taken.crashes, line);
     end if;
-    perform queue.check_payload(change_waiting.payload);  -- guard: a payload that replaces another fits
+    perform queue.check_payload(change_waiting.payload);
     update queue.job j
-    -- guard: and is found there [coalesce(plain, j.lane) => j.lane]
     set payload = change_waiting.payload, lane = coalesce(plain, j.lane)
     where j.id = change_waiting.id;
   end if;
@@ -138,9 +123,9 @@ begin
     if found then
       return;
     end if;
-    select * into holder from queue.unique_key u where u.hash = take_key.hash for update;  -- guard: a key's row is locked [ for update]
+    select * into holder from queue.unique_key u where u.hash = take_key.hash for update;
     -- Forgotten in between: once more.
-    exit when found;  -- guard: a key that was forgotten meanwhile is taken anew [ when found]
+    exit when found;
   end loop;
   loop
     select e.state, e.lane, e.seq, e.run_at into seen from queue.entry_of(holder.id) e;
@@ -150,7 +135,6 @@ begin
     id := holder.id;
     outcome := 'kept';
     -- A live job is kept wherever it goes; whoever found it waiting wants it to wait.
-    -- guard: whoever finds a job queued has it wait [ and holder.held <> 'queued']
     exit when coalesce(seen.state not in ('ready', 'scheduled', 'blocked'), true) or (on_conflict = 'keep' and holder.held <> 'queued');
     if queue.change_waiting(id, seen.state, seen.lane, seen.seq, seen.run_at, stored, payload, take_key.run_at, on_conflict) then
       outcome := case on_conflict when 'replace' then 'replaced' when 'debounce' then 'debounced' else 'kept' end;
@@ -179,10 +163,8 @@ declare
   met      uuid[];
   gone     integer;
 begin
-  -- guard: forgetting waits for nobody [ skip locked]
   met := array(select u.hash from queue.unique_key u where u.hash >= start order by u.hash limit most for update skip locked);
-  met := met || array(  -- guard: keys before the random one are looked at too [|| => || '{}'; perform]
-    -- guard: nor does it from the first key on [ skip locked]
+  met := met || array(
     select u.hash from queue.unique_key u where u.hash < start order by u.hash limit most - cardinality(met) for update skip locked);
   with running as materialized (
     select u.id from queue.lease l cross join lateral unnest(l.ids) u (id)
@@ -192,24 +174,22 @@ begin
     cross join lateral (select u.hash, u.id, u.held, u.until from queue.unique_key u where u.hash = m.hash offset 0) u
     left join lateral (
       select case
-          when u.held = 'kept' then 'known'  -- guard: forgets no kept key of a job that is known
+          when u.held = 'kept' then 'known'
           when exists (
             select from queue.ready r
-            -- guard: forgets no key of a ready job [r.lane => false and r.lane]
-            -- guard: forgets no key of a suspect that was given back [, queue.lane_id(l.queue, l.job_type, l.priority, true)]
             where r.lane = any (array[j.lane, queue.lane_id(l.queue, l.job_type, l.priority, true)]) and r.seq = u.id) then 'ready'
-          when exists (select from queue.ready r where r.id = u.id and r.seq <> r.id) then 'ready'  -- guard: forgets no key of one ready again
-          when exists (select from queue.scheduled s where s.id = u.id) then 'scheduled'  -- guard: forgets no key of a scheduled job
-          when exists (select from queue.parked p where p.id = u.id) then 'parked'  -- guard: forgets no key of a parked job
-          when exists (select from queue.blocked b where b.key = j.key and b.id = u.id) then 'blocked'  -- guard: forgets no key of a blocked job
-          when u.id in (select r.id from running r) then 'running'  -- guard: forgets no key of a running job
+          when exists (select from queue.ready r where r.id = u.id and r.seq <> r.id) then 'ready'
+          when exists (select from queue.scheduled s where s.id = u.id) then 'scheduled'
+          when exists (select from queue.parked p where p.id = u.id) then 'parked'
+          when exists (select from queue.blocked b where b.key = j.key and b.id = u.id) then 'blocked'
+          when u.id in (select r.id from running r) then 'running'
         end as state
       from (select j.lane, j.key from queue.job j where j.id = u.id offset 0) j
       left join lateral (select l.queue, l.job_type, l.priority from queue.lane l where l.lane = j.lane limit 1) l on true
-      where u.held <> 'until'  -- redundant: where a job is does not matter to a time (for speed: it is not looked for)
+      where u.held <> 'until'
       offset 0
     ) e on true
-    where not queue.holds(u.held, u.until, e.state)  -- guard: only keys that nobody holds are forgotten
+    where not queue.holds(u.held, u.until, e.state)
   )
   delete from queue.unique_key u
   where u.hash = any (array(select o.hash from over o));

@@ -12,10 +12,10 @@ create table queue.capacity (
   since     bigint  not null default 0,
   tickets   bigint  not null default 0,
   beside    bigint  not null default 0,  -- numbers of beside_seq above this are of jobs that were counted and did not rewrite the row
-  constraint capacity_pkey primary key (queue),  -- guard: a queue has one capacity
-  constraint capacity_queue_is_a_name check (queue.is_name(queue)),  -- guard: a capacity is of a name
-  constraint capacity_is_not_negative check (capacity >= 0),  -- guard: a capacity is not negative
-  constraint capacity_can_be_reckoned_with check (capacity <= 281474976710656)  -- guard: a capacity can be reckoned with
+  constraint capacity_pkey primary key (queue),
+  constraint capacity_queue_is_a_name check (queue.is_name(queue)),
+  constraint capacity_is_not_negative check (capacity >= 0),
+  constraint capacity_can_be_reckoned_with check (capacity <= 281474976710656)
 ) with (fillfactor = 10, autovacuum_vacuum_scale_factor = 0, autovacuum_vacuum_threshold = 500, autovacuum_vacuum_cost_delay = 0);
 
 -- Numbered by all queues with a capacity together, outside any transaction: a number that was drawn is gone, whatever becomes of who drew it.
@@ -40,20 +40,16 @@ begin
     select count(*)
     from (
       select
-      -- guard: counts its own queue [ where l.queue = count_waiting.queue]; counts a lane once [ distinct]
       from (select distinct l.lane from queue.lane l where l.queue = count_waiting.queue) l
       cross join lateral (
         -- From behind: in front there are dead entries, more of them the longer anybody holds a snapshot.
-        -- guard: counts what is ready (2 lines)
         (select from queue.ready r where r.lane = l.lane order by r.seq desc limit most)
         union all
-        -- guard: counts what is scheduled (2 lines)
         select from queue.scheduled s where s.lane = l.lane
-        -- guard: counts what is blocked (2 lines)
         union all
         select from queue.blocked b where b.lane = l.lane
       ) e
-      limit most  -- guard: counts no further than asked
+      limit most
     ) w
   );
 end
@@ -65,26 +61,21 @@ $$;
 create function queue.set_capacity(queue text, capacity bigint) returns void
   language plpgsql volatile security definer
   set search_path = pg_catalog, pg_temp
-  set lock_timeout = '5s'  -- guard: a capacity waits for nobody for ever
+  set lock_timeout = '5s'
 as $$
 begin
   if set_capacity.capacity is null then
-    delete from queue.capacity c where c.queue = set_capacity.queue;  -- guard: a capacity ends alone [ where c.queue = set_capacity.queue]
+    delete from queue.capacity c where c.queue = set_capacity.queue;
   else
     insert into queue.capacity as c (queue, capacity, beside)
     values (set_capacity.queue, set_capacity.capacity, (select s.last_value from queue.beside_seq s))
     on conflict on constraint capacity_pkey do update
-    -- guard: tickets of an old capacity end [, counted = 0, since = 0, tickets = 0]
     set capacity = excluded.capacity, counted = 0, since = 0, tickets = 0, beside = excluded.beside;
   end if;
   -- After the row: a producer that has counted holds that, and may meet a lane then. Who meets one waits for no such row.
-  -- guard: a capacity waits for lanes that are being met
   perform queue.lock_stripe('lanes', hashtext(set_capacity.queue) & 1023);
   update queue.lane l
-  set has_capacity = set_capacity.capacity is not null  -- guard: a capacity marks its lanes [set_capacity.capacity is not null => false]
-  -- guard: a capacity marks only its lanes [l.queue = set_capacity.queue and ]
-  -- redundant: a capacity marks only lanes that are not yet [ and l.has_capacity .. )] (for speed: the same is written again)
-  -- redundant: a capacity marks only lanes that are not leaving [ and l.leaving is null] (those are neither)
+  set has_capacity = set_capacity.capacity is not null
   where l.queue = set_capacity.queue and l.leaving is null and l.has_capacity <> (set_capacity.capacity is not null);
 end
 $$;
@@ -95,8 +86,6 @@ $$;
 -- another n, it says nothing, so that nobody can say jobs that it does not have, nor knows of a lock before it is held.
 create function queue.capacity_mark(secret text, queue text, xid bigint, n bigint) returns integer
   language sql immutable strict parallel safe
-  -- guard: a mark is secret [secret || '/' || ]; a mark is of its own queue [queue || '/' || ]
-  -- guard: a mark is of its own transaction [xid::text || '/' || ]; a mark is of its own number [ || '/' || (n & 4294967295)::text]
   return (queue.hash(secret || '/' || queue || '/' || xid::text || '/' || (n & 4294967295)::text) >> 32)::integer;
 
 -- Marks our transaction; false if somebody else happens to have that very lock, which is not waited for.
@@ -108,7 +97,6 @@ declare
   xid  bigint := pg_current_xact_id()::text::bigint & 4294967295;
 begin
   return (
-    -- guard: jobs are said [pg_try .. n::integer) => true]
     select pg_try_advisory_xact_lock_shared(queue.capacity_mark(s.marks, mark_jobs.queue, xid, n), n::integer)
     from queue.secret s
   );
@@ -123,12 +111,11 @@ create function queue.say_jobs(queue text, jobs bigint) returns integer
 as $$
 declare
   told   jsonb := coalesce(nullif(current_setting('queue_capacity.told', true), ''), '{}');
-  total  bigint := coalesce((told -> say_jobs.queue ->> 0)::bigint, 0) + jobs;  -- guard: jobs of before count [coalesce .. , 0) + => ]
+  total  bigint := coalesce((told -> say_jobs.queue ->> 0)::bigint, 0) + jobs;
   before bigint := coalesce((told -> say_jobs.queue ->> 1)::bigint, 0);
   shown  bigint := before;
 begin
   if total > shown then
-    -- redundant: says somewhat more [greatest(total, shown + shown / 4) => total] (for the server: a lock for each job would fill its table)
     shown := least(greatest(total, shown + shown / 4), 2147483647);
     while not queue.mark_jobs(say_jobs.queue, shown) loop
       shown := shown + 1;
@@ -150,15 +137,13 @@ begin
     with held as materialized (
       select l.virtualtransaction as who, l.locktype, l.mode, l.granted, l.transactionid, l.classid, l.objid::bigint as n, l.objsubid
       from pg_locks l
-      -- redundant: locks of this database [coalesce .. , true) => true] (a mark is of one transaction, and that of one database)
       where coalesce(l.database = (select d.oid from pg_database d where d.datname = current_database()), true)
-        and l.pid is distinct from pg_backend_pid()  -- guard: what it said itself does not count
+        and l.pid is distinct from pg_backend_pid()
     ), transaction as materialized (
       -- A savepoint has a number too; that of the whole transaction is the oldest.
-      -- guard: the whole transaction's number [desc => asc]
       select h.who, (array_agg(h.transactionid order by age(h.transactionid) desc))[1]::text::bigint as xid
       from held h
-      where h.locktype = 'transactionid' and h.mode = 'ExclusiveLock'  -- guard: its own number [ and h.mode = 'ExclusiveLock']
+      where h.locktype = 'transactionid' and h.mode = 'ExclusiveLock'
       group by h.who
     ), said as materialized (
       select h.who, h.n, exists (select from held w where w.who = h.who and not w.granted) as waits
@@ -166,15 +151,13 @@ begin
       join transaction t on t.who = h.who
       cross join queue.secret s
       where h.locktype = 'advisory' and h.objsubid = 2 and h.granted
-        -- guard: others said so of this queue
         and h.classid = (queue.capacity_mark(s.marks, said_jobs.queue, t.xid, h.n)::bigint & 4294967295)::oid
     )
     select coalesce(sum(s.jobs), 0)
     from (
       select coalesce(
-          -- guard: who waits has what it was sure of [k.waits => false]
           max(k.n) filter (where k.n >= 2147483648 and k.waits) - 2147483648,
-          max(k.n) filter (where k.n < 2147483648)  -- guard: of what one said, the last counts [max => min]
+          max(k.n) filter (where k.n < 2147483648)
         ) as jobs
       from said k
       group by k.who
@@ -219,10 +202,6 @@ $$;
 -- counts that did not rewrite it. Tickets of who was rolled back count too.
 create function queue.jobs_since(tally queue.capacity, drawn bigint) returns bigint
   language sql volatile
-  -- guard: jobs since an old snapshot: as counted then [tally.counted +]
-  -- guard: jobs since an old snapshot: by their tickets [ + greatest(least(drawn, tally.tickets) - tally.since, 0)]
-  -- guard: jobs since an old snapshot: not by the marks of counts [least(drawn, tally.tickets) => drawn]
-  -- guard: jobs since an old snapshot: beside the row [ + (select .. - tally.beside]
   return tally.counted + greatest(least(drawn, tally.tickets) - tally.since, 0) + (select s.last_value from queue.beside_seq s) - tally.beside;
 
 -- Lets the transaction have so many jobs in a queue, or raises QCAPA with {"queue", "capacity"} as its detail. So many of them are written already.
@@ -250,76 +229,65 @@ declare
 begin
   for look in 1 .. 40 loop
     select * into tally from queue.capacity c where c.queue = take_capacity.queue;
-    if not found or jobs = 0 then  -- guard: no jobs take no capacity [ or jobs = 0]
+    if not found or jobs = 0 then
       return;
     end if;
     -- Under an old snapshot the row says nothing of today's tickets.
-    -- redundant: no tickets if too few are left [ and .. s) >= jobs] (for speed: numbers beyond the last ticket are void, and the next one counts)
-    -- guard: tickets are drawn under a new snapshot [fresh and ]
     if fresh and tally.tickets - (select s.last_value from queue.ticket_seq s) >= jobs then
       begin
-        perform queue.say_jobs(take_capacity.queue, jobs);  -- guard: who draws tickets says so
-        select max(nextval('queue.ticket_seq')) into drawn from generate_series(1, jobs);  -- guard: a ticket each [jobs => 1]
-        if drawn <= tally.tickets then  -- guard: tickets end [drawn <= tally.tickets => true]
+        perform queue.say_jobs(take_capacity.queue, jobs);
+        select max(nextval('queue.ticket_seq')) into drawn from generate_series(1, jobs);
+        if drawn <= tally.tickets then
           return;
         end if;
-        raise sqlstate 'QVOID';  -- redundant: what was said for a void ticket is taken back (for speed: others would look again)
+        raise sqlstate 'QVOID';
       exception when sqlstate 'QVOID' then
         null;
       end;
     end if;
-    -- redundant: looks one further than the capacity [ + 1] (the jobs that are not written yet are more than none)
     depth := queue.count_waiting(take_capacity.queue, tally.capacity + 1) + jobs - written;
     if not fresh then
-      -- redundant: a row that was rewritten since is told of early (for others: no tickets are drawn in vain)
       perform from queue.capacity c where c.queue = take_capacity.queue for update skip locked;
       depth := greatest(depth, queue.jobs_since(tally, (select s.last_value from queue.ticket_seq s)) + jobs);
     end if;
-    exit when depth > tally.capacity;  -- redundant: a full queue refuses before anything is said (for speed: the count says so too)
+    exit when depth > tally.capacity;
     begin
-      before := queue.say_jobs(take_capacity.queue, jobs);  -- guard: who is let in says so [queue.say_jobs(take_capacity.queue, jobs) => 0]
+      before := queue.say_jobs(take_capacity.queue, jobs);
       begin
-        perform queue.mark_jobs(take_capacity.queue, -2147483648 + before);  -- guard: who waits says of what it is sure
-        perform queue.lock_stripe('counts', hashtext(take_capacity.queue) & 1023);  -- guard: whoever counts is alone
+        perform queue.mark_jobs(take_capacity.queue, -2147483648 + before);
+        perform queue.lock_stripe('counts', hashtext(take_capacity.queue) & 1023);
         select max(nextval('queue.ticket_seq')) into drawn from generate_series(1, jobs);
         others := queue.said_jobs(take_capacity.queue);
         aside := (select s.last_value from queue.beside_seq s);
-        -- guard: counts one further than the capacity [ + 1]
         depth := queue.count_waiting(take_capacity.queue, tally.capacity + 1) + jobs - written;
-        if not fresh then  -- guard: what was committed since an old snapshot counts [not fresh => false]
+        if not fresh then
           -- What was committed since our snapshot had tickets, left its mark beside the row, or rewrote it: then it cannot be locked below. Many
           -- jobs at once may be refused early here.
-          -- guard: jobs since an old snapshot: and its own [ + jobs]
           depth := greatest(depth, queue.jobs_since(tally, drawn - jobs) + jobs);
         end if;
-        raise sqlstate 'QDONE';  -- redundant: whoever has counted lets the next one count (the next one would wait, and be right as well)
+        raise sqlstate 'QDONE';
       exception when sqlstate 'QDONE' then
         null;
       end;
-      -- guard: what others have said counts [ + others]; a full queue refuses [depth + others > tally.capacity => false]
       if depth + others > tally.capacity then
         raise sqlstate 'QVOID';
       end if;
-      -- guard: a count waits for nobody's row [ skip locked]
       perform from queue.capacity c where c.queue = take_capacity.queue for update skip locked;
       if found then
         update queue.capacity c
         set counted = depth + others, since = drawn, beside = aside,
           -- Near the capacity half of what is left: a count reads the whole queue, and would else be paid for by each job. An old snapshot takes
           -- the tickets of all queues for those of its own, and has the other half.
-          -- guard: others are left what an old snapshot may have [ / 2 => ]
-          -- redundant: far from the capacity one count is enough [tally.capacity * 4 / 5 - depth - others, ] (for speed: the next one is earlier)
-          -- redundant: no fewer tickets than none [, 0) => )] (a number drawn is never drawn again)
           tickets = drawn + greatest(tally.capacity * 4 / 5 - depth - others, (tally.capacity - depth - others) / 2, 0)
-        where c.queue = take_capacity.queue;  -- guard: a count is of one queue [where c.queue = take_capacity.queue]
+        where c.queue = take_capacity.queue;
       else
-        perform nextval('queue.beside_seq') from generate_series(1, jobs);  -- guard: a count beside the row leaves its mark
+        perform nextval('queue.beside_seq') from generate_series(1, jobs);
       end if;
       return;
     exception when sqlstate 'QVOID' then
       null;
     end;
-    exit when not fresh or clock_timestamp() > give_up;  -- guard: nobody waits for others for long [clock_timestamp() > give_up => false]
+    exit when not fresh or clock_timestamp() > give_up;
     perform pg_sleep(0.002 + random() * 0.003);
   end loop;
   perform queue.refuse_jobs(take_capacity.queue, tally.capacity);
@@ -334,7 +302,6 @@ as $$
 begin
   select e.id, e.outcome into try_enqueue.id, try_enqueue.outcome
   from queue.enqueue_with(try_enqueue.job_type, try_enqueue.payload, try_enqueue.options) e;
--- guard: a queue at its capacity is no error for who tries (3 lines)
 exception when sqlstate 'QCAPA' then
   id := null;
   outcome := 'at_capacity';
@@ -359,13 +326,12 @@ begin
     lanes := array(
       select queue.meet_lane(l.queue, l.job_type, l.priority, false)
       from unnest(queues, job_types, priorities) with ordinality l (queue, job_type, priority, place)
-      order by l.place  -- guard: in the order asked for [place => place desc]
+      order by l.place
     );
-    -- redundant: asks whether there is a capacity [exists .. queues)) => false] (for speed: many jobs are refused before they are written)
     has_capacity := exists (select from queue.capacity c where c.queue = any (queues));
     -- Before the caller's statement ends, whose snapshot is older than any in here: so nobody takes a lane for one that nobody saw.
     if written or not has_capacity then
-      number := pg_current_xact_id()::text;  -- guard: whoever meets lanes has a number [pg_current_xact_id()::text => null]
+      number := pg_current_xact_id()::text;
     end if;
   end if;
 end

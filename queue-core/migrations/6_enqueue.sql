@@ -22,9 +22,9 @@ create table queue.type_options (
   priority      smallint not null,
   max_attempts  smallint not null,
   expires       interval,           -- how long after it may run first a job of it may begin; null: at any time
-  constraint type_options_pkey primary key (job_type),  -- guard: a type's options are published once [primary key (job_type) => check (true)]
-  constraint type_options_queue_is_a_name check (queue.is_name(queue)),  -- guard: a published queue is a name
-  constraint type_options_attempts_are_positive check (max_attempts >= 1)  -- guard: published attempts are some
+  constraint type_options_pkey primary key (job_type),
+  constraint type_options_queue_is_a_name check (queue.is_name(queue)),
+  constraint type_options_attempts_are_positive check (max_attempts >= 1)
 );
 
 -- What an enqueue's options say, checked.
@@ -58,20 +58,16 @@ declare
   known   text[] :=
     '{queue,priority,max_attempts,run_at,after,expires_at,expires_in,key,key_policy,fair,unique_key,unique_while,on_conflict,meta,version}';
 begin
-  -- guard: the options are an object [jsonb_typeof(options) is distinct from 'object' => false]
   if jsonb_typeof(options) is distinct from 'object' then
     raise invalid_parameter_value using message = 'queue.enqueue: the options are a JSON object';
-  elsif read_options.job_type like '%@%' then  -- guard: a type is given without its version [read_options.job_type like '%@%' => false]
+  elsif read_options.job_type like '%@%' then
     raise invalid_parameter_value using message = 'queue.enqueue: the version of a job type is said with the option version, not in its name';
   elsif options - known <> '{}' then
     raise invalid_parameter_value using message = format('queue.enqueue: there is no option %s; the options are %s',
       (select to_json(min(k.name)) from jsonb_object_keys(options - known) k (name)), array_to_string(known, ', '));
   end if;
-  -- guard: what is not said is looked for [options ->> 'queue' is null or .. 'max_attempts' is null => false]
-  -- guard: no queue said [options ->> 'queue' is null or ]
-  -- guard: no priority said [ or options ->> 'priority' is null]; no attempts said [ or options ->> 'max_attempts' is null]
   if options ->> 'queue' is null or options ->> 'priority' is null or options ->> 'max_attempts' is null then
-    select p.* into typed from queue.type_options p where p.job_type = read_options.job_type;  -- guard: what that type says [ where p. .. .job_type]
+    select p.* into typed from queue.type_options p where p.job_type = read_options.job_type;
     if found then
       said.queue := typed.queue;
       said.priority := typed.priority;
@@ -80,14 +76,12 @@ begin
   end if;
   if options ? 'queue' then
     said.queue := coalesce(options ->> 'queue', said.queue);
-    -- guard: a queue is a text [jsonb_typeof .. or ]; a queue is a name [not queue.is_name(said.queue) => false]
     if jsonb_typeof(options -> 'queue') not in ('string', 'null') or not queue.is_name(said.queue) then
       perform queue.refuse_option(options, 'queue', 'a name: 1 to 64 of A-Z a-z 0-9 _ . : -');
     end if;
   end if;
   if options ? 'priority' then
     whole := queue.read_whole(options -> 'priority', said.priority);
-    -- guard: a priority is in range [whole between -32768 and 32767 is not true => false]
     if whole between -32768 and 32767 is not true then
       perform queue.refuse_option(options, 'priority', 'a whole number from -32768 to 32767');
     end if;
@@ -95,7 +89,6 @@ begin
   end if;
   if options ? 'max_attempts' then
     whole := queue.read_whole(options -> 'max_attempts', said.max_attempts);
-    -- guard: there is an attempt [whole between 1 and 32767 is not true => false]
     if whole between 1 and 32767 is not true then
       perform queue.refuse_option(options, 'max_attempts', 'a whole number from 1 to 32767');
     end if;
@@ -105,7 +98,6 @@ begin
     said.run_at := queue.read_time(options, 'run_at', 'a time, within the years 1970 to 9999');
   end if;
   if options ->> 'after' is not null then
-    -- guard: one time is said [said.run_at is not null => false]
     if said.run_at is not null then
       raise invalid_parameter_value using message = 'queue.enqueue: the option run_at excludes the option after';
     end if;
@@ -116,9 +108,8 @@ begin
   end if;
   if options ? 'key_policy' then
     said.key_policy := coalesce(options ->> 'key_policy', 'block');
-    if said.key_policy not in ('block', 'skip') then  -- guard: a policy is known [said.key_policy not in ('block', 'skip') => false]
+    if said.key_policy not in ('block', 'skip') then
       perform queue.refuse_option(options, 'key_policy', 'block or skip');
-    -- guard: a policy is that of a key [said.key is null and options ->> 'key_policy' is not null => false]
     elsif said.key is null and options ->> 'key_policy' is not null then
       raise invalid_parameter_value using message = 'queue.enqueue: the option key_policy needs the option key';
     end if;
@@ -139,18 +130,16 @@ begin
   end if;
   if options ? 'on_conflict' then
     said.on_conflict := coalesce(options ->> 'on_conflict', 'keep');
-    -- guard: what a conflict leads to is known [said.on_conflict not in ('keep', 'replace', 'debounce') => false]
     if said.on_conflict not in ('keep', 'replace', 'debounce') then
       perform queue.refuse_option(options, 'on_conflict', 'keep, replace or debounce');
     end if;
   end if;
-  -- guard: uniqueness is that of a key [said.unique_key is null and => false and]
   if said.unique_key is null and coalesce(options ->> 'unique_while', options ->> 'on_conflict') is not null then
     raise invalid_parameter_value using message = 'queue.enqueue: the options unique_while and on_conflict need the option unique_key';
   end if;
   if options ? 'version' then
     whole := queue.read_whole(options -> 'version', 1);
-    if whole between 1 and 9999 is not true then  -- guard: a version is in range [whole between 1 and 9999 is not true => false]
+    if whole between 1 and 9999 is not true then
       perform queue.refuse_option(options, 'version', 'a whole number from 1 to 9999');
     end if;
     said.version := whole;
@@ -158,8 +147,6 @@ begin
   if options ->> 'meta' is not null then
     said.meta := queue.checked_meta(options -> 'meta');
   end if;
-  -- guard: a time to expire at is read [options ?| '{expires_at,expires_in}' or ]; as its type says [ or typed.expires is not null]
-  -- guard: nor in metadata [ or said.meta ? 'expires_at']
   if options ?| '{expires_at,expires_in}' or typed.expires is not null or said.meta ? 'expires_at' then
     said.expires_at := queue.read_expiry(options, said.run_at, typed.expires);
   end if;
@@ -186,7 +173,6 @@ create function queue.read_whole(value jsonb, otherwise integer) returns integer
   language sql immutable parallel safe
   return case
     when pg_catalog.jsonb_typeof(value) = 'null' then otherwise
-    -- guard: a number is one [pg_catalog.jsonb_typeof(value) = 'number' and => ]
     when pg_catalog.jsonb_typeof(value) = 'number' and (value #>> '{}') ~ '^-?[0-9]{1,5}$' then (value #>> '{}')::integer
   end;
 
@@ -196,7 +182,6 @@ create function queue.read_text(options jsonb, name text) returns text
   set search_path = pg_catalog, pg_temp
 as $$
 begin
-  -- guard: a text is a text [jsonb_typeof(options -> name) not in ('string', 'null') => false]
   if jsonb_typeof(options -> name) not in ('string', 'null') then
     perform queue.refuse_option(options, name, 'a text');
   end if;
@@ -225,8 +210,6 @@ begin
   exception when data_exception then
     meant := null;
   end;
-  -- guard: a time is within range [meant >= '1970-01-01+00' and meant < '10000-01-01+00' => meant is not null]
-  -- guard: a key is held for some time [(name <> 'unique_while' or meant > moment) => true]
   if meant >= '1970-01-01+00' and meant < '10000-01-01+00' and (name <> 'unique_while' or meant > moment) then
     return meant;
   end if;
@@ -240,7 +223,6 @@ create function queue.check_run_at(run_at timestamptz) returns void
   set search_path = pg_catalog, pg_temp
 as $$
 begin
-  -- guard: a time to run at is within range [run_at < '1970-01-01+00' or run_at >= '10000-01-01+00' => false]
   if run_at < '1970-01-01+00' or run_at >= '10000-01-01+00' then
     raise invalid_parameter_value using message = format('queue: run_at is a time within the years 1970 to 9999, not %s', run_at);
   end if;
@@ -250,7 +232,6 @@ $$;
 -- Whether this may be a job's metadata.
 create function queue.is_meta(meta jsonb) returns boolean
   language sql immutable parallel safe
-  -- guard: metadata are an object [pg_catalog.jsonb_typeof(meta) = 'object' and ]; metadata are small [ and .. <= queue.meta_limit()]
   return pg_catalog.jsonb_typeof(meta) = 'object' and pg_catalog.octet_length(meta::text) <= queue.meta_limit();
 
 -- The metadata, if it may be a job's; for the bulk path.
@@ -259,7 +240,7 @@ create function queue.checked_meta(meta jsonb) returns jsonb
   set search_path = pg_catalog, pg_temp
 as $$
 begin
-  if not queue.is_meta(meta) then  -- guard: metadata of many are checked [not queue.is_meta(meta) => false]
+  if not queue.is_meta(meta) then
     raise invalid_parameter_value using
       message = format('queue.enqueue: the option meta is an object of at most %s bytes, not of the type %s with %s bytes',
         queue.meta_limit(), jsonb_typeof(meta), octet_length(meta::text));
@@ -273,9 +254,8 @@ create function queue.check_payload(payload jsonb) returns void
   set search_path = pg_catalog, pg_temp
 as $$
 begin
-  if payload is null then  -- guard: the payload is one [payload is null => false]
+  if payload is null then
     raise null_value_not_allowed using message = 'queue.enqueue: the payload may not be null';
-  -- guard: the payload fits [octet_length(payload::text) > queue.payload_limit() => false]
   elsif octet_length(payload::text) > queue.payload_limit() then
     raise check_violation using constraint = 'job_payload_fits',
       message = format('queue.enqueue: the payload has %s bytes, the limit is %s; store a reference, not the blob',
@@ -307,11 +287,10 @@ begin
     if not queue.is_trusted() then
       return queue.producer_enqueue(enqueue.job_type, enqueue.payload);
     end if;
-    -- guard: a plain enqueue takes what its type says [p.job_type operator(pg_catalog.=) enqueue.job_type => p.job_type is null]
     select p.* into typed from queue.type_options p where p.job_type operator(pg_catalog.=) enqueue.job_type;
-    if not found and pg_catalog.strpos(enqueue.job_type, '@') operator(pg_catalog.=) 0 then  -- guard: a type has no version [ and .. 0]
+    if not found and pg_catalog.strpos(enqueue.job_type, '@') operator(pg_catalog.=) 0 then
       return queue.insert_job(enqueue.job_type, enqueue.payload);
-    elsif found and typed.expires is null then  -- guard: a plain enqueue expires as its type says [typed.expires is null => true]
+    elsif found and typed.expires is null then
       return queue.insert_job(enqueue.job_type, enqueue.payload, typed.queue, typed.priority, typed.max_attempts);
     end if;
   end if;
@@ -336,45 +315,44 @@ begin
     return;
   end if;
   said := queue.read_options(enqueue_with.job_type, enqueue_with.options);
-  stored := queue.stored_type(enqueue_with.job_type, said.version);  -- guard: a version has a lane of its own [queue.stored .. version) => job_type]
+  stored := queue.stored_type(enqueue_with.job_type, said.version);
   taken := queue.unique_hash(said.queue, enqueue_with.job_type, said.unique_key);
   if taken is not null then
     -- A full queue has nothing written to it for a key that nobody has taken.
     if exists (select from queue.capacity c where c.queue = said.queue)
-      and not exists (select from queue.unique_key u where u.hash = taken)  -- guard: a key that is held needs no capacity [ and .. = taken)]
+      and not exists (select from queue.unique_key u where u.hash = taken)
     then
       perform queue.look_capacity(said.queue, 1);
     end if;
     select t.id, t.outcome into enqueue_with.id, enqueue_with.outcome
     from queue.take_key(taken, stored, enqueue_with.payload, said.run_at, said.on_conflict) t;
     if enqueue_with.id is not null then
-      if outcome <> 'kept' then  -- guard: what is kept expires as before [outcome <> 'kept' => true]
-        perform queue.set_expiry(enqueue_with.id, said.expires_at);  -- guard: what is changed expires as was said last
+      if outcome <> 'kept' then
+        perform queue.set_expiry(enqueue_with.id, said.expires_at);
       end if;
       -- Workers that passed over the entry while it was locked here, or that do not know its new time, are told.
-      perform queue.wake(said.queue);  -- guard: workers are told
+      perform queue.wake(said.queue);
       return;
     end if;
   end if;
   if said.expires_at is not null then
-    said.meta := queue.checked_meta(queue.with_expiry(said.meta, said.expires_at));  -- guard: a worker knows when a job expires
+    said.meta := queue.checked_meta(queue.with_expiry(said.meta, said.expires_at));
   end if;
   if said.key is null and said.fair is null then
     id := queue.insert_job(stored, enqueue_with.payload, said.queue, said.priority, said.max_attempts, said.run_at, said.meta);
   elsif said.key is null then
-    perform queue.take_capacity(said.queue, 1);  -- guard: a fair job takes capacity
+    perform queue.take_capacity(said.queue, 1);
     id := queue.insert_fair(stored, enqueue_with.payload, said.queue, said.priority, said.max_attempts, said.run_at, said.fair, said.meta);
   else
-    perform queue.take_capacity(said.queue, 1);  -- guard: a keyed job takes capacity
+    perform queue.take_capacity(said.queue, 1);
     id := queue.insert_in_line(stored, enqueue_with.payload, said.queue, said.priority, said.max_attempts, said.run_at,
       said.key, said.key_policy, said.meta, queue.line_id(said.fair));
   end if;
   outcome := 'enqueued';
   if said.expires_at is not null then
-    insert into queue.expiry (at, id) values (said.expires_at, enqueue_with.id);  -- guard: it is looked for when it expires
+    insert into queue.expiry (at, id) values (said.expires_at, enqueue_with.id);
   end if;
   if taken is not null then
-    -- guard: a key names its job [update .. = taken => null]; only that key does [ where u.hash = taken]
     update queue.unique_key u set id = enqueue_with.id, held = said.unique_while, until = said.unique_until where u.hash = taken;
   end if;
 end

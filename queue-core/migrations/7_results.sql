@@ -12,16 +12,16 @@ create table queue.progress (
   stage       text,
   counts      jsonb             not null default '{}',  -- events by name, of that attempt
   checkpoint  jsonb,
-  constraint progress_pkey primary key (id),  -- guard: a job has one row
-  constraint progress_fraction_in_range check (fraction between 0 and 1),  -- guard: a fraction is one
-  constraint progress_counts_by_name check (jsonb_typeof(counts) = 'object')  -- guard: counts have names
+  constraint progress_pkey primary key (id),
+  constraint progress_fraction_in_range check (fraction between 0 and 1),
+  constraint progress_counts_by_name check (jsonb_typeof(counts) = 'object')
 ) with (fillfactor = 70, autovacuum_vacuum_scale_factor = 0, autovacuum_vacuum_threshold = 5000, autovacuum_vacuum_cost_delay = 0);
 
 -- Which processes wait for jobs to be over. Workers notify only while one does.
 create table queue.waiter (
   id          uuid        not null,
   expires_at  timestamptz not null,
-  constraint waiter_pkey primary key (id)  -- guard: a waiter has one row
+  constraint waiter_pkey primary key (id)
 ) with (fillfactor = 50, autovacuum_vacuum_scale_factor = 0, autovacuum_vacuum_threshold = 500, autovacuum_vacuum_cost_delay = 0);
 
 -- nothing | waiter -> waiter: the process with this id waits for jobs, for another minute. Whoever ends a job asks for these rows after its commit,
@@ -33,8 +33,8 @@ as $$
 #variable_conflict use_column
 begin
   insert into queue.waiter (id, expires_at)
-  values (announce_waiter.id, now() + interval '1 minute')  -- guard: for a minute [ + interval '1 minute']
-  on conflict (id) do update set expires_at = excluded.expires_at;  -- guard: renewed [update set expires_at = excluded.expires_at => nothing]
+  values (announce_waiter.id, now() + interval '1 minute')
+  on conflict (id) do update set expires_at = excluded.expires_at;
 end
 $$;
 
@@ -44,7 +44,7 @@ create function queue.leave_waiter(id uuid) returns void
   set search_path = pg_catalog, pg_temp
 as $$
 begin
-  delete from queue.waiter w where w.id = leave_waiter.id;  -- guard: its own row [w.id = leave_waiter.id => w.id is not null]
+  delete from queue.waiter w where w.id = leave_waiter.id;
 end
 $$;
 
@@ -54,8 +54,6 @@ create function queue.tell_waiters() returns void
   set search_path = pg_catalog, pg_temp
 as $$
 begin
-  -- guard: nobody is told if nobody waits [ where exists .. > now())]
-  -- guard: who no longer waits is nobody [ where w.expires_at > now()]
   perform queue.notify('over', '') where exists (select from queue.waiter w where w.expires_at > now());
 end
 $$;
@@ -68,23 +66,19 @@ create function queue.end_of(id bigint)
   )
   language sql stable
 begin atomic
-  -- guard: cancelled is not completed [ when d.cancelled then 'cancelled']; expired is not cancelled [ when d.expired then 'expired']
   select case when d.expired then 'expired' when d.cancelled then 'cancelled' else 'completed' end,
     d.attempts, 0::smallint, d.finished_at, d.ran_ms, null::text, d.output
   from queue.done d
-  where d.id = end_of.id  -- guard: done: that job
+  where d.id = end_of.id
   union all
   select 'completed', 1::smallint, 0::smallint, m.finished_at, null, null, null
   from queue.done_many m
-  -- redundant: plainly done: in the same span [between (end_of.id >> 33) << 33 and => <=] (for the plan: the row holds the id)
-  -- redundant: plainly done: not beyond the last [ and m.last_id >= end_of.id] (for the plan: the row holds the id)
-  -- guard: plainly done: among the row's jobs [ and end_of.id = any (m.ids)]
   where m.first_id between (end_of.id >> 33) << 33 and end_of.id and m.last_id >= end_of.id and end_of.id = any (m.ids)
   union all
   select 'dead', d.attempts, d.crashes, d.died_at, null, d.error, null
   from queue.dead d
-  where d.id = end_of.id  -- guard: dead: that job
-  limit 1;  -- redundant: a job is over once [limit 1] (it has one entry)
+  where d.id = end_of.id
+  limit 1;
 end;
 
 -- Who waits for a signal: durable jobs that have begun (31_signals.sql).
@@ -96,8 +90,8 @@ create table queue.parked (
   since     timestamptz  not null,
   run_at    timestamptz,            -- when it goes on without a signal; null: not without one
   names     text[]       not null,  -- of the signals; any of them ends the wait
-  constraint parked_pkey primary key (id),  -- guard: a job is parked once [primary key (id) => check (true)]
-  constraint parked_run_at_in_range check (run_at >= '1970-01-01+00' and run_at < '10000-01-01+00')  -- guard: a parked job's time is one
+  constraint parked_pkey primary key (id),
+  constraint parked_run_at_in_range check (run_at >= '1970-01-01+00' and run_at < '10000-01-01+00')
 ) with (
   autovacuum_vacuum_scale_factor = 0, autovacuum_vacuum_threshold = 50000, autovacuum_vacuum_cost_delay = 0
 );
@@ -120,29 +114,26 @@ begin atomic
     select 'ready' as state, r.lane, r.seq, null::timestamptz as run_at, r.attempts, r.crashes, null::timestamptz as finished_at,
       null::integer as ran_ms, null::text as error, null::jsonb as output
     from queue.ready r
-    -- guard: ready: at its place [r.lane .. and r.id = entry_of.id => false]; ready: that job [ and r.seq = entry_of.id and r.id = entry_of.id]
     where r.lane = j.lane and r.seq = entry_of.id and r.id = entry_of.id
     union all
     select 'scheduled', s.lane, null, s.run_at, s.attempts, s.crashes, null, null, null, null
     from queue.scheduled s
-    where s.id = entry_of.id  -- guard: scheduled: that job; a scheduled job is found [s.id = entry_of.id => false]
+    where s.id = entry_of.id
     union all
     select 'parked', p.lane, null, p.run_at, p.attempts, p.crashes, null, null, null, null
     from queue.parked p
-    where p.id = entry_of.id  -- guard: parked: that job; a parked job is found [p.id = entry_of.id => false]
+    where p.id = entry_of.id
     union all
     select o.state, null, null, null, o.attempts, o.crashes, o.finished_at, o.ran_ms, o.error, o.output
-    from queue.end_of(entry_of.id) o  -- guard: a job that is over is found [entry_of.id) o => entry_of.id) o where false]
+    from queue.end_of(entry_of.id) o
     union all
     -- One that has entered ready a second time.
     select 'ready', r.lane, r.seq, null, r.attempts, r.crashes, null, null, null, null
     from queue.ready r
-    where r.id = entry_of.id and r.seq <> r.id  -- guard: ready again: that job [r.id = entry_of.id and r.seq <> r.id => false]
+    where r.id = entry_of.id and r.seq <> r.id
     union all
     select 'blocked', b.lane, b.seq, b.run_at, 0::smallint, 0::smallint, null, null, null, null
     from queue.blocked b
-    -- redundant: blocked: by its key [b.key = j.key and ] (for the plan: a job is in one line); blocked: that job [ and b.id = entry_of.id]
-    -- guard: a blocked job is found [b.key = j.key and b.id = entry_of.id => false]
     where b.key = j.key and b.id = entry_of.id
     union all
     -- A suspect that was given back stands at its id in the solo twin.
@@ -151,13 +142,12 @@ begin atomic
     cross join lateral (
       select r.lane, r.seq, r.attempts, r.crashes
       from queue.ready r
-      -- guard: a suspect that was given back is found [r.lane .. and r.id = entry_of.id => false]
       where r.lane = queue.lane_id(l.queue, l.job_type, l.priority, true) and r.seq = entry_of.id and r.id = entry_of.id
       offset 0
     ) r
-    limit 1  -- redundant: a job has one state (it has one entry)
+    limit 1
   ) e on true
-  where j.id = entry_of.id;  -- guard: only the job named [where j.id = entry_of.id]
+  where j.id = entry_of.id;
 end;
 
 -- The attempt of a job that runs: one row, else none. Reads every lease; there are as many as batches in flight.
@@ -168,8 +158,6 @@ begin atomic
   select u.attempts, u.crashes, h.worker, coalesce(u.id = any (h.cancelling), false)
   from queue.lease h
   cross join lateral rows from (pg_catalog.unnest(h.ids), pg_catalog.unnest(h.attempts), pg_catalog.unnest(h.crashes)) u (id, attempts, crashes)
-  -- redundant: running: in a lease that lists it [attempt_of.id = any (h.ids) and ] (for the plan: the row holds the id)
-  -- guard: running: that job [ and u.id = attempt_of.id]
   where attempt_of.id = any (h.ids) and u.id = attempt_of.id
   limit 1;
 end;
@@ -192,16 +180,15 @@ as $$
 begin
   return query
     select j.id, coalesce(e.state, 'live'), e.attempts,
-      -- guard: why it was cancelled: its own failure [ where f.id = u.id]; why it was cancelled: the last failure [ order by f.at desc]
       case when e.state = 'cancelled' then (select f.error from queue.failure f where f.id = u.id order by f.at desc limit 1) else e.error end,
       e.output, p.attempt, p.updated_at, p.fraction, p.stage, p.counts
     from unnest(look.ids) u (id)
-    cross join lateral (select j.id from queue.job j where j.id = u.id offset 0) j  -- guard: only the jobs named [ where j.id = u.id]
+    cross join lateral (select j.id from queue.job j where j.id = u.id offset 0) j
     left join lateral queue.end_of(u.id) e on true
     left join lateral (
       select p.attempt, p.updated_at, p.fraction, p.stage, p.counts
       from queue.progress p
-      where p.id = u.id  -- guard: what that job said
+      where p.id = u.id
       offset 0
     ) p on true;
 end
@@ -226,16 +213,13 @@ begin
     select e.state, coalesce(e.attempts, a.attempts),
       coalesce(
         e.error,
-        -- guard: status: why that job failed [f.id = status.id and ]; status: why it failed last [ order by f.at desc]
-        -- guard: a completed job has no error [ and e.state <> 'completed']
         (select f.error from queue.failure f where f.id = status.id and e.state <> 'completed' order by f.at desc limit 1)
       ),
-      -- guard: only a job that is over has ended [e.state = 'completed' => true]
       e.output, case when e.state = 'completed' then 1 else p.fraction end, p.stage,
       (select j.meta from queue.job j where j.id = status.id)
     from queue.entry_of(status.id) e
     left join lateral (select a.attempts from queue.attempt_of(status.id) a where e.state = 'running' offset 0) a on true
-    left join queue.progress p on p.id = status.id;  -- guard: status: what that job said [p.id = status.id => true]
+    left join queue.progress p on p.id = status.id;
 end
 $$;
 
@@ -249,10 +233,9 @@ declare
   written bigint;
   today   bigint := pg_snapshot_xmax(pg_current_snapshot())::text::bigint;
 begin
-  select j.xmin::text::bigint into written from queue.job j where j.id = is_ours.id;  -- guard: ours: that job [ where j.id = is_ours.id]
+  select j.xmin::text::bigint into written from queue.job j where j.id = is_ours.id;
   -- A row has the low half of its transaction's number: the one meant is the nearest to today's. A savepoint has a number of its own.
-  written := today + ((written - today + 2147483648) & 4294967295) - 2147483648;  -- guard: ours: whatever was lost of its transaction's number
-  -- guard: a savepoint's number too [pg_xact_status(written::text::xid8) = 'in progress' => written::text::xid8 = pg_current_xact_id_if_assigned()]
+  written := today + ((written - today + 2147483648) & 4294967295) - 2147483648;
   return coalesce(pg_xact_status(written::text::xid8) = 'in progress', false);
 end
 $$;
@@ -275,9 +258,8 @@ declare
   seen    text;
   ours    boolean;
 begin
-  if wait.id is null or wait.timeout is null then  -- guard: no wait for nothing [wait.id is null or wait.timeout is null => false]
+  if wait.id is null or wait.timeout is null then
     raise null_value_not_allowed using message = 'queue.wait: neither id nor timeout may be null';
-  -- guard: no wait under an old snapshot [current_setting .. read uncommitted') => false]
   elsif current_setting('transaction_isolation') not in ('read committed', 'read uncommitted') then
     raise invalid_transaction_state using
       message = format('queue.wait: a %s transaction sees only its beginning, never the end of a job', current_setting('transaction_isolation')),
@@ -287,26 +269,24 @@ begin
     begin
       seen := (select l.state from queue.look(array[wait.id]) l);
       if seen <> 'live' then
-        -- guard: over is what is over now [ where s.state in ('completed', 'dead', 'cancelled', 'expired')]
         return query select s.* from queue.status(wait.id) s where s.state in ('completed', 'dead', 'cancelled', 'expired');
         if found then
           return;
         end if;
-      elsif ours is null then  -- redundant: ours: asked once [elsif ours is null then => else] (for speed: it stays as it is)
-        ours := queue.is_ours(wait.id);  -- guard: no wait for what is not committed [queue.is_ours(wait.id) => false]
+      elsif ours is null then
+        ours := queue.is_ours(wait.id);
       end if;
-      raise sqlstate 'QVOID';  -- guard: no lock through a sleep
+      raise sqlstate 'QVOID';
     exception when sqlstate 'QVOID' then
       null;
     end;
-    if seen is null then  -- guard: not for an unknown job [seen is null => false]
+    if seen is null then
       raise no_data_found using message = format('there is no job %s', wait.id),
         detail = 'It is unknown, not committed yet, pruned, or was completed without a record.';
     elsif ours then
       raise invalid_transaction_state using
         message = format('queue.wait: job %s was enqueued or changed in this transaction, and cannot run before its end', wait.id),
         hint = 'Commit, then wait.';
-    -- guard: a wait ends at its timeout (2 lines)
     elsif clock_timestamp() >= until then
       return;
     end if;

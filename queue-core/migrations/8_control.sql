@@ -29,19 +29,13 @@ begin atomic
   cross join lateral (
     select r.id, r.lane, r.seq, r.ctid as at
     from queue.ready r
-    -- guard: found in their lane [j.lane, ]; found in the solo twin [, queue.lane_id(l.queue, l.job_type, l.priority, true)]
-    -- guard: found at their place [ and r.seq = j.id and r.id = j.id]
-    -- redundant: found by id [ and r.id = j.id] (a place that is an id is the place of that job)
     where r.lane = any (array[j.lane, queue.lane_id(l.queue, l.job_type, l.priority, true)]) and r.seq = j.id and r.id = j.id
     offset 0
   ) r
-  where j.id = any (ready_places.ids)  -- guard: found: only the jobs named
+  where j.id = any (ready_places.ids)
   union all
   select r.id, r.lane, r.seq, r.ctid
   from queue.ready r
-  -- guard: found again: only the jobs named [r.id = any (ready_places.ids) and ]
-  -- guard: found when they enter ready again [r.id = any (ready_places.ids) and r.seq <> r.id => false]
-  -- redundant: found again: only there [ and r.seq <> r.id] (for the plan: what is found twice is locked and deleted once)
   where r.id = any (ready_places.ids) and r.seq <> r.id;
 end;
 
@@ -59,14 +53,13 @@ begin
   with held as materialized (
     select s.ctid as at
     from queue.scheduled s
-    where s.id = any (take_scheduled.ids)  -- guard: taken: only the scheduled ones named
-      and (not fresh or s.attempts = 0 and s.crashes = 0)  -- guard: taken: only scheduled ones that have not begun
-    -- redundant: taken: scheduled ones in one order (for two operators at once, of whom one then has all: with skip locked nobody waits)
+    where s.id = any (take_scheduled.ids)
+      and (not fresh or s.attempts = 0 and s.crashes = 0)
     order by s.id
-    for update skip locked  -- guard: taken: passes over scheduled ones that others hold [ skip locked]
+    for update skip locked
   )
   delete from queue.scheduled s
-  where s.ctid = any (array(select h.at from held h))  -- guard: taken: only the scheduled ones that were locked
+  where s.ctid = any (array(select h.at from held h))
   returning s.run_at, s.id, s.lane, s.attempts, s.crashes;
 end
 $$;
@@ -81,12 +74,12 @@ begin
   with held as materialized (
     select p.ctid as at
     from queue.parked p
-    where p.id = any (take_parked.ids)  -- guard: taken: only the parked ones named
-    order by p.id  -- redundant: taken: parked ones in one order (with skip locked nobody waits)
-    for update skip locked  -- guard: taken: passes over parked ones that others hold [ skip locked]
+    where p.id = any (take_parked.ids)
+    order by p.id
+    for update skip locked
   )
   delete from queue.parked p
-  where p.ctid = any (array(select h.at from held h))  -- guard: taken: only the parked ones that were locked
+  where p.ctid = any (array(select h.at from held h))
   returning p.run_at, p.id, p.lane, p.attempts, p.crashes;
 end
 $$;
@@ -103,14 +96,13 @@ begin
     select r.ctid as at
     from queue.ready r
     where r.ctid = any (array(select p.at from queue.ready_places(take_waiting.ids) p))
-      and (not fresh or r.attempts = 0 and r.crashes = 0)  -- guard: taken: only ready ones that have not begun
-    order by r.id  -- redundant: taken: ready ones in one order (for two operators at once, of whom one then has all: with skip locked nobody waits)
-    for update of r skip locked  -- guard: taken: passes over ready ones that others hold [ skip locked]
+      and (not fresh or r.attempts = 0 and r.crashes = 0)
+    order by r.id
+    for update of r skip locked
   )
   delete from queue.ready r
-  where r.ctid = any (array(select h.at from held h))  -- guard: taken: only the ready ones that were locked
+  where r.ctid = any (array(select h.at from held h))
   returning null::timestamptz, r.id,
-    -- guard: taken: out of its line [case .. end => r.lane]
     case when r.line is null then r.lane else queue.twin_of(r.lane) end,
     r.attempts, r.crashes;
   return query select s.* from queue.take_scheduled(take_waiting.ids, take_waiting.fresh) s;
@@ -140,8 +132,7 @@ declare
   gone  bigint[];
   keys  boolean;
 begin
-  if not end_waiting.expired then  -- guard: what is parked does not expire [not end_waiting.expired => true]
-    -- guard: a parked job is cancelled [taken := .. t); => null;]
+  if not end_waiting.expired then
     taken := taken || array(select t from queue.take_parked(end_waiting.ids) t);
   end if;
   with keyed as materialized (
@@ -149,15 +140,13 @@ begin
   ), in_line as materialized (
     select b.ctid as at
     from queue.blocked b
-    -- redundant: those that were ready are not looked for in their lines [ where k .. ) t)] (for speed: they are not there)
     where b.key = any (array(select distinct k.key from keyed k where k.id not in (select t.id from unnest(taken) t)))
-      -- guard: a blocked job is found [b.id = any (end_waiting.ids) => false]; only the blocked jobs named
       and b.id = any (end_waiting.ids)
     order by b.id
-    for update skip locked  -- guard: passes over blocked jobs that others hold [ skip locked]
+    for update skip locked
   ), unblocked as materialized (
     delete from queue.blocked b
-    where b.ctid = any (array(select i.at from in_line i))  -- guard: only the blocked jobs that were locked
+    where b.ctid = any (array(select i.at from in_line i))
     returning b.id
   ), over as materialized (
     select t.id, t.attempts from unnest(taken) t
@@ -166,34 +155,32 @@ begin
   ), freed as (
     delete from queue.active_key
     where ctid = any (array(
-      select (select a.ctid from queue.active_key a where a.key = k.key and a.id = k.id)  -- guard: a blocked job frees no key [ and a.id = k.id]
+      select (select a.ctid from queue.active_key a where a.key = k.key and a.id = k.id)
       from keyed k
-      where k.id in (select o.id from over o)  -- guard: only what was cancelled frees its key
+      where k.id in (select o.id from over o)
     ))
     returning active_key.key, active_key.seq
   ), hinted as (
     insert into queue.key_hint (key, after)
     select f.key, f.seq
-    from freed f  -- guard: a freed key is left a hint [freed f => freed f where false]
+    from freed f
     returning key_hint.key
   ), entered as (
     insert into queue.done (id, finished_at, ran_ms, attempts, cancelled, expired)
-    -- guard: over as cancelled [true, end_waiting.expired => false, false]; over as expired [end_waiting.expired => false]
     select o.id, now(), 0, o.attempts, true, end_waiting.expired
     from over o
     returning done.id
   )
   select array_agg(e.id), exists (select from hinted) into gone, keys from entered e;
-  if keys then  -- guard: nobody is told if no key goes on [keys => true]
-    perform queue.wake_keys();  -- guard: whoever sees to keys is told
+  if keys then
+    perform queue.wake_keys();
   end if;
   if cardinality(gone) > 0 then
-    perform queue.tell_parents(gone);  -- guard: ended: whose child it is is told [perform queue.tell_parents(gone) => null]
-    -- redundant: what expires has no children [not end_waiting.expired => true] (it has not begun, and a node that is many does not expire)
+    perform queue.tell_parents(gone);
     if not end_waiting.expired then
-      perform queue.cancel_children(gone);  -- guard: cancelled: its children are cancelled
+      perform queue.cancel_children(gone);
     end if;
-    perform queue.tell_waiters();  -- guard: cancelled: who waits for jobs is told [perform queue.tell_waiters() => null]
+    perform queue.tell_waiters();
   end if;
   return query select u.id from unnest(gone) u (id);
 end
@@ -217,21 +204,18 @@ as $$
 declare
   marked  bigint[];
 begin
-  for tries in 1 .. 25 loop  -- guard: cancelling: looks again [25 => 1]
+  for tries in 1 .. 25 loop
     begin
       with held as materialized (
         select h.token
         from queue.lease h
-        -- guard: cancelling: no lease but those that hold the jobs
         where exists (select from unnest(h.ids) u (id) where u.id = any (cancel_running_all.ids))
-        for update of h skip locked  -- guard: cancelling: waits for nobody [ skip locked]
+        for update of h skip locked
       ), changed as (
         update queue.lease l
         set cancelling = array(
-          -- guard: cancelling: those before stay so (2 lines)
           select u.id from unnest(l.cancelling) u (id)
           union
-          -- guard: cancelling: only the jobs named [ where u.id = any (cancel_running_all.ids)]
           select u.id from unnest(l.ids) u (id) where u.id = any (cancel_running_all.ids))
         from held h
         where l.token = h.token
@@ -244,14 +228,14 @@ begin
       exit when tries = 25 or not exists (
         select from queue.lease h cross join lateral unnest(h.ids) u (id)
         where u.id = any (cancel_running_all.ids) and u.id <> all (coalesce(marked, '{}')));
-      raise sqlstate 'QWAIT';  -- redundant: holds none while it waits (for a settle of several of them)
+      raise sqlstate 'QWAIT';
     exception when sqlstate 'QWAIT' then
       perform pg_sleep(0.02);
     end;
   end loop;
-  if cardinality(marked) > 0 then  -- guard: cancelling: nobody is told if nothing was [cardinality(marked) > 0 => true]
-    perform queue.notify('wake', '!control');  -- guard: told at once [perform queue.notify('wake', '!control') => null]
-    perform queue.cancel_children(marked);  -- guard: cancelling: its children are cancelled
+  if cardinality(marked) > 0 then
+    perform queue.notify('wake', '!control');
+    perform queue.cancel_children(marked);
   end if;
   return query select u.id from unnest(marked) u (id);
 end
@@ -265,7 +249,7 @@ as $$
 declare
   moved bigint[];
 begin
-  perform queue.check_run_at(reschedule_all.run_at);  -- guard: put off: to a time
+  perform queue.check_run_at(reschedule_all.run_at);
   with put_off as (
     insert into queue.scheduled (run_at, id, lane, attempts, crashes)
     select reschedule_all.run_at, t.id, t.lane, t.attempts, t.crashes
@@ -273,7 +257,7 @@ begin
     returning scheduled.id
   )
   select array_agg(p.id) into moved from put_off p;
-  perform queue.wake_for(moved);  -- guard: put off: workers are told
+  perform queue.wake_for(moved);
   return query select u.id from unnest(moved) u (id);
 end
 $$;
@@ -288,25 +272,25 @@ declare
 begin
   with entered as (
     insert into queue.ready (lane, seq, id, attempts, crashes)
-    select t.lane, queue.next_id(), t.id, t.attempts, t.crashes  -- guard: run now: a new place [queue.next_id() => t.id]
+    select t.lane, queue.next_id(), t.id, t.attempts, t.crashes
     from (
       select s.* from queue.take_scheduled(run_now_all.ids) s
       union all
       select p.* from queue.take_parked(array(
         select u.id
         from unnest(run_now_all.ids) u (id)
-        where not exists (select from queue.edge e where e.target = u.id)  -- guard: run now: not before what it waits for
-          and not exists (  -- guard: run now: no job of a node that waits [and not exists ( => and true or exists (]
+        where not exists (select from queue.edge e where e.target = u.id)
+          and not exists (
             select from queue.gather_part p
             join queue.gather g on g.parent = p.parent and g.name = p.name
             where p.id = u.id and g.waits)
       )) p
     ) t
-    order by t.run_at, t.id  -- guard: run now: in the order of their times
+    order by t.run_at, t.id
     returning ready.id
   )
   select array_agg(e.id) into moved from entered e;
-  perform queue.wake_for(moved);  -- guard: run now: workers are told
+  perform queue.wake_for(moved);
   return query select u.id from unnest(moved) u (id);
 end
 $$;
@@ -332,28 +316,27 @@ begin
       case when k.solo then queue.meet_lane(k.queue, k.job_type, wanted, true) end as twin
     from (select distinct o.queue, o.job_type, o.solo from off o) k
   ), moving as materialized (
-    -- guard: a suspect stays in a solo lane [coalesce(t.twin, t.plain) => t.plain]
     select o.run_at, o.id, o.attempts, o.crashes, t.plain, coalesce(t.twin, t.plain) as lane
     from off o
     join target t on t.queue = o.queue and t.job_type = o.job_type and t.solo = o.solo
   ), renamed as (
     update queue.job j
-    set lane = m.plain  -- guard: the job's own row follows [m.plain => j.lane]
+    set lane = m.plain
     from moving m
-    where j.id = any (array(select x.id from moving x)) and j.id = m.id  -- guard: a job is renamed by its own move [ and j.id = m.id]
+    where j.id = any (array(select x.id from moving x)) and j.id = m.id
   ), entered as (
     insert into queue.ready (lane, seq, id, attempts, crashes)
     select m.lane, m.id, m.id, m.attempts, m.crashes
     from moving m
-    where m.run_at is null  -- guard: ranked: a ready job stays ready
+    where m.run_at is null
   ), put_off as (
     insert into queue.scheduled (run_at, id, lane, attempts, crashes)
     select m.run_at, m.id, m.lane, m.attempts, m.crashes
     from moving m
-    where m.run_at is not null  -- guard: ranked: only a ready one is [m.run_at is not null => false]
+    where m.run_at is not null
   )
   select array_agg(m.id) into moved from moving m;
-  perform queue.wake_for(moved);  -- guard: ranked: workers are told
+  perform queue.wake_for(moved);
   return query select u.id from unnest(moved) u (id);
 end
 $$;
@@ -370,7 +353,7 @@ begin
       select distinct l.queue
       from queue.job j
       join queue.lane l on l.lane = j.lane
-      where j.id = any (wake_for.ids)  -- guard: told: those of the queues of these jobs
+      where j.id = any (wake_for.ids)
     ) q;
   end if;
 end

@@ -9,21 +9,20 @@
 create function queue.lock_some_keys(stripes bigint[]) returns bigint[]
   language plpgsql volatile
   set search_path = pg_catalog, pg_temp
-  set lock_timeout = '500ms'  -- guard: a key is not waited for without end
+  set lock_timeout = '500ms'
 as $$
 declare
   give_up timestamptz := clock_timestamp() + interval '500 ms';
   had     bigint[] := '{}';
   stripe  bigint;
 begin
-  for stripe in select distinct s from unnest(stripes) s order by s loop  -- guard: keys are locked in one order [ order by s]
+  for stripe in select distinct s from unnest(stripes) s order by s loop
     begin
       if clock_timestamp() >= give_up then
-        set local lock_timeout = '1ms';  -- redundant: the wait is for all keys together (for whoever requeues thousands)
+        set local lock_timeout = '1ms';
       end if;
       perform queue.lock_key(stripe);
       had := had || stripe;
-    -- guard: a key that is not to be had is passed over (2 lines)
     exception when lock_not_available then
       null;
     end;
@@ -50,50 +49,45 @@ declare
     from queue.dead d
     cross join lateral (select j.key from queue.job j where j.id = d.id offset 0) j
     where d.id = any (requeue_all.ids) and j.key is not null
-      -- redundant: a key that the job holds up is not locked [ and not exists .. a.id = d.id)] (for others: the job keeps its place)
       and not exists (select from queue.active_key a where a.key = j.key and a.id = d.id));
 begin
-  late := queue.lock_some_keys(late);  -- guard: requeue: places follow commits
+  late := queue.lock_some_keys(late);
   with held as materialized (
     select d.id
     from queue.dead d
-    where d.id = any (requeue_all.ids)  -- guard: requeue: only the jobs named
-    order by d.id  -- redundant: requeue: locks in one order (with skip locked nobody waits)
-    for update skip locked  -- guard: requeue: locks; requeue: waits for nobody [ skip locked]
+    where d.id = any (requeue_all.ids)
+    order by d.id
+    for update skip locked
   ), risen as materialized (
     delete from queue.dead d
     using held h
-    -- guard: requeue: each its own lane [= h.id offset 0 => > 0 limit 1]
     cross join lateral (select j.lane, j.key from queue.job j where j.id = h.id offset 0) j
-    where d.id = h.id  -- guard: requeue: only what was locked
-      -- guard: requeue: only under a key that is locked
+    where d.id = h.id
       and (j.key is null or j.key & 1023 = any (late) or exists (select from queue.active_key a where a.key = j.key and a.id = d.id))
     returning d.id, j.lane, j.key,
-      -- guard: the head keeps its place [ and not .. .id = d.id)]
       j.key is not null and not exists (select from queue.active_key a where a.key = j.key and a.id = d.id) as is_late
   ), entered as (
     insert into queue.ready (lane, seq, id)
-    select r.lane, queue.next_id(), r.id  -- guard: requeue: a new place [queue.next_id() => r.id]
+    select r.lane, queue.next_id(), r.id
     from risen r
-    where not r.is_late  -- guard: late ones are not ready
-    order by r.id  -- guard: requeue: in the order of ids
+    where not r.is_late
+    order by r.id
   ), queued_up as (
     insert into queue.blocked (key, seq, id, lane)
     select r.key, nextval('queue.key_seq'), r.id, r.lane
-    -- guard: late ones in the order of their ids [ order by r.id]; only late ones to the end [ where r.is_late]
     from (select r.* from risen r where r.is_late order by r.id) r
   ), hinted as (
     insert into queue.key_hint (key)
     select distinct r.key
     from risen r
-    where r.is_late  -- guard: requeue: its key is left a hint [r.is_late => false]
+    where r.is_late
   )
   select array_agg(r.id), bool_or(r.is_late) into back, keys from risen r;
-  perform queue.forget_expiry(back);  -- guard: requeue: it may begin at any time
-  perform queue.ask_children(back);  -- guard: requeue: what its children came to since counts
-  perform queue.wake_for(back);  -- guard: requeue: workers are told
+  perform queue.forget_expiry(back);
+  perform queue.ask_children(back);
+  perform queue.wake_for(back);
   if keys then
-    perform queue.wake_keys();  -- guard: requeue: whoever sees to keys is told
+    perform queue.wake_keys();
   end if;
   return query select u.id from unnest(back) u (id);
 end
@@ -114,79 +108,69 @@ declare
   keys  boolean;
   line  bigint := (select j.key from queue.job j where j.id = reopen.id);
 begin
-  -- guard: reopen: places follow commits [cardinality .. = 0 => false]
   if line is not null and cardinality(queue.lock_some_keys(array[line & 1023])) = 0 then
     return false;
   end if;
-  perform from queue.done d where d.id = reopen.id for update skip locked;  -- guard: reopen: waits for no row of done [ skip locked]
+  perform from queue.done d where d.id = reopen.id for update skip locked;
   if not found then
     perform from queue.done_many m
-    -- redundant: reopen: looks in the same span [m.first_id .. and m.last_id >= reopen.id and ] (for the plan: the row holds the id)
     where m.first_id between (reopen.id >> 33) << 33 and reopen.id and m.last_id >= reopen.id and reopen.id = any (m.ids)
-    for update skip locked;  -- guard: reopen: waits for no row of many [ skip locked]
+    for update skip locked;
   end if;
   if not found then
-    return false;  -- guard: reopen: only what is locked [return false => null]
+    return false;
   end if;
   with reopened as materialized (
     delete from queue.done d
-    where d.id = reopen.id  -- guard: reopen: only the job named
+    where d.id = reopen.id
     returning d.id
   ), struck as materialized (
     update queue.done_many m
     set ids = array_remove(m.ids, reopen.id),
       first_id = (array_remove(m.ids, reopen.id))[1],
       last_id = (array_remove(m.ids, reopen.id))[cardinality(m.ids) - 1]
-    -- redundant: reopen: plainly done: in the same span [between (reopen.id >> 33) << 33 and => <=] (for the plan: the row holds the id)
-    -- redundant: reopen: plainly done: not beyond the last [ and m.last_id >= reopen.id] (for the plan: the row holds the id)
-    -- guard: reopen: plainly done: among the row's jobs [ and reopen.id = any (m.ids)]
-    -- guard: reopen: plainly done: not the last of the row [ and cardinality(m.ids) > 1]
     where m.first_id between (reopen.id >> 33) << 33 and reopen.id and m.last_id >= reopen.id and reopen.id = any (m.ids) and cardinality(m.ids) > 1
     returning reopen.id as id
   ), emptied as materialized (
     delete from queue.done_many m
-    -- guard: reopen: plainly done alone: first [m.first_id = reopen.id and ]; reopen: plainly done alone: last [ and m.last_id = reopen.id]
     where m.first_id = reopen.id and m.last_id = reopen.id
     returning m.first_id as id
   ), back as materialized (
     select j.id, j.lane, j.key
     from queue.job j
-    -- guard: reopen: back only if its row was deleted [ and .. emptied)]; reopen: back if it was done [select from reopened union all]
-    -- guard: reopen: back if it was struck [ union all select from struck]; reopen: back if it was alone [ union all select from emptied]
-    -- guard: reopen: the job named comes back [j.id = reopen.id and ]
     where j.id = reopen.id and exists (select from reopened union all select from struck union all select from emptied)
   ), entered as (
     insert into queue.ready (lane, seq, id)
-    select b.lane, queue.next_id(), b.id  -- guard: reopen: a new place [queue.next_id() => b.id]
+    select b.lane, queue.next_id(), b.id
     from back b
-    where b.key is null  -- guard: ready only without a key
+    where b.key is null
   ), queued_up as (
     insert into queue.blocked (key, seq, id, lane)
     select b.key, nextval('queue.key_seq'), b.id, b.lane
     from back b
-    where b.key is not null  -- guard: to the end of a key only with one
+    where b.key is not null
   ), hinted as (
     insert into queue.key_hint (key)
     select b.key
     from back b
-    where b.key is not null  -- guard: reopen: its key is left a hint [b.key is not null => false]
+    where b.key is not null
   ), forgotten as (
     delete from queue.progress p
-    where p.id = any (array(select b.id from back b))  -- guard: reopen: forgets what that job said
+    where p.id = any (array(select b.id from back b))
   ), undone as (
     delete from queue.step s
-    where s.id = any (array(select b.id from back b))  -- guard: reopen: its steps are done anew
+    where s.id = any (array(select b.id from back b))
   ), unheard as (
     delete from queue.signal s
-    where s.id = any (array(select b.id from back b))  -- guard: reopen: signals of its earlier life are forgotten
+    where s.id = any (array(select b.id from back b))
   )
   select array_agg(b.id), bool_or(b.key is not null) into came, keys from back b;
-  perform queue.forget_children(came);  -- guard: reopen: children of its earlier life are no more its own
-  perform queue.forget_gathers(came);  -- guard: reopen: gathers of its earlier life are no more its own
-  perform queue.forget_expiry(came);  -- guard: reopen: it may begin at any time
-  perform queue.wake_for(came);  -- guard: reopen: workers are told
+  perform queue.forget_children(came);
+  perform queue.forget_gathers(came);
+  perform queue.forget_expiry(came);
+  perform queue.wake_for(came);
   if keys then
-    perform queue.wake_keys();  -- guard: reopen: whoever sees to keys is told
+    perform queue.wake_keys();
   end if;
   return came is not null;
 end
@@ -206,18 +190,17 @@ begin
   with held as materialized (
     select d.id
     from queue.dead d
-    where d.id = any (discard_all.ids)  -- guard: discard: only the jobs named
-    order by d.id  -- redundant: discard: locks in one order (with skip locked nobody waits)
-    for update skip locked  -- guard: discard: locks; discard: waits for nobody [ skip locked]
+    where d.id = any (discard_all.ids)
+    order by d.id
+    for update skip locked
   ), gone as materialized (
     delete from queue.dead d
     using held h
-    where d.id = h.id  -- guard: discard: only what was locked
+    where d.id = h.id
     returning d.id
   ), freed as (
     delete from queue.active_key
     where ctid = any (array(
-      -- guard: only the head frees its key [ and k.id = g.id]
       select (select k.ctid from queue.active_key k where k.key = (select j.key from queue.job j where j.id = g.id) and k.id = g.id)
       from gone g
     ))
@@ -225,35 +208,30 @@ begin
   ), hinted as (
     insert into queue.key_hint (key, after)
     select f.key, f.seq
-    from freed f  -- guard: a freed key is left a hint [freed f => freed f where false]
+    from freed f
     returning key_hint.key
   ), payloads as (
     delete from queue.job j
-    -- guard: discard: payloads of those discarded; discard: payloads only of dead letters [array(select g.id from gone g) => discard_all.ids]
     where j.id = any (array(select g.id from gone g))
   ), steps as (
     delete from queue.step s
-    -- guard: discard: steps of those discarded; discard: steps only of dead letters [array(select g.id from gone g) => discard_all.ids]
     where s.id = any (array(select g.id from gone g))
   ), signals as (
     delete from queue.signal s
-    -- guard: discard: signals of those discarded; discard: signals only of dead letters [array(select g.id from gone g) => discard_all.ids]
     where s.id = any (array(select g.id from gone g))
   ), failures as (
     delete from queue.failure f
-    -- guard: discard: failures of those discarded; discard: failures only of dead letters [array(select g.id from gone g) => discard_all.ids]
     where f.id = any (array(select g.id from gone g))
   )
   select array_agg(g.id), exists (select from hinted) into discarded, keys from gone g;
   if keys then
-    perform queue.wake_keys();  -- guard: discard: whoever sees to keys is told
+    perform queue.wake_keys();
   end if;
-  -- guard: discard: children of those discarded; discard: children only of dead letters [discarded => discard_all.ids]
   perform queue.forget_children(discarded);
-  perform queue.forget_gathers(discarded);  -- guard: discard: what is known of its gathers goes
+  perform queue.forget_gathers(discarded);
   if cardinality(discarded) > 0 then
-    perform queue.tell_nodes(discarded);  -- guard: discard: who waits for a node is told
-    perform queue.tell_waiters();  -- guard: discard: who waits for jobs is told [perform queue.tell_waiters() => null]
+    perform queue.tell_nodes(discarded);
+    perform queue.tell_waiters();
   end if;
   return query select u.id from unnest(discarded) u (id);
 end

@@ -4,5 +4,4 @@
 -- transaction's start, which may lie far back. The caller's search_path may hold a type or an operator of the same name, so these are
 -- qualified too.
 select queue.insert_job($1, $2::pg_catalog.jsonb, $3, $4, $5,
-  -- guard: a wait counts from the clock [clock_timestamp => now]; a time is kept [$6 => case when false then $6::pg_catalog.timestamptz end]
   coalesce($6, pg_catalog.clock_timestamp() operator(pg_catalog.+) ($7 operator(pg_catalog.*) interval '1 millisecond')))

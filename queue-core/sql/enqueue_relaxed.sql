@@ -3,11 +3,8 @@
 -- Safe: only ever sent outside a transaction, so that the setting ends with this statement, whatever becomes of it: the next user of the
 -- connection does not have it, and nothing of the caller's is committed under it. All else is as in enqueue.sql.
 with relaxed as materialized (
-  -- guard: does not wait for the disk [off => on]; the setting ends with the statement [true => false]
   select pg_catalog.set_config('synchronous_commit', 'off', true)
 )
 select queue.insert_job($1, $2::pg_catalog.jsonb, $3, $4, $5,
-  -- guard: a time is kept [$6 => case when false then $6::pg_catalog.timestamptz end]
-  -- redundant: a wait counts from the clock [clock_timestamp => now] (for likeness: the statement is its own transaction, which begins with it)
   coalesce($6, pg_catalog.clock_timestamp() operator(pg_catalog.+) ($7 operator(pg_catalog.*) interval '1 millisecond')))
 from relaxed

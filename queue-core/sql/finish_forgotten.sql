@@ -5,15 +5,14 @@
 -- for what it deletes, and this the one day of the job.
 with fenced as materialized (
   delete from queue.ready
-  -- guard: its lane [lane = $1 => $1::bigint is not null]; its place [seq = $2 => $2::bigint is not null]; its id [id = $3 => $3::bigint is not null]
   where lane = $1 and seq = $2 and id = $3
   returning id
 ), forgotten as (
   delete from queue.job
-  where id = $3 and exists (select from fenced)  -- guard: forgets payloads
+  where id = $3 and exists (select from fenced)
 ), forgotten_failures as (
   delete from queue.failure
-  where id = $3 and exists (select from fenced)  -- guard: forgets failures
+  where id = $3 and exists (select from fenced)
 ), freed as (
   delete from queue.active_key a
   using fenced f
@@ -22,7 +21,7 @@ with fenced as materialized (
 ), hinted as (
   insert into queue.key_hint (key, after)
   select key, seq
-  from freed  -- guard: a freed key is left a hint [freed => freed where false]
+  from freed
 )
 select id
 from fenced

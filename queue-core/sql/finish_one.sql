@@ -8,32 +8,29 @@
 -- and none for 'forget', which has a statement of its own (finish_forgotten.sql).
 with fenced as materialized (
   delete from queue.ready
-  -- guard: its lane [lane = $1 => $1::bigint is not null]; its place [seq = $2 => $2::bigint is not null]; its id [id = $3 => $3::bigint is not null]
   where lane = $1 and seq = $2 and id = $3
-    and $4::text in ('complete', 'retry', 'snooze', 'dead')  -- guard: only words that say where the job goes
-  -- guard: ended: out of its line [case .. end => lane]
+    and $4::text in ('complete', 'retry', 'snooze', 'dead')
   returning id, case when line is null then lane else queue.twin_of(lane) end as lane
 ), finished as (
   insert into queue.done (id, finished_at, ran_ms, attempts, output)
-  select id, clock_timestamp(), $8::int, $5::smallint, $9::text::jsonb  -- guard: finished by the clock [clock_timestamp => now]
-  from fenced  -- guard: completed if the entry was there [fenced => (select $3::bigint as id) f]
-  where $4::text = 'complete'  -- guard: completed by verdict [= 'complete' => is not null]
+  select id, clock_timestamp(), $8::int, $5::smallint, $9::text::jsonb
+  from fenced
+  where $4::text = 'complete'
 ), waiting as (
   insert into queue.scheduled (run_at, id, lane, attempts, crashes)
-  -- guard: a snooze is no attempt [ - ($4 = 'snooze')::int]; waits count from the clock [clock_timestamp => now]; waits at all [1 millisecond => 0]
   select clock_timestamp() + $7::float8 * interval '1 millisecond', id, lane, $5 - ($4 = 'snooze')::int, $6::smallint
   from fenced
-  where $4 in ('retry', 'snooze')  -- guard: waiting by verdict
+  where $4 in ('retry', 'snooze')
 ), died as (
   insert into queue.dead (id, died_at, lane, attempts, crashes, error)
   select id, clock_timestamp(), lane, $5, $6, $10::text
   from fenced
-  where $4 = 'dead'  -- guard: died by verdict
+  where $4 = 'dead'
 ), failed as (
   insert into queue.failure (id, attempt, at, ran_ms, error)
   select id, $5, clock_timestamp(), $8, $10
   from fenced
-  where $4 in ('retry', 'dead')  -- guard: failed by verdict
+  where $4 in ('retry', 'dead')
 ), freed as (
   delete from queue.active_key a
   using fenced f
@@ -42,7 +39,7 @@ with fenced as materialized (
 ), hinted as (
   insert into queue.key_hint (key, after)
   select key, seq
-  from freed  -- guard: a freed key is left a hint [freed => freed where false]
+  from freed
 )
 select id
 from fenced

@@ -6,7 +6,7 @@ with reserved as materialized (
   select array(
     select queue.next_id()
     from (select pg_catalog.generate_series(1, pg_catalog.cardinality($1::pg_catalog.jsonb[]))) n
-    order by 1  -- guard: ids in the order given
+    order by 1
   ) as ids
 ), stored as (
   insert into queue.job (id, lane, max_attempts, payload)
@@ -19,12 +19,12 @@ with reserved as materialized (
   insert into queue.ready (lane, seq, id)
   select e.lane, e.id, e.id
   from entries e
-  where e.run_at is null  -- guard: ready if for now
+  where e.run_at is null
 ), put_off as (
   insert into queue.scheduled (run_at, id, lane)
   select e.run_at, e.id, e.lane
   from entries e
-  where e.run_at is not null  -- guard: scheduled if for later
+  where e.run_at is not null
 )
 select r.ids
 from reserved r

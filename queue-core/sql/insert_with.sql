@@ -7,11 +7,10 @@ with reserved as materialized (
   select array(
     select queue.next_id()
     from (select pg_catalog.generate_series(1, pg_catalog.cardinality($1::pg_catalog.jsonb[]))) n
-    order by 1  -- guard: ids in the order given
+    order by 1
   ) as ids
 ), entries as materialized (
   select e.id, e.lane, e.max_attempts, e.run_at, e.expires_at, e.place,
-    -- guard: a worker knows when a job expires [case .. else o.meta end => o.meta]
     case when e.expires_at is not null then queue.with_expiry(o.meta, e.expires_at) else o.meta end as meta,
     queue.key_id(o.queue, o.key) as key, o.key_policy operator(pg_catalog.=) 'skip' as skips,
     queue.line_id(o.fair) as line
@@ -24,7 +23,6 @@ with reserved as materialized (
     o (queue pg_catalog.text, key pg_catalog.text, key_policy pg_catalog.text, fair pg_catalog.text, meta pg_catalog.jsonb)
 ), stored as (
   insert into queue.job (id, lane, max_attempts, payload, key, key_skips, meta, line)
-  -- guard: metadata is checked [queue.checked_meta(e.meta) => e.meta]
   select e.id, e.lane, e.max_attempts, ($1)[e.place], e.key, case when e.key is not null then e.skips end, queue.checked_meta(e.meta),
     e.line
   from entries e
@@ -32,16 +30,13 @@ with reserved as materialized (
   insert into queue.ready (lane, seq, id)
   select e.lane, e.id, e.id
   from entries e
-  -- guard: ready at once if it has no key [e.key is null and ]; ready only if for now [ and e.run_at is null]
-  -- guard: ready in its lane only without a line [ and e.line is null]
   where e.key is null and e.run_at is null and e.line is null
 ), lining_up as materialized (
-  select e.id, e.lane, e.line, pg_catalog.row_number() over (order by e.place) as nth  -- guard: in a line in the order given [place => place desc]
+  select e.id, e.lane, e.line, pg_catalog.row_number() over (order by e.place) as nth
   from entries e
-  -- guard: in its line only without a key [ and e.key is null]; in its line only if for now [ and e.run_at is null]
   where e.line is not null and e.key is null and e.run_at is null
 ), places as materialized (
-  select array(select queue.next_id() from lining_up order by 1) as seqs  -- guard: in a line by place [order by 1 => order by 1 desc]
+  select array(select queue.next_id() from lining_up order by 1) as seqs
 ), met as materialized (
   select k.lane, queue.meet_lined(k.lane) as lined from (select distinct l.lane from lining_up l) k
 ), lined_up as (
@@ -49,28 +44,27 @@ with reserved as materialized (
   select coalesce(m.lined, queue.twin_of(l.lane)), p.seqs[l.nth], l.id, l.line
   from lining_up l
   cross join places p
-  left join met m on m.lane operator(pg_catalog.=) l.lane  -- guard: in a line of its own lane [m.lane operator(pg_catalog.=) l.lane => true]
+  left join met m on m.lane operator(pg_catalog.=) l.lane
 ), put_off as (
   insert into queue.scheduled (run_at, id, lane)
   select e.run_at, e.id, e.lane
   from entries e
-  -- guard: scheduled if for later [ and e.run_at is not null]; only those without a key [e.key is null and ]
   where e.key is null and e.run_at is not null
 ), queued_up as (
   insert into queue.blocked (key, seq, id, lane, run_at)
   select e.key, queue.next_key(), e.id, e.lane, e.run_at
-  from (select e.* from entries e order by e.place) e  -- guard: places in the order given [place => place desc]
-  where e.key is not null  -- guard: blocked if it has a key
+  from (select e.* from entries e order by e.place) e
+  where e.key is not null
 ), hinted as (
   insert into queue.key_hint (key)
   select distinct e.key
   from entries e
-  where e.key is not null  -- guard: each key is left a hint [e. => false and e.]
+  where e.key is not null
 ), expiring as (
   insert into queue.expiry (at, id)
   select e.expires_at, e.id
   from entries e
-  where e.expires_at is not null  -- guard: it is looked for when it expires [e.expires_at is not null => false]
+  where e.expires_at is not null
 )
 select r.ids
 from reserved r

@@ -13,32 +13,27 @@ with taken as materialized (
     cross join lateral (
       select r.ctid
       from queue.ready r
-      where r.lane = l.lane and r.seq >= l.floor  -- guard: of its lane [r.lane = l.lane and ]; from the floor on [ and r.seq >= l.floor]
-      order by r.seq  -- guard: in the order of places
-      limit l.most  -- guard: no more than so many of a lane
-      for update skip locked  -- guard: locks; passes over what is locked [ skip locked]
+      where r.lane = l.lane and r.seq >= l.floor
+      order by r.seq
+      limit l.most
+      for update skip locked
     ) p
-    -- guard: only for a worker that lives; only for this worker [w.id = $2 and ]; only before its heartbeat expires [ and w.expires_at > now()]
     where exists (select from queue.worker w where w.id = $2 and w.expires_at > now())
-    limit $6  -- guard: no more than so many in all [$6 => $6::int * 2]
+    limit $6
   ))
-  -- guard: counts the attempt [least(attempts + 1, 32767)::smallint => attempts]
-  -- guard: counts no further than a smallint [least(attempts + 1, 32767) => (attempts + 1)]; keeps the crashes [crashes => 0::smallint as crashes]
   returning lane, seq, id, least(attempts + 1, 32767)::smallint as attempts, crashes
 ), leased as (
   insert into queue.lease (token, worker, lane, ids, attempts, crashes)
-  -- guard: a lease of many lanes names none [case when min(lane) = max(lane) then min(lane) end => min(lane)]
   select $1, $2, case when min(lane) = max(lane) then min(lane) end, array_agg(id), array_agg(attempts), array_agg(crashes)
-  from (select * from taken order by id) t  -- guard: a lease lists its jobs by id [ order by id]
-  having count(*) > 0  -- guard: no lease for nothing
+  from (select * from taken order by id) t
+  having count(*) > 0
 )
 select t.lane, t.seq, t.id, t.attempts, t.crashes, j.max_attempts,
-  -- guard: large payloads are left out [octet_length(j.payload) <= $7 => $7::int is not null]
   case when octet_length(j.payload) <= $7 then j.payload end as payload, j.key, j.key_skips, j.meta::text as meta,
   now() as claimed_at
 from taken t
-left join lateral (  -- guard: a job without a payload is told of too [left]
+left join lateral (
   select j.max_attempts, j.payload::text as payload, j.key, j.key_skips, j.meta
   from queue.job j
-  where j.id = t.id offset 0  -- guard: payloads of the jobs taken [= t.id offset 0 => > 0 limit 1]
+  where j.id = t.id offset 0
 ) j on true

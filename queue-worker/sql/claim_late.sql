@@ -14,37 +14,30 @@ with taken as materialized (
       cross join lateral (
         select r.ctid as at, r.lane
         from queue.ready r
-        -- guard: from the beginning of the part [r.ctid >= .. ::tid => true]
         where r.ctid >= format('(%s,0)', b.first)::tid
-          and r.ctid < format('(%s,0)', b.beyond)::tid  -- guard: up to its end
-          -- guard: below their floors [r.seq < => 0 <]
+          and r.ctid < format('(%s,0)', b.beyond)::tid
           and r.seq < ($4::bigint[])[array_position($3::bigint[], r.lane)]
-        limit greatest($6, 100)  -- redundant: no more than so many of a part (the limit below is of all)
-        for update skip locked  -- guard: locks; passes over what is locked [ skip locked]
+        limit greatest($6, 100)
+        for update skip locked
       ) l
     ) p
-    -- guard: only for a worker that lives; only for this worker [w.id = $2 and ]; only before its heartbeat expires [ and w.expires_at > now()]
     where exists (select from queue.worker w where w.id = $2 and w.expires_at > now())
-      and p.nth <= ($9::int[])[array_position($3::bigint[], p.lane)]  -- guard: no more than so many of a lane
-    limit $6  -- guard: no more than so many in all [$6 => $6::int * 2]
+      and p.nth <= ($9::int[])[array_position($3::bigint[], p.lane)]
+    limit $6
   ))
-  -- guard: counts the attempt [least(attempts + 1, 32767)::smallint => attempts]
-  -- guard: counts no further than a smallint [least(attempts + 1, 32767) => (attempts + 1)]; keeps the crashes [crashes => 0::smallint as crashes]
   returning lane, seq, id, least(attempts + 1, 32767)::smallint as attempts, crashes
 ), leased as (
   insert into queue.lease (token, worker, lane, ids, attempts, crashes)
-  -- guard: a lease of many lanes names none [case when min(lane) = max(lane) then min(lane) end => min(lane)]
   select $1, $2, case when min(lane) = max(lane) then min(lane) end, array_agg(id), array_agg(attempts), array_agg(crashes)
-  from (select * from taken order by id) t  -- guard: a lease lists its jobs by id [ order by id]
-  having count(*) > 0  -- guard: no lease for nothing
+  from (select * from taken order by id) t
+  having count(*) > 0
 )
 select t.lane, t.seq, t.id, t.attempts, t.crashes, j.max_attempts,
-  -- guard: large payloads are left out [octet_length(j.payload) <= $7 => $7::int is not null]
   case when octet_length(j.payload) <= $7 then j.payload end as payload, j.key, j.key_skips, j.meta::text as meta,
   now() as claimed_at
 from taken t
-left join lateral (  -- guard: a job without a payload is told of too [left]
+left join lateral (
   select j.max_attempts, j.payload::text as payload, j.key, j.key_skips, j.meta
   from queue.job j
-  where j.id = t.id offset 0  -- guard: payloads of the jobs taken [= t.id offset 0 => > 0 limit 1]
+  where j.id = t.id offset 0
 ) j on true

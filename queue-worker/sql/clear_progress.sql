@@ -5,19 +5,17 @@
 -- own, and not an exists, which a plan may answer from all of a table.
 with seen as materialized (
   select p.id, p.updated_at, coalesce(
-    (select true from queue.done d where d.id = u.id limit 1),  -- guard: each by its own end [ where d.id = u.id]
+    (select true from queue.done d where d.id = u.id limit 1),
     (
       select true
       from queue.done_many m
-      -- guard: in the row of history [ and u.id = any (m.ids)]
       where m.first_id >= (u.id >> 33) << 33 and m.first_id <= u.id and m.last_id >= u.id and u.id = any (m.ids)
       limit 1
     ),
-    (select false from queue.job j where j.id = u.id limit 1),  -- guard: each by its own absence [j.id = u.id => false]
+    (select false from queue.job j where j.id = u.id limit 1),
     true
   ) as is_over
   from unnest($1::bigint[]) u (id)
-  -- guard: only the jobs named [= u.id offset => >]
   cross join lateral (select p.id, p.updated_at from queue.progress p where p.id = u.id offset 0) p
 ), cleared as (
   delete from queue.progress
@@ -25,10 +23,8 @@ with seen as materialized (
     select p.ctid
     from seen s
     cross join queue.progress p
-    -- redundant: only as it was seen [ and p.updated_at = s.updated_at] (the delete does not see a row that changed since)
-    -- guard: only what was seen [p.id = s.id and ]; only what is over [ and s.is_over]
     where p.id = s.id and p.updated_at = s.updated_at and s.is_over
-    for update of p skip locked  -- guard: locks; passes over what others hold [ skip locked]
+    for update of p skip locked
   ))
   returning id
 )

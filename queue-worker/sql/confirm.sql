@@ -3,7 +3,6 @@
 -- Safe: an empty message of the log makes this commit wait for the disk, and with it for the claim that came before it. A claim that a crash of the
 -- server has lost has no lease here, and nothing of it begins.
 with durable as materialized (
-  -- guard: nothing begins under a limit before its claim is on the disk [pg_logical_emit_message(true, 'queue', '') => '0/0'::pg_lsn]
   select set_config('synchronous_commit', 'on', true) as setting, pg_logical_emit_message(true, 'queue', '') as place
 ), held as materialized (
   -- Its ids are read from where they are stored once, not for each job; and if it lists all of these, none is looked for.

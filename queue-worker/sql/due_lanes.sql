@@ -4,7 +4,7 @@
 -- Safe: it only reads. Jobs are looked for under newer snapshots than this one's, and so all are seen that may be meant.
 select l.lane, l.leaving::text as leaving, queue.lane_id(l.queue, l.job_type, l.priority, false) as plain, l.walked, l.above
 from queue.lane l
-where l.above is not null  -- guard: due: only when those who saw it have ended [l.above is not null => l.leaving is not null]
-  and l.since < now() - $1 * interval '1 second'  -- guard: due: only after the time [l.since < .. second' => $1::float8 is not null]
-order by l.walked  -- guard: due: those first that were looked through for least
+where l.above is not null
+  and l.since < now() - $1 * interval '1 second'
+order by l.walked
 limit $2

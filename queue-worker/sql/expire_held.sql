@@ -10,29 +10,25 @@ with said as materialized (
 ), held as materialized (
   select l.token, l.ids, l.attempts, l.crashes, l.cancelling
   from queue.lease l
-  -- redundant: only the leases named [l.token = any ($1) => $1::uuid[] is not null] (for others: it would wait for their leases)
   where l.token = any ($1)
-  order by l.token  -- redundant: locks in one order (its holder names a lease, and whoever recovers it passes over it)
-  for update  -- guard: locks the leases
+  order by l.token
+  for update
 ), listed as materialized (
   select h.token, u.id, u.attempts, u.crashes, u.place, u.id = any (h.cancelling) is true as cancelling
   from held h
   cross join lateral unnest(h.ids, h.attempts, h.crashes) with ordinality u (id, attempts, crashes, place)
 ), fenced as materialized (
   select distinct on (l.token, l.id) l.token, l.id, l.attempts, l.crashes, l.cancelling, j.lane, j.key,
-    -- guard: only what has not begun expires [l.attempts = 1 and l.crashes = 0 and ]; only when it is time [ and queue.is_expired(j.meta)]
     l.attempts = 1 and l.crashes = 0 and queue.is_expired(j.meta) as expired
   from said s
-  -- guard: fenced by the token [l.token = s.token and ]; fenced by the id [ and l.id = s.id]
   join listed l on l.token = s.token and l.id = s.id
-  -- guard: each its own job [= l.id offset 0 => > 0 limit 1]
   cross join lateral (select j.lane, j.key, j.meta from queue.job j where j.id = l.id offset 0) j
 ), left_over as materialized (
   select l.token, array_agg(l.id order by l.place) as ids, array_agg(l.attempts order by l.place) as attempts,
     array_agg(l.crashes order by l.place) as crashes
   from listed l
   left join fenced f on f.token = l.token and f.id = l.id
-  where f.id is null  -- guard: left over is what was not said
+  where f.id is null
   group by l.token
 ), ended as (
   delete from queue.lease
@@ -41,32 +37,30 @@ with said as materialized (
   update queue.lease l
   set ids = o.ids, attempts = o.attempts, crashes = o.crashes
   from left_over o
-  -- guard: shrinks its own lease [ and l.token = o.token]
   where l.token = any (array(select token from left_over)) and l.token = o.token
 ), finished as (
   insert into queue.done (id, finished_at, ran_ms, attempts, cancelled, expired)
-  -- guard: no attempt is charged [f.attempts - 1 => f.attempts]; over as expired [not f.cancelling => false]
   select f.id, statement_timestamp(), 0, f.attempts - 1, true, not f.cancelling
   from fenced f
   where f.expired or f.cancelling
 ), released as (
   insert into queue.ready (lane, seq, id, attempts, crashes)
-  select f.lane, f.id, f.id, f.attempts - 1, f.crashes  -- guard: a release is no attempt [ - 1]
+  select f.lane, f.id, f.id, f.attempts - 1, f.crashes
   from fenced f
-  where not (f.expired or f.cancelling)  -- guard: what may begin goes back [not (f.expired or f.cancelling) => false]
+  where not (f.expired or f.cancelling)
 ), freed as (
   delete from queue.active_key
   where ctid = any (array(
     select (select k.ctid from queue.active_key k where k.key = f.key and k.id = f.id)
     from fenced f
-    where f.key is not null and (f.expired or f.cancelling)  -- guard: only what is over frees its key [ and (f.expired or f.cancelling)]
+    where f.key is not null and (f.expired or f.cancelling)
   ))
   returning key, seq
 ), hinted as (
   insert into queue.key_hint (key, after)
   select key, seq
-  from freed  -- guard: a freed key is left a hint [freed => freed where false]
+  from freed
 )
 select s.token, s.id, f.expired and not f.cancelling as expired
 from said s
-left join fenced f on f.token = s.token and f.id = s.id  -- guard: what was not fenced is told of too [left]
+left join fenced f on f.token = s.token and f.id = s.id

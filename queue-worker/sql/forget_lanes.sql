@@ -8,16 +8,15 @@ with said as materialized (
 ), held as materialized (
   select l.ctid as at, s.used, l.above
   from said s
-  -- guard: forgets: only lanes named [l.lane = s.lane and ]; forgets: only what left then [ and l.leaving::text = s.leaving]
   join queue.lane l on l.lane = s.lane and l.leaving::text = s.leaving
-  where l.above is not null  -- guard: forgets: only when those who saw it have ended [l.above is not null => l.leaving is not null]
-  for update of l skip locked  -- guard: forgets: locks; forgets: not what others hold [ skip locked]
+  where l.above is not null
+  for update of l skip locked
 ), gone as (
   delete from queue.lane
   where ctid = any (array(
     select h.at
     from held h
-    where not h.used and h.above <= $4  -- guard: forgets: only without jobs [not h.used and ]; forgets: only to the end [ and h.above <= $4]
+    where not h.used and h.above <= $4
   ))
   returning 1
 ), noted as (

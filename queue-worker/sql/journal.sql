@@ -10,21 +10,20 @@ with said as materialized (
 ), held as materialized (
   select l.token, l.ids
   from queue.lease l
-  where l.token = any ($1)  -- guard: only the leases named [l.token = any ($1) => $1::uuid[] is not null]
-  order by l.token  -- guard: locks in one order
-  for share  -- guard: locks the leases
+  where l.token = any ($1)
+  order by l.token
+  for share
 ), fenced as materialized (
   select s.*
   from said s
-  -- guard: fenced by the token [h.token = s.token and ]; fenced by the id [ and s.id = any (h.ids)]; fenced at all
   join held h on h.token = s.token and s.id = any (h.ids)
 ), written as (
   insert into queue.step (id, name, attempt, at, ran_ms, until, output)
   select f.id, f.name, f.attempt, statement_timestamp(), f.ran_ms, statement_timestamp() + f.wait_ms * interval '1 millisecond',
     f.output::jsonb
   from fenced f
-  order by f.id, f.name  -- redundant: in the order of ids (a job is in one lease, so no other writes its steps)
-  on conflict do nothing  -- guard: said twice, a step is as it was said first
+  order by f.id, f.name
+  on conflict do nothing
 )
 select f.token, f.id, f.name
 from fenced f

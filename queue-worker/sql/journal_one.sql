@@ -8,8 +8,7 @@ select $2, $3, $4::smallint, statement_timestamp(), $5::int, statement_timestamp
 from (
   select
   from queue.lease l
-  -- guard: alone: fenced by the token [l.token = $1::uuid => $1::uuid is not null]; fenced by the id [ and $2::bigint = any (l.ids)]
   where l.token = $1::uuid and $2::bigint = any (l.ids)
-  for share  -- guard: alone: locks the lease [for share => limit 1]
+  for share
 ) h
 returning pg_current_xact_id()::text

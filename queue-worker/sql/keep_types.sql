@@ -2,20 +2,18 @@
 -- $1 job types  $2 seconds
 -- Safe: workers of two releases may disagree; the one that started last is believed. Types are locked in the order of their names.
 with said as materialized (
-  -- guard: no longer than a time can be reckoned [least(s.seconds, 31557600000) => s.seconds]
   select s.job_type, case when s.seconds is not null then least(s.seconds, 31557600000) end * interval '1 second' as history
   from unnest($1::text[], $2::float8[]) s (job_type, seconds)
 ), forgotten as (
   delete from queue.retention k
   using said s
-  -- guard: only types that say nothing are forgotten [ and s.history is null]; types of others stay [k.job_type = s.job_type and ]
   where k.job_type = s.job_type and s.history is null
 )
 insert into queue.retention as k (job_type, history)
 select s.job_type, s.history
 from said s
-where s.history is not null  -- guard: a type without a time of its own has no row
-order by s.job_type  -- redundant: locks in one order (for workers that start at once; one of two that block each other tries again)
+where s.history is not null
+order by s.job_type
 on conflict (job_type) do update
 set history = excluded.history
-where k.history <> excluded.history  -- redundant: only what differs (for speed: the same is written again)
+where k.history <> excluded.history

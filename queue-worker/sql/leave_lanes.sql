@@ -5,12 +5,10 @@
 with chosen as materialized (
   select l.ctid as at
   from queue.lane l
-  -- guard: a lane leaves after the retention [l.since < now() - $1 * interval '1 second' => $1::float8 is not null]
   where l.leaving is null and l.since < now() - $1 * interval '1 second'
-    -- guard: a restored lane leaves anew
     or coalesce(l.passed, l.leaving) >= pg_snapshot_xmax(pg_current_snapshot())
-  limit $2  -- guard: so many lanes leave at most [$2 => $2::bigint * 2]
-  for update skip locked  -- guard: locks lanes that leave; passes over lanes that others hold [ skip locked]
+  limit $2
+  for update skip locked
 ), begun as (
   update queue.lane l
   set has_capacity = null, leaving = pg_current_xact_id(), since = now(), passed = null, above = null, walked = 0

@@ -6,6 +6,6 @@ set expires_at = now() + ttl
 where ctid = any (array(
   select w.ctid
   from queue.worker w
-  where w.expires_at > now() + w.ttl  -- guard: only who is too far ahead
-  for update skip locked  -- redundant: passes over what is locked [ skip locked] (one that waits is given up, and the next look finds it)
+  where w.expires_at > now() + w.ttl
+  for update skip locked
 ))

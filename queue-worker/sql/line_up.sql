@@ -9,28 +9,24 @@ with held as materialized (
   cross join lateral (
     select r.ctid as at
     from queue.ready r
-    where r.lane = l.lane and r.seq >= l.floor  -- guard: moved: of its lane [r.lane = l.lane and ]; moved: from the floor on [ and r.seq >= l.floor]
-    order by r.seq  -- guard: moved: in the order of places
-    limit $3  -- guard: moved: so many at most [$3 => $3::bigint * 2]
-    for update skip locked  -- guard: moved: locks; moved: passes over what is locked [ skip locked]
+    where r.lane = l.lane and r.seq >= l.floor
+    order by r.seq
+    limit $3
+    for update skip locked
   ) p
 ), moved as materialized (
   delete from queue.ready
   where ctid = any (array(select h.at from held h))
   returning lane, seq, id, attempts, crashes
 ), met as materialized (
-  -- guard: moved: their lanes are met [meet_lined => twin_of]
   select k.lane, queue.meet_lined(k.lane) as lined from (select distinct m.lane from moved m) k
 ), entered as (
   insert into queue.ready (lane, seq, id, attempts, crashes, line)
-  -- guard: moved: a new place [queue.next_id() => m.id]; moved: with its attempts [m.attempts, => 0::smallint,]
-  -- guard: moved: with its crashes [ m.crashes, => 0::smallint,]; moved: without a line into the common one [coalesce(j.line, 0) => j.line]
   select coalesce(t.lined, queue.twin_of(m.lane)), queue.next_id(), m.id, m.attempts, m.crashes, coalesce(j.line, 0)
   from moved m
-  left join met t on t.lane = m.lane  -- guard: moved: into the twin of its lane [t.lane = m.lane => true]
-  -- guard: moved: its own line [= m.id offset 0 => > 0 limit 1]
+  left join met t on t.lane = m.lane
   left join lateral (select j.line from queue.job j where j.id = m.id offset 0) j on true
-  order by m.lane, m.seq  -- guard: moved: in their order
+  order by m.lane, m.seq
 )
 select m.lane, min(m.seq) as lowest, count(*) as jobs
 from moved m

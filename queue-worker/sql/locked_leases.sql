@@ -4,11 +4,10 @@
 with free as materialized (
   select l.token
   from queue.lease l
-  where l.token = any ($1)  -- redundant: locked: of those named [l.token = any ($1) => $1::uuid[] is not null] (for speed)
-  for update skip locked  -- guard: locked: waits for nobody [ skip locked]
+  where l.token = any ($1)
+  for update skip locked
 )
 select l.token, a.pid, a.usename::text as role, a.application_name as application
 from queue.lease l
 left join pg_stat_activity a on a.backend_xid = l.xmax
--- guard: locked: only those named [l.token = any ($1) and ]; locked: not what is free [ and .. = l.token)]
 where l.token = any ($1) and not exists (select from free f where f.token = l.token)

@@ -3,4 +3,4 @@
 -- Safe: reads only. What is told of a child is told once, so every attempt of the parent reads the same.
 select c.id, c.state, c.attempts, c.output::text as output, c.error
 from queue.child c
-where c.parent = $1 and c.name = $2  -- guard: joined: that step's child [ and c.name = $2]
+where c.parent = $1 and c.name = $2

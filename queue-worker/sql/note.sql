@@ -10,23 +10,20 @@ with said as materialized (
 ), held as materialized (
   select l.token, l.ids
   from queue.lease l
-  where l.token = any ($1)  -- guard: only the leases named [l.token = any ($1) => $1::uuid[] is not null]
-  order by l.token  -- guard: locks in one order
-  for share  -- guard: locks the leases
+  where l.token = any ($1)
+  order by l.token
+  for share
 ), fenced as materialized (
   select s.*
   from said s
-  -- guard: fenced by the token [h.token = s.token and ]; fenced by the id [ and s.id = any (h.ids)]; fenced at all
   join held h on h.token = s.token and s.id = any (h.ids)
 ), written as (
   insert into queue.progress as p (id, attempt, fraction, stage, counts, checkpoint)
   select f.id, f.attempt, f.fraction, f.stage, f.counts::jsonb, f.checkpoint::jsonb
   from fenced f
-  order by f.id  -- redundant: in the order of ids (a job is in one lease, so no other report waits for its row)
+  order by f.id
   on conflict (id) do update
-  -- guard: says which attempt it was [attempt = excluded.attempt, ]; says when it was [ updated_at = excluded.updated_at, ]
   set attempt = excluded.attempt, updated_at = excluded.updated_at, fraction = excluded.fraction, stage = excluded.stage,
-    -- guard: keeps the checkpoint [coalesce(excluded.checkpoint, p.checkpoint) => excluded.checkpoint]
     counts = excluded.counts, checkpoint = coalesce(excluded.checkpoint, p.checkpoint)
 )
 select f.token, f.id

@@ -4,4 +4,4 @@
 select l.token, u.id
 from queue.lease l
 left join lateral unnest(l.cancelling) u (id) on u.id = any (l.ids)
-where l.worker = $1  -- guard: only its own [l.worker = $1 => $1::uuid is not null]
+where l.worker = $1

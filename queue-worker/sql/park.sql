@@ -5,14 +5,14 @@
 with held as materialized (
   select l.token, l.ids, l.attempts, l.crashes
   from queue.lease l
-  where l.token = $1 and $2::bigint = any (l.ids)  -- guard: fenced by the token [l.token = $1 and ]; fenced by the id [ and $2::bigint = any (l.ids)]
-  for update  -- guard: locks the lease
+  where l.token = $1 and $2::bigint = any (l.ids)
+  for update
 ), left_over as materialized (
   select array_agg(u.id order by u.place) as ids, array_agg(u.attempts order by u.place) as attempts,
     array_agg(u.crashes order by u.place) as crashes
   from held h
   cross join lateral unnest(h.ids, h.attempts, h.crashes) with ordinality u (id, attempts, crashes, place)
-  where u.id <> $2  -- guard: left over are the others
+  where u.id <> $2
 ), ended as (
   delete from queue.lease
   where token = (select h.token from held h) and (select o.ids from left_over o) is null
@@ -22,8 +22,6 @@ with held as materialized (
   from left_over o
   where l.token = (select h.token from held h) and o.ids is not null
 ), found as materialized (
-  -- guard: a job that stands elsewhere is not doubled [e.state <> 'running' => false]
-  -- guard: a job in another lease is not doubled [exists .. any (l.ids)) => false]
   select e.state <> 'running' or exists (select from queue.lease l where l.token <> $1 and $2 = any (l.ids)) as elsewhere,
     e.state, j.key, j.key_skips
   from held h
@@ -37,14 +35,12 @@ with held as materialized (
 ), freed as (
   delete from queue.active_key k
   using found f
-  -- guard: its own key [k.key = f.key and ]; only as the head [ and k.id = $2]
-  -- guard: a dead letter holds its key [ and (f.key_skips or f.state in ('completed', 'cancelled', 'expired'))]
   where k.key = f.key and k.id = $2 and (f.key_skips or f.state in ('completed', 'cancelled', 'expired'))
   returning k.key, k.seq
 ), hinted as (
   insert into queue.key_hint (key, after)
   select key, seq
-  from freed  -- guard: a freed key is left a hint [freed => freed where false]
+  from freed
 )
 select coalesce((select not f.elsewhere from found f), false)
 from held

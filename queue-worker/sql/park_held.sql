@@ -9,10 +9,9 @@ with said as materialized (
 ), held as materialized (
   select l.token, l.ids, l.attempts, l.crashes, l.cancelling
   from queue.lease l
-  -- redundant: only the leases named [l.token = any ($1) => $1::uuid[] is not null] (for others: it would wait for their leases)
   where l.token = any ($1)
-  order by l.token  -- redundant: locks in one order (its holder names a lease, and whoever recovers it passes over it)
-  for update  -- guard: locks the leases
+  order by l.token
+  for update
 ), listed as materialized (
   select h.token, u.id, u.attempts, u.crashes, u.place, u.id = any (h.cancelling) is true as cancelling
   from held h
@@ -20,14 +19,13 @@ with said as materialized (
 ), fenced as materialized (
   select distinct on (l.token, l.id) l.token, l.id, s.lane, s.attempts, s.wait_ms, s.names, l.cancelling
   from said s
-  -- guard: fenced by the token [l.token = s.token and ]; fenced by the id [ and l.id = s.id]
   join listed l on l.token = s.token and l.id = s.id
 ), left_over as materialized (
   select l.token, array_agg(l.id order by l.place) as ids, array_agg(l.attempts order by l.place) as attempts,
     array_agg(l.crashes order by l.place) as crashes
   from listed l
   left join fenced f on f.token = l.token and f.id = l.id
-  where f.id is null  -- guard: left over is what was not said
+  where f.id is null
   group by l.token
 ), ended as (
   delete from queue.lease
@@ -36,7 +34,6 @@ with said as materialized (
   update queue.lease l
   set ids = o.ids, attempts = o.attempts, crashes = o.crashes
   from left_over o
-  -- guard: shrinks its own lease [ and l.token = o.token]
   where l.token = any (array(select token from left_over)) and l.token = o.token
 ), parked as (
   insert into queue.parked (id, lane, attempts, crashes, since, run_at, names)
@@ -48,26 +45,25 @@ with said as materialized (
   insert into queue.signal_hint (id)
   select f.id
   from fenced f
-  where not f.cancelling  -- guard: what is parked is left a hint [not f.cancelling => false]
+  where not f.cancelling
 ), finished as (
   insert into queue.done (id, finished_at, ran_ms, attempts, cancelled)
   select f.id, statement_timestamp(), 0, f.attempts, true
   from fenced f
-  where f.cancelling  -- guard: what is cancelled is not parked
+  where f.cancelling
 ), freed as (
   delete from queue.active_key
   where ctid = any (array(
     select (select k.ctid from queue.active_key k where k.key = (select j.key from queue.job j where j.id = f.id) and k.id = f.id)
     from fenced f
-    where f.cancelling  -- guard: only what is over frees its key [f.cancelling => true]
+    where f.cancelling
   ))
   returning key, seq
 ), key_hinted as (
   insert into queue.key_hint (key, after)
   select key, seq
-  from freed  -- guard: a freed key is left a hint [freed => freed where false]
+  from freed
 )
 select s.token, s.id
 from said s
--- guard: refused is what was not fenced
 where not exists (select from fenced f where f.token = s.token and f.id = s.id)

@@ -9,10 +9,8 @@ set passed = coalesce(l.passed, pg_current_xact_id()),
 where l.ctid = any (array(
   select o.ctid
   from queue.lane o
-  -- guard: passes: only what is not seen [o.leaving::text = any ($1) => $1::text[] is not null and o.leaving is not null]
   where o.passed is null and o.leaving::text = any ($1)
-    -- guard: passes: only once those who saw it have ended [o.passed < pg_snapshot_xmin(pg_current_snapshot()) => o.passed is not null]
     or o.above is null and o.passed < pg_snapshot_xmin(pg_current_snapshot())
-  limit $2  -- guard: passes: so many at most [$2 => $2::bigint * 2]
-  for update skip locked  -- guard: passes: locks; passes: not what others hold [ skip locked]
+  limit $2
+  for update skip locked
 ))

@@ -6,10 +6,10 @@ with due as materialized (
   where ctid = any (array(
     select s.ctid
     from queue.scheduled s
-    where s.run_at <= now()  -- guard: only what is due
-    order by s.run_at  -- guard: the first that are due
-    limit $1  -- guard: so many at most [$1 => $1::bigint * 2]
-    for update skip locked  -- guard: locks; passes over what is locked [ skip locked]
+    where s.run_at <= now()
+    order by s.run_at
+    limit $1
+    for update skip locked
   ))
   returning run_at, id, lane, attempts, crashes
 ), timed as materialized (
@@ -17,10 +17,10 @@ with due as materialized (
   where ctid = any (array(
     select p.ctid
     from queue.parked p
-    where p.run_at <= now()  -- guard: parked: only what is due [p.run_at <= now() => p.run_at is not null]
-    order by p.run_at  -- guard: parked: the first that are due
-    limit $1  -- guard: parked: so many at most [$1 => $1::bigint * 2]
-    for update skip locked  -- guard: parked: locks; parked: passes over what is locked [ skip locked]
+    where p.run_at <= now()
+    order by p.run_at
+    limit $1
+    for update skip locked
   ))
   returning run_at, id, lane, attempts, crashes
 ), moved as materialized (
@@ -29,12 +29,11 @@ with due as materialized (
   select run_at, id, lane, attempts, crashes from timed
 ), entered as (
   insert into queue.ready (lane, seq, id, attempts, crashes)
-  select lane, queue.next_id(), id, attempts, crashes  -- guard: a new place [queue.next_id() => id]
+  select lane, queue.next_id(), id, attempts, crashes
   from moved
-  order by run_at, id  -- guard: in the order of their times
+  order by run_at, id
 )
 select l.queue, count(*) as jobs
 from moved d
--- guard: each its own queue [ where l.lane = d.lane]; counts each once [ limit 1]
 cross join lateral (select l.queue from queue.lane l where l.lane = d.lane limit 1) l
 group by l.queue

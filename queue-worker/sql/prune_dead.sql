@@ -7,30 +7,28 @@ with gone as materialized (
   where id = any (array(
     select d.id
     from queue.dead d
-    -- guard: only what died so long ago [d.died_at < now() - $1 * interval '1 second' => $1::float8 is not null]
     where d.died_at < now() - $1 * interval '1 second'
-    order by d.died_at  -- guard: the oldest first [died_at => died_at desc]
-    limit $2  -- guard: so many at most [$2 => $2::bigint * 2]
-    for update skip locked  -- guard: locks; passes over what is locked [ skip locked]
+    order by d.died_at
+    limit $2
+    for update skip locked
   ))
   returning id
 ), freed as (
   delete from queue.active_key
   where ctid = any (array(
-    -- guard: nobody else's [ and k.id = g.id]
     select (select k.ctid from queue.active_key k where k.key = (select j.key from queue.job j where j.id = g.id) and k.id = g.id)
-    from gone g  -- guard: one that held up its key frees it [gone g => gone g where false]
+    from gone g
   ))
   returning key, seq
 ), hinted as (
   insert into queue.key_hint (key, after)
   select f.key, f.seq
-  from freed f  -- guard: a freed key is left a hint [freed f => freed f where false]
+  from freed f
 ), payloads as (
   delete from queue.job
-  where id = any (array(select g.id from gone g))  -- guard: payloads only of those pruned
+  where id = any (array(select g.id from gone g))
 ), failures as (
   delete from queue.failure
-  where id = any (array(select g.id from gone g))  -- guard: failures only of those pruned
+  where id = any (array(select g.id from gone g))
 )
 select count(*) from gone

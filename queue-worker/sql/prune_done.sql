@@ -6,10 +6,9 @@ with over as materialized (
   where ctid = any (array(
     select d.ctid
     from queue.done_default d
-    -- guard: only after the retention [d.finished_at < now() - $1 * interval '1 second' => $1::float8 is not null]
     where d.finished_at < now() - $1 * interval '1 second'
-    limit $2  -- guard: so many at most [$2 => $2::bigint * 2]
-    for update skip locked  -- guard: locks; passes over what is locked [ skip locked]
+    limit $2
+    for update skip locked
   ))
   returning id
 ), over_plainly as materialized (
@@ -17,9 +16,9 @@ with over as materialized (
   where ctid = any (array(
     select d.ctid
     from queue.done_many_default d
-    where d.finished_at < now() - $1 * interval '1 second'  -- guard: plain ones only after the retention
-    limit $2 / 10  -- guard: so many plain ones at most [/ => *]
-    for update skip locked  -- guard: locks plain ones; passes over plain ones that are locked [ skip locked]
+    where d.finished_at < now() - $1 * interval '1 second'
+    limit $2 / 10
+    for update skip locked
   ))
   returning ids
 ), gone as materialized (
@@ -28,9 +27,9 @@ with over as materialized (
   select unnest(ids) from over_plainly
 ), payloads as (
   delete from queue.job
-  where id = any (array(select id from gone))  -- guard: payloads of those that go
+  where id = any (array(select id from gone))
 ), failures as (
   delete from queue.failure
-  where id = any (array(select id from gone))  -- guard: failures of those that go
+  where id = any (array(select id from gone))
 )
 select count(*) from gone

@@ -6,12 +6,11 @@ with fires as (
   where ctid = any (array(
     select f.ctid
     from queue.fire f
-    where f.fired_at < now() - $1 * interval '1 second'  -- guard: only old ticks
-      -- guard: not while its job lives [f.job is null or => f.job is null or true or]
+    where f.fired_at < now() - $1 * interval '1 second'
       and (f.job is null or queue.state_of(f.job) is null or queue.state_of(f.job) in ('completed', 'cancelled', 'expired', 'dead'))
     order by f.fired_at
-    limit $2  -- guard: so many ticks at most [$2 => $2 * 2]
-    for update skip locked  -- guard: passes over ticks that others hold [ skip locked]
+    limit $2
+    for update skip locked
   ))
   returning name
 ), declarations as (
@@ -19,18 +18,17 @@ with fires as (
   where ctid = any (array(
     select d.ctid
     from queue.declaration d
-    -- guard: only old declarations [d.last_seen .. second' => true]
     where d.last_seen < now() - greatest($1, 86400) * interval '1 second'
-      and not exists (select from queue.worker w where d.definition = any (w.declares))  -- guard: not what a worker declares
-    for update skip locked  -- guard: passes over declarations that others hold [ skip locked]
+      and not exists (select from queue.worker w where d.definition = any (w.declares))
+    for update skip locked
   ))
 ), schedules as (
   delete from queue.schedule
   where ctid = any (array(
     select s.ctid
     from queue.schedule s
-    where s.withdrawn_at < now() - $1 * interval '1 second'  -- guard: only what was withdrawn long ago
-    for update skip locked  -- guard: passes over schedules that others hold [ skip locked]
+    where s.withdrawn_at < now() - $1 * interval '1 second'
+    for update skip locked
   ))
 )
 select count(*) from fires

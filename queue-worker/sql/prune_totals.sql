@@ -9,11 +9,10 @@ with over as materialized (
     cross join lateral (
       select t.ctid as at
       from queue.tally_total t
-      -- guard: only old totals [ and t.at < now() - k.kept]; only totals of its step [t.step = k.step and ]
       where t.step = k.step and t.at < now() - k.kept
       order by t.at
-      limit $1  -- guard: so many totals at most [$1 => $1::bigint * 2]
-      for update skip locked  -- guard: passes over totals that others hold [ skip locked]
+      limit $1
+      for update skip locked
     ) o
   ))
   returning step
@@ -22,8 +21,8 @@ with over as materialized (
   where source = any (array(
     select s.source
     from queue.tally_source s
-    where s.at < now() - interval '1 day'  -- guard: only processes that have ended
-    for update skip locked  -- guard: passes over processes that others hold [ skip locked]
+    where s.at < now() - interval '1 day'
+    for update skip locked
   ))
 )
 select coalesce(max(n.rows), 0)

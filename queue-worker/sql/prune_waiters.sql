@@ -5,6 +5,6 @@ delete from queue.waiter
 where id = any (array(
   select w.id
   from queue.waiter w
-  where w.expires_at < now()  -- guard: only once it has expired
-  for update skip locked  -- guard: passes over waiters that others hold [ skip locked]
+  where w.expires_at < now()
+  for update skip locked
 ))

@@ -5,17 +5,14 @@ with gone as (
   where id = any (array(
     select w.id
     from queue.worker w
-    -- guard: only after an hour [w.expires_at < now() - interval '1 hour' and ]; only who holds nothing [ and .. = w.id)]
-    -- guard: who holds something itself [ where l.worker = w.id]
     where w.expires_at < now() - interval '1 hour' and not exists (select from queue.lease l where l.worker = w.id)
-    for update skip locked  -- guard: passes over workers that others hold [ skip locked]
+    for update skip locked
   ))
 )
 delete from queue.idle
 where ctid = any (array(
   select i.ctid
   from queue.idle i
-  -- guard: idle rows of those that are gone; idle rows by worker [w.id = i.worker and ]; idle rows of the silent too [ and w.expires_at > now()]
   where not exists (select from queue.worker w where w.id = i.worker and w.expires_at > now())
-  for update skip locked  -- guard: passes over idle rows that others hold [ skip locked]
+  for update skip locked
 ))

@@ -9,16 +9,14 @@ with said as materialized (
 ), forgotten as (
   delete from queue.type_options p
   using said s
-  -- guard: only types that say nothing are forgotten [ and s.ordinary]; types of others stay published [p.job_type = s.job_type and ]
   where p.job_type = s.job_type and s.ordinary
 )
 insert into queue.type_options as p (job_type, queue, priority, max_attempts, expires)
 select s.job_type, s.queue, s.priority, s.max_attempts, s.expires
 from said s
-where not s.ordinary  -- guard: a type that says nothing has no row
-order by s.job_type  -- redundant: locks in one order (for workers that start at once; one of two that block each other tries again)
+where not s.ordinary
+order by s.job_type
 on conflict (job_type) do update
 set queue = excluded.queue, priority = excluded.priority, max_attempts = excluded.max_attempts, expires = excluded.expires
 where (coalesce(p.expires, '0'), p.queue, p.priority, p.max_attempts)
-  -- redundant: only what differs [<> .. max_attempts) => is not null] (for speed: the same is written again)
   <> (coalesce(excluded.expires, '0'), excluded.queue, excluded.priority, excluded.max_attempts)

@@ -14,13 +14,11 @@ with said as materialized (
 ), held as materialized (
   select l.token, l.ids
   from queue.lease l
-  -- redundant: only the leases named [l.token = any ($1) => $1::uuid[] is not null] (for others: it would lock their leases)
   where l.token = any ($1)
-  for share skip locked  -- guard: locks the leases; waits for no lease [ skip locked]
+  for share skip locked
 ), fenced as materialized (
   select s.*
   from said s
-  -- guard: fenced by the token [h.token = s.token and ]; fenced by the id [ and s.id = any (h.ids)]; fenced at all
   join held h on h.token = s.token and s.id = any (h.ids)
 ), known as materialized (
   select f.id, f.name, k.until, k.output
@@ -28,13 +26,12 @@ with said as materialized (
   cross join lateral (
     select k.until, k.output
     from queue.step k
-    where k.id = f.id and k.name = f.name  -- guard: what is journaled is what it was [ and k.name = f.name]
+    where k.id = f.id and k.name = f.name
     offset 0
   ) k
 ), asking as materialized (
   select f.*, row_number() over (partition by f.id, f.signal order by f.place) as turn
   from fenced f
-  -- redundant: only if it is not journaled (the insert would do nothing, and no signal is deleted then)
   where not exists (select from known k where k.id = f.id and k.name = f.name)
 ), first as materialized (
   select a.id, a.signal, s.place, s.payload, row_number() over (partition by a.id, a.signal order by s.seq) as turn
@@ -42,22 +39,20 @@ with said as materialized (
   cross join lateral (
     select s.ctid as place, s.seq, s.payload
     from queue.signal s
-    -- guard: of its own signals [s.id = a.id and ]; of this name [ and s.name = a.signal]
     where s.id = a.id and s.name = a.signal
-    order by s.seq  -- guard: in the order of their arrival [s.seq => s.seq desc]
-    limit a.most  -- redundant: no more than ask (for speed: it would lock all of them)
-    for update skip locked  -- redundant: another wait of the attempt has another [ skip locked] (for speed: it waits for that one)
+    order by s.seq
+    limit a.most
+    for update skip locked
   ) s
 ), heard as materialized (
   select a.id, a.name, f.place, f.payload
   from asking a
-  join first f on f.id = a.id and f.signal = a.signal and f.turn = a.turn  -- guard: one for one [ and f.turn = a.turn]
+  join first f on f.id = a.id and f.signal = a.signal and f.turn = a.turn
 ), late as materialized (
   select a.id, a.name, s.until
   from asking a
   cross join lateral (select s.until from queue.step s where s.id = a.id and s.name = a.bound offset 0) s
-  where s.until <= clock_timestamp()  -- guard: only once its time is over
-    -- guard: a signal comes before the end of the wait
+  where s.until <= clock_timestamp()
     and not exists (select from heard h where h.id = a.id and h.name = a.name)
 ), written as (
   insert into queue.step (id, name, attempt, at, ran_ms, until, output)
@@ -65,16 +60,15 @@ with said as materialized (
   from asking a
   left join heard h on h.id = a.id and h.name = a.name
   left join late l on l.id = a.id and l.name = a.name
-  where h.id is not null or l.id is not null  -- guard: only what has come, or is over
-  order by a.id, a.name  -- redundant: in the order of ids (a job is in one lease, so no other writes its steps)
-  on conflict do nothing  -- guard: said twice, what was received is as it was first
+  where h.id is not null or l.id is not null
+  order by a.id, a.name
+  on conflict do nothing
   returning id, name, until, output
 ), eaten as (
   delete from queue.signal
   where ctid = any (array(
     select h.place
     from heard h
-    -- guard: a signal goes only into the journal; each into its own step [w.id = h.id and .. = h.name => true]
     where exists (select from written w where w.id = h.id and w.name = h.name)
   ))
 )
@@ -90,5 +84,4 @@ union all
 select s.token, s.id, s.name, true, false, null, false
 from said s
 cross join lateral (select l.ids from queue.lease l where l.token = s.token offset 0) l
--- guard: what is locked is asked for again
 where s.id = any (l.ids) and not exists (select from held h where h.token = s.token)

@@ -3,6 +3,6 @@
 -- $9 slots  $10 memory of its process, in bytes
 insert into queue.worker (id, expires_at, name, host, pid, version, queues, types, ttl, busy, slots, memory)
 values (
-  $1, now() + $2 * interval '1 millisecond',  -- guard: alive for a while [1 millisecond => 0]
+  $1, now() + $2 * interval '1 millisecond',
   $3, $4, $5, $6, $7, $8, $2 * interval '1 ms', 0, $9, $10
 )

@@ -7,11 +7,10 @@ with gone as (
   where ctid = any (array(
     select l.ctid
     from queue.lane l
-    where l.above is not null  -- guard: replaced: only when those who saw it have ended [l.above is not null => l.leaving is not null]
-      -- guard: replaced: by a row of its lane [o.lane = l.lane and ]; replaced: by a row that stays [ and o.leaving is null]
+    where l.above is not null
       and exists (select from queue.lane o where o.lane = l.lane and o.leaving is null)
-    limit $1  -- guard: replaced: so many at most [$1 => $1::bigint * 2]
-    for update skip locked  -- guard: replaced: locks; replaced: not what others hold [ skip locked]
+    limit $1
+    for update skip locked
   ))
   returning 1
 )

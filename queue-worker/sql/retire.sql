@@ -2,7 +2,7 @@
 -- $1 worker
 with woken as (
   delete from queue.idle
-  where worker = $1  -- guard: its own idle rows
+  where worker = $1
 )
 delete from queue.worker
-where id = $1  -- guard: its own row
+where id = $1

@@ -17,88 +17,67 @@ with said as materialized (
 ), held as materialized (
   select l.token, l.ids, l.attempts, l.crashes, l.cancelling
   from queue.lease l
-  where l.token = any ($1)  -- guard: only the leases named
-  order by l.token  -- guard: locks in one order
-  for update  -- guard: locks the leases
+  where l.token = any ($1)
+  order by l.token
+  for update
 ), listed as materialized (
   select h.token, u.id, u.attempts, u.crashes, u.place, u.id = any (h.cancelling) as cancelling
   from held h
   cross join lateral unnest(h.ids, h.attempts, h.crashes) with ordinality u (id, attempts, crashes, place)
 ), fenced as materialized (
-  -- guard: a job of which two verdicts are said has one [distinct on (s.token, s.id) ]
   select distinct on (s.token, s.id) s.token, s.id,
-    -- guard: what is cancelling is cancelled [case .. end => s.verdict]; unless it completed [ and s.verdict <> 'complete']
     case when l.cancelling and s.verdict <> 'complete' then 'cancel' else s.verdict end as verdict,
     s.lane, s.attempts, s.crashes, s.wait_ms, s.ran_ms, s.output, s.error,
-    -- guard: one that was cancelled frees its key [ or (l.cancelling and s.verdict <> 'complete')]
     case when s.frees or (l.cancelling and s.verdict <> 'complete') then s.key end as freed
   from said s
-  -- guard: fenced by the token [l.token = s.token and ]; fenced by the id [ and l.id = s.id]
-  -- guard: fenced at all [join .. s.id => cross join (select false as cancelling) l]
   join listed l on l.token = s.token and l.id = s.id
-  -- guard: only words that say where the job goes
   where s.verdict in ('complete', 'retry', 'snooze', 'release', 'dead', 'cancel')
 ), left_over as materialized (
-  -- guard: what is left over keeps its order [l.id order by l.place => l.id order by l.id desc]
-  -- also: what is left over keeps its order [l.attempts order by l.place => l.attempts order by l.id desc]
   select l.token, array_agg(l.id order by l.place) as ids, array_agg(l.attempts order by l.place) as attempts,
-    array_agg(l.crashes order by l.place) as crashes  -- also: what is left over keeps its order [place => id desc]
+    array_agg(l.crashes order by l.place) as crashes
   from listed l
-  -- redundant: left over of the same lease [f.token = l.token and ] (a job is in one lease); left over but for the same job [ and f.id = l.id]
   left join fenced f on f.token = l.token and f.id = l.id
-  where f.id is null  -- guard: left over is what has no verdict
+  where f.id is null
   group by l.token
 ), ended as (
   delete from queue.lease
-  -- redundant: a lease ends only when nothing is left [ except .. left_over] (in fact the server shrinks first, and changes a row once)
   where token = any (array(select token from held except select token from left_over))
 ), shrunk as (
   update queue.lease l
   set ids = o.ids, attempts = o.attempts, crashes = o.crashes
   from left_over o
-  -- guard: shrinks its own lease [ and l.token = o.token]
-  -- redundant: shrinks leases found by their key [l.token = any (array(select token from left_over)) and ] (for the plan: the join says the same)
   where l.token = any (array(select token from left_over)) and l.token = o.token
 ), finished_plainly as (
   insert into queue.done_many (first_id, last_id, finished_at, lane, ids)
-  -- guard: history in the order of ids [ order by id]; history of one lane [lane => min(lane)]
   select min(id), max(id), statement_timestamp(), lane, array_agg(id order by id)
   from fenced
-  -- guard: plainly completed: verdict [verdict = 'complete' and ]; plainly completed: no output [ and output is null]
-  -- guard: plainly completed: first attempt [ and attempts = 1]
   where verdict = 'complete' and output is null and attempts = 1
-  -- also: history of one lane [ lane,]; history of one span [ id >> 33, ]; history of one day [, (id >> 20) / 86400000]
   group by lane, id >> 33, (id >> 20) / 86400000
 ), finished as (
   insert into queue.done (id, finished_at, ran_ms, attempts, cancelled, output)
-  -- guard: cancelled is not completed [verdict = 'cancel' => false]
   select id, statement_timestamp(), ran_ms, attempts, verdict = 'cancel', output::jsonb
   from fenced
-  -- guard: completed: verdict [verdict = 'complete' and ]; completed: not plainly [ and (output is not null or attempts > 1)]
-  -- guard: completed: with an output [(output is not null or attempts > 1) => attempts > 1]
-  -- guard: completed: at a later attempt [(output is not null or attempts > 1) => output is not null]
   where verdict = 'cancel' or (verdict = 'complete' and (output is not null or attempts > 1))
 ), waiting as (
   insert into queue.scheduled (run_at, id, lane, attempts, crashes)
-  -- guard: a snooze is no attempt [ - (verdict = 'snooze')::int]; waits count from now [ + wait_ms * interval '1 millisecond']
   select statement_timestamp() + wait_ms * interval '1 millisecond', id, lane, attempts - (verdict = 'snooze')::int, crashes
   from fenced
-  where verdict in ('retry', 'snooze')  -- guard: waiting by verdict
+  where verdict in ('retry', 'snooze')
 ), released as (
   insert into queue.ready (lane, seq, id, attempts, crashes)
-  select lane, id, id, attempts - 1, crashes  -- guard: a release is no attempt [ - 1]
+  select lane, id, id, attempts - 1, crashes
   from fenced
-  where verdict = 'release'  -- guard: released by verdict
+  where verdict = 'release'
 ), died as (
   insert into queue.dead (id, died_at, lane, attempts, crashes, error)
   select id, statement_timestamp(), lane, attempts, crashes, error
   from fenced
-  where verdict = 'dead'  -- guard: died by verdict
+  where verdict = 'dead'
 ), failed as (
   insert into queue.failure (id, attempt, at, ran_ms, error)
   select id, attempts, statement_timestamp(), ran_ms, error
   from fenced
-  where verdict in ('retry', 'dead')  -- guard: failed by verdict
+  where verdict in ('retry', 'dead')
 ), freed as (
   delete from queue.active_key
   where ctid = any (array(
@@ -110,9 +89,8 @@ with said as materialized (
 ), hinted as (
   insert into queue.key_hint (key, after)
   select key, seq
-  from freed  -- guard: a freed key is left a hint [freed => freed where false]
+  from freed
 )
 select s.token, s.id
 from said s
--- guard: refused is what was not fenced; refused by token [f.token = s.token and ]; refused by id [ and f.id = s.id]
 where not exists (select from fenced f where f.token = s.token and f.id = s.id)

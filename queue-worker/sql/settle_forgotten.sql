@@ -9,9 +9,9 @@ with said as materialized (
 ), held as materialized (
   select l.token, l.ids, l.attempts, l.crashes
   from queue.lease l
-  where l.token = any ($1)  -- guard: only the leases named
-  order by l.token  -- redundant: locks in one order (its holder names a lease, and whoever recovers it passes over it)
-  for update  -- guard: locks the leases
+  where l.token = any ($1)
+  order by l.token
+  for update
 ), listed as materialized (
   select h.token, u.id, u.attempts, u.crashes, u.place
   from held h
@@ -19,16 +19,13 @@ with said as materialized (
 ), fenced as materialized (
   select distinct on (s.token, s.id) s.token, s.id, s.freed
   from said s
-  -- guard: fenced by the token [l.token = s.token and ]; fenced by the id [ and l.id = s.id]
   join listed l on l.token = s.token and l.id = s.id
 ), left_over as materialized (
-  -- guard: what is left over keeps its order [l.id order by l.place => l.id order by l.id desc]
-  -- also: what is left over keeps its order [l.attempts order by l.place => l.attempts order by l.id desc]
   select l.token, array_agg(l.id order by l.place) as ids, array_agg(l.attempts order by l.place) as attempts,
-    array_agg(l.crashes order by l.place) as crashes  -- also: what is left over keeps its order [place => id desc]
+    array_agg(l.crashes order by l.place) as crashes
   from listed l
   left join fenced f on f.token = l.token and f.id = l.id
-  where f.id is null  -- guard: left over is what was not said
+  where f.id is null
   group by l.token
 ), ended as (
   delete from queue.lease
@@ -37,14 +34,13 @@ with said as materialized (
   update queue.lease l
   set ids = o.ids, attempts = o.attempts, crashes = o.crashes
   from left_over o
-  -- guard: shrinks its own lease [ and l.token = o.token]
   where l.token = any (array(select token from left_over)) and l.token = o.token
 ), forgotten as (
   delete from queue.job
-  where id = any (array(select id from fenced)) and id >= $4 and id <= $5  -- guard: forgets payloads
+  where id = any (array(select id from fenced)) and id >= $4 and id <= $5
 ), forgotten_failures as (
   delete from queue.failure
-  where id = any (array(select id from fenced)) and id >= $4 and id <= $5  -- guard: forgets failures
+  where id = any (array(select id from fenced)) and id >= $4 and id <= $5
 ), freed as (
   delete from queue.active_key
   where ctid = any (array(
@@ -56,9 +52,8 @@ with said as materialized (
 ), hinted as (
   insert into queue.key_hint (key, after)
   select key, seq
-  from freed  -- guard: a freed key is left a hint [freed => freed where false]
+  from freed
 )
 select s.token, s.id
 from said s
--- guard: refused is what was not fenced
 where not exists (select from fenced f where f.token = s.token and f.id = s.id)

@@ -5,31 +5,25 @@
 -- names the lanes, which job has too: to look there would open each day that there is. A job without one is an error, and nothing is written.
 with gone as materialized (
   delete from queue.lease
-  where token = any ($1)  -- guard: only the leases named
+  where token = any ($1)
   returning token, lane, ids,
-    -- guard: alike: of one lane [lane is not null and]; alike: large [ and cardinality(ids) >= 100]
-    -- guard: alike: one span [ and ids[1] >> 33 = ids[cardinality(ids)] >> 33]
     lane is not null and cardinality(ids) >= 100 and ids[1] >> 33 = ids[cardinality(ids)] >> 33
-      -- guard: alike: one day [and .. [cardinality(ids)] >> 20) / 86400000]
       and (ids[1] >> 20) / 86400000 = (ids[cardinality(ids)] >> 20) / 86400000 as alike
 ), plain as (
-  -- guard: jobs of many lanes are of those that are named [(select v.lane .. v.id = u.id) => 0]; each its own lane [where v.id = u.id => limit 1]
   select coalesce(g.lane, (select v.lane from unnest($2::bigint[], $3::bigint[]) v (id, lane) where v.id = u.id)) as lane, u.id
   from gone g
   cross join lateral unnest(g.ids) u (id)
-  where not g.alike  -- guard: plain is what is not alike
+  where not g.alike
 ), finished as (
   insert into queue.done_many (first_id, last_id, finished_at, lane, ids)
   select ids[1], ids[cardinality(ids)], now(), lane, ids
   from gone
-  where alike  -- guard: as it is if alike
+  where alike
   union all
-  -- guard: history in the order of ids [ order by id]; history of one lane [lane => min(lane)]
   select min(id), max(id), now(), lane, array_agg(id order by id)
   from plain
-  -- also: history of one lane [ lane,]; history of one span [ id >> 33, ]; history of one day [, (id >> 20) / 86400000]
   group by lane, id >> 33, (id >> 20) / 86400000
 )
 select t as token
 from unnest($1::uuid[]) t
-where not exists (select from gone g where g.token = t)  -- guard: refused is what had no lease; refused each by its token [ where g.token = t]
+where not exists (select from gone g where g.token = t)

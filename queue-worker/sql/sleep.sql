@@ -3,4 +3,4 @@
 insert into queue.idle (queue, worker)
 select q, $1
 from unnest($2::text[]) q
-on conflict do nothing  -- guard: twice is once
+on conflict do nothing

@@ -11,13 +11,12 @@ from (
   cross join lateral (
     select r.lane, r.seq, r.id, r.attempts, r.crashes
     from queue.ready r
-    where r.lane = l.lane and r.seq >= l.floor  -- guard: of its lane [r.lane = l.lane and ]; from the floor on [ and r.seq >= l.floor]
-      and r.id <> all ($3::bigint[])  -- guard: passes over what it is told to
-    order by r.seq  -- guard: in the order of places
-    limit 1  -- redundant: one of a lane (rows are locked as they are asked for, and the limit over all lanes asks for one)
-    for update skip locked  -- guard: locks; passes over what is locked [ skip locked]
+    where r.lane = l.lane and r.seq >= l.floor
+      and r.id <> all ($3::bigint[])
+    order by r.seq
+    limit 1
+    for update skip locked
   ) e
-  limit 1  -- guard: one of all lanes
+  limit 1
 ) p
--- guard: the payload of the job taken [= p.id offset 0 => > 0 limit 1]; a job without a payload is told of too [left]
 left join lateral (select j.max_attempts, j.payload, j.key, j.key_skips, j.meta from queue.job j where j.id = p.id offset 0) j on true

@@ -9,7 +9,7 @@ with news as (
   values ($1, $2, now())
   on conflict (source) do update
   set number = excluded.number, at = excluded.at
-  where s.number < excluded.number  -- guard: said twice it is the same
+  where s.number < excluded.number
   returning s.number
 ), said as (
   insert into queue.tallied (at, queue, job_type, completed, retried, dead, cancelled, snoozed, released, expired, lease_lost, timed_out, panicked,

@@ -4,11 +4,9 @@
 select distinct l.leaving::text as leaving
 from queue.lane l
 where l.leaving is not null and l.passed is null
-  and pg_current_xact_id_if_assigned() is null  -- guard: unseen: to who has not written yet
-  -- guard: unseen: by all snapshots [> coalesce( => > least(0, ]
+  and pg_current_xact_id_if_assigned() is null
   and pg_snapshot_xmax(pg_current_snapshot())::text::bigint - l.leaving::text::bigint > coalesce((
     select max(age(a.backend_xmin))
     from pg_stat_activity a
-    -- redundant: unseen: by those of this database [a.datid = .. and ] (for speed: others see nothing of it, and might keep it for long)
     where a.datid = (select d.oid from pg_database d where d.datname = current_database()) and a.pid <> pg_backend_pid()
   ), 0)

@@ -4,4 +4,4 @@
 -- writes a worker's row: its open transaction would keep that worker's heartbeat waiting.
 update queue.worker
 set paused_seen = $2
-where id = $1 and paused_seen < $2  -- guard: vouches for itself [id = $1 => $1::uuid is not null]; takes no word back [ and paused_seen < $2]
+where id = $1 and paused_seen < $2

@@ -167,8 +167,8 @@ pub const BUGS: [Bug; 19] = [
         scene: "durable",
         edits: &[edit(
             "queue-worker/sql/park_held.sql",
-            "where not f.cancelling  -- guard: what is parked is left a hint [not f.cancelling => false]",
-            "where false",
+            "from fenced f\n  where not f.cancelling\n), finished",
+            "from fenced f\n  where false\n), finished",
         )],
     },
     // Every job is ready at once, and a claim passes over those of which an earlier one of the key is seen: one that is not yet committed is not.
@@ -181,10 +181,10 @@ pub const BUGS: [Bug; 19] = [
             edit(KEYS, "is_head := found;", "is_head := true;"),
             edit(
                 CLAIM,
-                "where r.lane = l.lane and r.seq >= l.floor ",
+                "where r.lane = l.lane and r.seq >= l.floor",
                 "where r.lane = l.lane and r.seq >= l.floor and not exists (
                    select from queue.job j join queue.job e on e.key = j.key and e.id < j.id join queue.living v on v.id = e.id where j.id = r.id
-                 ) ",
+                 )",
             ),
         ],
     },

@@ -18,8 +18,8 @@ use serde_json::json;
 use sqlx::{AssertSqlSafe, Connection as _, PgConnection};
 
 use super::{
-    Guard, Statement,
-    marker::code,
+    Mutation, Statement,
+    mutation::code,
     statements,
     suite::{Suite, build},
 };
@@ -29,7 +29,7 @@ use crate::target;
 #[derive(Debug, Parser)]
 #[command(name = "cargo guards")]
 struct Args {
-    /// Only guards whose file or name contains one of these.
+    /// Only guards whose file or promise contains one of these.
     only: Vec<String>,
     /// How many to have removed at a time, each with a server of its own.
     #[arg(long, default_value_t = 2)]
@@ -118,7 +118,7 @@ fn run(args: &Args) -> Result<bool> {
 struct Task<'a> {
     name: String,
     statement: &'a Statement,
-    guard: Option<&'a Guard>,
+    mutation: Option<&'a Mutation>,
     tests: &'static [&'static str],
 }
 
@@ -134,9 +134,9 @@ fn wanted<'a>(args: &Args, statements: &'a [Statement]) -> Result<Vec<Task<'a>>>
     let mut tasks = Vec::new();
     for statement in statements {
         let mut intact = HashSet::new();
-        for guard in &statement.guards {
-            let tests = statement.noticed_by(guard);
-            let what = if args.intact { "intact" } else { &guard.name };
+        for mutation in &statement.mutations {
+            let tests = statement.noticed_by(mutation);
+            let what = if args.intact { "intact" } else { &mutation.promise };
             let name = format!("{}: {what}", statement.file);
             if args.intact && !intact.insert(tests) || !args.only.is_empty() && !args.only.iter().any(|part| name.contains(part.as_str())) {
                 continue;
@@ -144,7 +144,7 @@ fn wanted<'a>(args: &Args, statements: &'a [Statement]) -> Result<Vec<Task<'a>>>
             if tests.is_empty() {
                 bail!("{name}: no test is said to notice (`noticed.rs`)");
             }
-            tasks.push(Task { name, statement, guard: (!args.intact).then_some(guard), tests });
+            tasks.push(Task { name, statement, mutation: (!args.intact).then_some(mutation), tests });
         }
     }
     tasks.reverse();
@@ -212,11 +212,11 @@ impl<'a> Bench<'a> {
     /// What the tests say without this guard.
     fn remove(&self, task: &Task) -> Result<GuardResult> {
         let mut instead = serde_json::Map::new();
-        if let Some(guard) = task.guard {
-            if let (Some(why), false) = (&guard.redundant, self.args.redundant) {
+        if let Some(mutation) = task.mutation {
+            if let (Some(why), false) = (&mutation.redundant, self.args.redundant) {
                 return Ok(GuardResult::Redundant(why.clone()));
             }
-            let without = guard.removed_from(&task.statement.text)?;
+            let without = mutation.apply(&task.statement.text)?;
             if !task.statement.is_migration && parameters(&without) != parameters(&task.statement.text) {
                 return Ok(GuardResult::Invalid("a parameter is gone, and every call would fail".to_owned()));
             }

@@ -1,27 +1,27 @@
-//! The markers are held against the statements: one that fits no longer would be removed by nobody.
+//! Holds the mutations against the statements: one that fits no longer would never be tested.
 
 #![allow(clippy::unwrap_used, reason = "a test that fails may panic")]
 
-use std::collections::BTreeSet;
+use std::{collections::BTreeSet, fs};
 
 use queue_core::Store;
 use sqlx::{AssertSqlSafe, Connection as _, PgConnection};
 use tests::TestDb;
 
-use super::{Statement, marker, noticed, statements};
+use super::{FOLDERS, Statement, mutation, mutations_folder, noticed, statements};
 
 #[test]
-fn every_marker_takes_something_away() {
-    let mut guards = 0;
-    for statement in statements().unwrap() {
-        for guard in &statement.guards {
-            guards += 1;
-            let without = guard.removed_from(&statement.text).unwrap_or_else(|error| panic!("{}: {error:#}", statement.file));
-            let code = |text: &str| text.lines().map(marker::code).collect::<Vec<_>>().join("\n");
-            assert_ne!(code(&without), code(&statement.text), "{}: {} takes nothing away", statement.file, guard.name);
-        }
+fn every_mutation_applies_and_belongs_to_a_statement() {
+    let (mut mutations, mut with_mutations, mut faults) = (0, 0, Vec::new());
+    for Statement { file, text, mutations: all, .. } in statements().unwrap() {
+        with_mutations += usize::from(!all.is_empty());
+        mutations += all.len();
+        faults.extend(all.iter().filter_map(|mutation| Some(format!("{file}: {:#}", mutation.apply(&text).err()?))));
     }
-    assert!(guards >= 590, "{guards}");
+    assert!(faults.is_empty(), "these fit their statements no longer:\n{}", faults.join("\n"));
+    assert!(mutations >= 1700, "{mutations}");
+    let files: usize = FOLDERS.into_iter().map(|folder| fs::read_dir(mutations_folder().join(folder)).unwrap().count()).sum();
+    assert_eq!(files, with_mutations, "a file in tests/torture/guards has no mutations, or its statement is gone");
 }
 
 #[test]
@@ -30,7 +30,7 @@ fn every_statement_that_writes_has_guards() {
         let code: String = statement.code().collect::<Vec<_>>().join("\n");
         let writes = ["insert into", "delete from", "update queue", "for update", "queue.insert_job(", "queue.meet_lane("];
         assert!(
-            !statement.guards.is_empty() || !writes.iter().any(|word| code.contains(word)),
+            !statement.mutations.is_empty() || !writes.iter().any(|word| code.contains(word)),
             "{} writes, and has no guard",
             statement.file
         );
@@ -41,19 +41,19 @@ fn every_statement_that_writes_has_guards() {
 fn every_guard_has_tests_that_notice_and_no_test_is_said_to_notice_what_is_not_there() {
     let mut met = BTreeSet::new();
     for statement in statements().unwrap() {
-        for guard in &statement.guards {
-            met.insert(guard.object.clone().unwrap_or_else(|| statement.file.clone()));
-            assert!(!statement.noticed_by(guard).is_empty(), "{}: {} ({:?})", statement.file, guard.name, guard.object);
+        for mutation in &statement.mutations {
+            met.insert(mutation.object.clone().unwrap_or_else(|| statement.file.clone()));
+            assert!(!statement.noticed_by(mutation).is_empty(), "{}: {} ({:?})", statement.file, mutation.promise, mutation.object);
         }
     }
     let gone: Vec<&str> = noticed::names().filter(|name| !met.contains(*name)).collect();
     assert!(gone.is_empty(), "`noticed.rs` names {gone:?}, which have no guards");
 }
 
-/// What makes this function, table or view anew, without a guard.
+/// Returns the SQL that creates this function, table or view once more, from a mutated migration.
 fn anew(text: &str, object: &str) -> String {
     let begins = |line: &&str| line.starts_with("create ");
-    let is_it = |line: &str| marker::created(line).as_deref() == Some(object);
+    let is_it = |line: &str| mutation::created(line).as_deref() == Some(object);
     let all = text.lines().skip_while(|line| !is_it(line));
     let made: Vec<&str> = all.clone().take(1).chain(all.skip(1).take_while(|line| !begins(line))).collect();
     let made = made.join("\n").replacen("create or replace ", "create ", 1);
@@ -68,16 +68,16 @@ async fn the_server_takes_every_statement_without_a_guard() {
     let db = TestDb::new().await;
     let mut on = PgConnection::connect(&db.url).await.unwrap();
     let mut refused = Vec::new();
-    for Statement { file, text, guards, is_migration } in statements().unwrap() {
-        for guard in guards {
-            let without = guard.removed_from(&text).unwrap();
-            let take = match guard.object.as_deref().filter(|_| is_migration) {
+    for Statement { file, text, mutations, is_migration } in statements().unwrap() {
+        for mutation in mutations {
+            let without = mutation.apply(&text).unwrap();
+            let take = match mutation.object.as_deref().filter(|_| is_migration) {
                 // On a line of its own: what is made may end with a comment.
                 Some(object) => format!("begin; {}\n; rollback", anew(&without, object)),
                 None => format!("prepare without_it as {}; deallocate without_it", Store::default().sql(without.leak())),
             };
             if let Err(error) = sqlx::raw_sql(AssertSqlSafe(take)).execute(&mut on).await {
-                refused.push(format!("{file}: {} is no guard: {error}", guard.name));
+                refused.push(format!("{file}: {} is no guard: {error}", mutation.promise));
                 sqlx::raw_sql("rollback").execute(&mut on).await.unwrap();
             }
         }
@@ -86,66 +86,47 @@ async fn the_server_takes_every_statement_without_a_guard() {
     assert!(refused.is_empty(), "{refused:#?}");
 }
 
-#[test]
-fn markers_stand_in_other_schemas_as_well() {
-    let other = Store::new("other").unwrap();
-    for statement in statements().unwrap() {
-        let text: &'static str = statement.text.clone().leak();
-        let there: Vec<String> = other.sql(text).lines().map(|line| marker::code(line).replace("\"other\".", "queue.")).collect();
-        let here: Vec<&str> = Store::default().sql(text).lines().map(marker::code).collect();
-        assert_eq!(there, here, "{}", statement.file);
-    }
-}
-
-/// The text without the guard of this name.
-fn without(text: &str, name: &str) -> String {
-    let guards = marker::parse(text).unwrap();
-    let guard = guards.iter().find(|guard| guard.name == name).unwrap();
-    let without = guard.removed_from(text).unwrap();
-    without.lines().map(marker::code).filter(|line| !line.trim().is_empty()).collect::<Vec<_>>().join("\n")
+/// Applies the only mutation of a file to a text.
+fn apply(diff: &str, text: &str) -> String {
+    let mutations = mutation::parse(diff).unwrap();
+    assert_eq!(mutations.len(), 1);
+    mutations[0].apply(text).unwrap()
 }
 
 #[test]
-fn a_line_goes_and_its_neighbours_stay_a_statement() {
-    let text = "select a,\n  b  -- guard: the last\nfrom t\nwhere x  -- guard: the first\n  and y  -- guard: the other";
-    assert_eq!(without(text, "the last"), "select a\nfrom t\nwhere x\n  and y");
-    assert_eq!(without(text, "the first"), "select a,\n  b\nfrom t\n  where y");
-    assert_eq!(without(text, "the other"), "select a,\n  b\nfrom t\nwhere x");
-    let text = "select array(\n  select 1\n  -- guard: more (2 lines)\n  union\n  select 2);\nend";
-    assert_eq!(without(text, "more"), "select array(\n  select 1\n);\nend");
+fn lines_are_found_whatever_their_indentation_and_comments() {
+    let text = "-- One.\nselect a\nfrom t\n  where x  -- Why.\n    and y;\n";
+    assert_eq!(apply("@@ the first\n-where x\n-and y;\n+where y;", text), "-- One.\nselect a\nfrom t\nwhere y;\n");
+    assert_eq!(apply("@@ both\n-select a\n+select min(a)\n@@\n from t\n-where x", text), "-- One.\nselect min(a)\nfrom t\n    and y;\n");
 }
 
 #[test]
-fn a_part_of_a_line_goes_or_is_exchanged() {
-    let text = "-- guard: one [a = 1 and ]; the other [ and b = any ('{1}'::int[])]\n-- redundant: a limit [1 => 2 * 1] (it is 'one'; or none)\nwhere a = 1 and b = any ('{1}'::int[]) limit one";
-    assert_eq!(without(text, "one"), "where b = any ('{1}'::int[]) limit one");
-    assert_eq!(without(text, "the other"), "where a = 1 limit one");
-    assert_eq!(marker::parse(text).unwrap()[2].redundant.as_deref(), Some("it is 'one'; or none"));
-    let text = "if exists (select from t where a in (1, 2)) then  -- guard: only then [exists .. 2)) => true]";
-    assert_eq!(without(text, "only then"), "if true then");
-    let text = "select a  -- guard: all [a => min(a)]\nfrom t\ngroup by a  -- also: all";
-    assert_eq!(without(text, "all"), "select min(a)\nfrom t");
+fn lines_under_the_name_of_an_object_are_those_that_create_it() {
+    let text = "create table queue.a (\n  x int\n);\ncreate table queue.b (\n  x int\n);";
+    let diff = "--- queue.b\n\n@@ has a column\nredundant: nobody reads it\n-x int";
+    assert_eq!(apply(diff, text), "create table queue.a (\n  x int\n);\ncreate table queue.b (\n);\n");
+    assert_eq!(mutation::parse(diff).unwrap()[0].redundant.as_deref(), Some("nobody reads it"));
 }
 
 #[test]
-fn a_marker_that_says_nothing_is_refused() {
-    for (text, fault) in [
-        ("a  -- guard: x\nb  -- guard: x", "there is a guard `x` above"),
-        ("a  -- also: x", "no guard above"),
-        ("a  -- guard: x [b", "not closed"),
-        ("a  -- guard: x [b] c", "left over"),
-        ("a  -- redundant: x", "says why"),
-        ("a  -- guard: x (because)", "says why"),
-        ("a  -- guard: ", "has a name"),
-        ("a\n-- guard: x", "nothing to guard"),
+fn what_cannot_be_read_or_fits_not_once_is_refused() {
+    for (diff, fault) in [
+        ("-a", "no `@@ PROMISE` above"),
+        ("@@ x\n-a\n@@ x\n-b", "line 3: @@ x: a mutation above has the same promise"),
+        ("@@ x\nwhere a", "begins with ` `, `-` or `+`"),
     ] {
-        let said = format!("{:#}", marker::parse(text).unwrap_err());
-        assert!(said.contains(fault), "{text:?}: {said}");
+        let message = format!("{:#}", mutation::parse(diff).unwrap_err());
+        assert!(message.contains(fault), "{diff:?}: {message}");
     }
-    for text in
-        ["a  -- guard: x [b]", "a a  -- guard: x [a]", "a  -- guard: x [a => a]", "a  -- guard: x [a .. b]", "-- guard: x (2 lines)\na"]
-    {
-        let guards = marker::parse(text).unwrap();
-        assert!(guards[0].removed_from(text).is_err(), "{text:?}");
+    for (diff, fault) in [
+        ("@@ x\n-c", "x: stands 0 times, not once:\nc"),
+        ("@@ x\n-a", "stands 2 times"),
+        ("@@ x\n a\n-b\n+  b", "changes nothing"),
+        ("@@ x", "changes nothing"),
+        ("@@ x\n+a", "stands 0 times"),
+        ("--- queue.a\n@@ x\n-a", "stands 0 times"),
+    ] {
+        let message = format!("{:#}", mutation::parse(diff).unwrap()[0].apply("a\nb\na").unwrap_err());
+        assert!(message.contains(fault), "{diff:?}: {message}");
     }
 }

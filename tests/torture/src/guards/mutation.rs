@@ -1,0 +1,140 @@
+//! Mutations: how a statement reads without one of its guards. Pure.
+//!
+//! The mutations of `queue-worker/sql/claim.sql` stand in `tests/torture/guards/queue-worker/sql/claim.diff`, in the form of a diff:
+//!
+//! ```diff
+//! @@ no more than so many in all
+//! -limit $6
+//! +limit $6::int * 2
+//!
+//! @@ locks leases in one order
+//! redundant: waits for no lock, so the order cannot matter
+//! -order by l.token
+//!  for update skip locked
+//! ```
+//!
+//! The header has the promise that the guard keeps, unique in its file. The lines with ` ` and `-` must occur exactly once; comments and
+//! indentation do not count. A bare `@@` begins a further hunk of the same mutation. `redundant` gives the reason why no test can fail. In
+//! the file of a migration, `--- queue.NAME` limits what follows to the table, view or function that is created under that name.
+
+use anyhow::{Context as _, Result, bail, ensure};
+
+/// A statement or migration without one guard.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Mutation {
+    /// What the guard promises; unique in its file.
+    pub promise: String,
+    /// Why no test can fail without the guard, if it is redundant.
+    pub redundant: Option<String>,
+    /// What the migration creates there: `queue.enqueue`.
+    pub object: Option<String>,
+    hunks: Vec<Hunk>,
+}
+
+/// Lines of code without indentation, and their replacement.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+struct Hunk {
+    old: Vec<String>,
+    new: Vec<String>,
+}
+
+/// Parses the mutations of one file.
+///
+/// # Errors
+/// Names the line that cannot be read.
+pub(super) fn parse(text: &str) -> Result<Vec<Mutation>> {
+    let (mut mutations, mut object) = (Vec::new(), None);
+    for (number, line) in text.lines().enumerate() {
+        parse_line(line, &mut mutations, &mut object).with_context(|| format!("line {}: {line}", number + 1))?;
+    }
+    Ok(mutations)
+}
+
+fn parse_line(line: &str, mutations: &mut Vec<Mutation>, object: &mut Option<String>) -> Result<()> {
+    if line.is_empty() {
+        return Ok(());
+    }
+    if let Some(name) = line.strip_prefix("--- ") {
+        *object = Some(name.to_owned());
+        return Ok(());
+    }
+    if let Some(promise) = line.strip_prefix("@@ ") {
+        ensure!(mutations.iter().all(|mutation| mutation.promise != promise), "a mutation above has the same promise");
+        let hunks = vec![Hunk::default()];
+        mutations.push(Mutation { promise: promise.to_owned(), redundant: None, object: object.clone(), hunks });
+        return Ok(());
+    }
+    let mutation = mutations.last_mut().context("no `@@ PROMISE` above")?;
+    if line == "@@" {
+        mutation.hunks.push(Hunk::default());
+        return Ok(());
+    }
+    if let Some(reason) = line.strip_prefix("redundant: ") {
+        mutation.redundant = Some(reason.to_owned());
+        return Ok(());
+    }
+    let hunk = mutation.hunks.last_mut().context("a mutation has a hunk")?;
+    match line.split_at_checked(1) {
+        Some((" ", code)) => {
+            hunk.old.push(code.trim().to_owned());
+            hunk.new.push(code.to_owned());
+        }
+        Some(("-", code)) => hunk.old.push(code.trim().to_owned()),
+        Some(("+", code)) => hunk.new.push(code.to_owned()),
+        _ => bail!("a line of a hunk begins with ` `, `-` or `+`"),
+    }
+    Ok(())
+}
+
+impl Mutation {
+    /// Returns the text without this guard.
+    ///
+    /// # Errors
+    /// When a hunk does not match exactly once, or changes nothing.
+    pub fn apply(&self, text: &str) -> Result<String> {
+        let mutated = self.hunks.iter().try_fold(text.to_owned(), |text, hunk| hunk.apply(&text, self.object.as_deref()));
+        mutated.with_context(|| self.promise.clone())
+    }
+}
+
+impl Hunk {
+    fn apply(&self, text: &str, object: Option<&str>) -> Result<String> {
+        ensure!(self.old.iter().ne(self.new.iter().map(|line| line.trim())), "a hunk changes nothing");
+        let lines: Vec<&str> = text.lines().collect();
+        let code = code_of(&lines, object);
+        let found: Vec<_> = code.windows(self.old.len().max(1)).filter(|lines| lines.iter().map(|(_, line)| line).eq(&self.old)).collect();
+        let &[&[(first, _), ..]] = &found[..] else { bail!("stands {} times, not once:\n{}", found.len(), self.old.join("\n")) };
+        let last = found[0].last().map_or(first, |(last, _)| *last);
+        let new: Vec<&str> = self.new.iter().map(String::as_str).collect();
+        Ok([&lines[..first], &new, &lines[last + 1..], &[""]].concat().join("\n"))
+    }
+}
+
+/// Returns the lines of code with their numbers, without comments and indentation; with an object, only those that follow its creation.
+fn code_of<'a>(lines: &[&'a str], object: Option<&str>) -> Vec<(usize, &'a str)> {
+    let mut current = None;
+    let lines = lines.iter().enumerate().filter(|(_, line)| {
+        current = created(line).or(current.take());
+        object.is_none() || current.as_deref() == object
+    });
+    lines.map(|(number, line)| (number, code(line).trim_start())).filter(|(_, line)| !line.is_empty()).collect()
+}
+
+/// Returns the qualified name of what the line creates: of an index, that of its table.
+pub(super) fn created(line: &str) -> Option<String> {
+    let definition = line.strip_prefix("create ")?;
+    let name = definition.split(' ').find(|word| word.starts_with("queue."))?;
+    Some(name.split(['(', ';']).next().unwrap_or(name).to_owned())
+}
+
+/// Returns the line without its comment.
+pub(super) fn code(line: &str) -> &str {
+    let mut quoted = false;
+    for (at, letter) in line.char_indices() {
+        quoted ^= letter == '\'';
+        if !quoted && line[at..].starts_with("--") {
+            return line[..at].trim_end();
+        }
+    }
+    line.trim_end()
+}
