@@ -11,7 +11,6 @@ mod revision;
 mod signals;
 mod sleep;
 mod statements;
-mod zombies;
 
 use std::time::Duration;
 

@@ -38,21 +38,6 @@ async fn lanes(on: &mut PgConnection) -> Vec<i64> {
 }
 
 #[tokio::test]
-async fn a_verdict_waits_for_no_lease_but_its_own() {
-    let db = TestDb::new().await;
-    let (mut first, mut second) = (connect(&db).await, connect(&db).await);
-    enqueue(&mut first, &["default"; 2]).await;
-    let worker = register(&mut first).await.unwrap();
-    let (mine, other) = (claim(&mut first, worker, 1).await.unwrap(), claim(&mut first, worker, 1).await.unwrap());
-    let mut settling = first.begin().await.unwrap();
-    assert_eq!(settle(&mut settling, &mine.all("retry")).await.unwrap(), []);
-    sqlx::query("set lock_timeout = '2s'").execute(&mut second).await.unwrap();
-    assert_eq!(settle(&mut second, &other.all("retry")).await.unwrap(), []);
-    settling.commit().await.unwrap();
-    db.finish().await;
-}
-
-#[tokio::test]
 async fn claims_begin_at_the_floor_of_each_lane_and_take_no_more_of_it_than_asked() {
     let db = TestDb::new().await;
     let mut connection = connect(&db).await;

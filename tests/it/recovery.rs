@@ -1,4 +1,4 @@
-//! Leases under attack, by hand: whoever comes late, twice, or with another's token changes nothing, in whatever order two of them meet.
+//! Settles and recoveries of a lease, by hand, in whatever order two of them meet; `zombies` has what comes too late.
 
 use std::time::Duration;
 
@@ -6,7 +6,7 @@ use queue_core::{Job as _, JobId, JobState};
 use sqlx::{Connection as _, PgConnection};
 use tests::{
     Act, Do, TestDb, eventually,
-    protocol::{Lease, Refused, Said, VERDICTS, beat, claim, contents, flush, lock_silent, recover, register, settle, silence, take_back},
+    protocol::{Lease, VERDICTS, beat, claim, contents, flush, lock_silent, recover, register, settle, silence, take_back},
 };
 use uuid::Uuid;
 
@@ -36,41 +36,6 @@ async fn connect(db: &TestDb) -> PgConnection {
     connection
 }
 
-fn ids(refused: Vec<Refused>) -> Vec<JobId> {
-    refused.into_iter().filter_map(|(_, id)| id).collect()
-}
-
-#[tokio::test]
-async fn a_verdict_under_a_wrong_token_is_refused_and_changes_nothing() {
-    let (db, mut connection, _, lease) = claimed(3).await;
-    let before = contents(&mut connection).await.unwrap();
-    for verdict in VERDICTS {
-        let forged = Lease { token: Uuid::new_v4(), jobs: lease.jobs.clone() };
-        let refused = settle(&mut connection, &forged.all(verdict)).await.unwrap();
-        assert_eq!(ids(refused), lease.ids(), "{verdict}");
-        assert_eq!(contents(&mut connection).await.unwrap(), before, "{verdict}");
-    }
-    db.finish().await;
-}
-
-#[tokio::test]
-async fn f33_a_verdict_after_the_recovery_is_refused_and_changes_nothing() {
-    let (db, mut connection, worker, lease) = claimed(3).await;
-    silence(&mut connection, worker).await.unwrap();
-    assert_eq!(recover(&mut connection).await.unwrap(), 3);
-    let second = register(&mut connection).await.unwrap();
-    let held = claim(&mut connection, second, 2).await.unwrap();
-    assert_eq!(held.jobs.len(), 2, "two have another holder, one waits");
-    let before = contents(&mut connection).await.unwrap();
-    for verdict in VERDICTS {
-        let refused = settle(&mut connection, &lease.all(verdict)).await.unwrap();
-        assert_eq!(refused.len(), 3, "{verdict}");
-        assert_eq!(contents(&mut connection).await.unwrap(), before, "{verdict}");
-    }
-    assert_eq!(settle(&mut connection, &held.all("complete")).await.unwrap(), [], "the second holder settles");
-    db.finish().await;
-}
-
 #[tokio::test]
 async fn of_two_verdicts_on_one_job_in_one_settle_one_counts() {
     let db = TestDb::new().await;
@@ -91,40 +56,6 @@ async fn of_two_verdicts_on_one_job_in_one_settle_one_counts() {
             sqlx::query(released).execute(&mut connection).await.unwrap();
         }
     }
-    db.finish().await;
-}
-
-#[tokio::test]
-async fn a_second_verdict_is_refused_and_changes_nothing() {
-    let (db, mut connection, _, lease) = claimed(VERDICTS.len()).await;
-    let said: Vec<Said> = VERDICTS.iter().enumerate().map(|(index, verdict)| lease.one(index, verdict)).collect();
-    assert_eq!(settle(&mut connection, &said).await.unwrap(), []);
-    let before = contents(&mut connection).await.unwrap();
-    for verdict in VERDICTS {
-        let refused = settle(&mut connection, &lease.all(verdict)).await.unwrap();
-        assert_eq!(refused.len(), said.len(), "{verdict}");
-        assert_eq!(contents(&mut connection).await.unwrap(), before, "{verdict}");
-    }
-    db.finish().await;
-}
-
-#[tokio::test]
-async fn a_job_is_settled_only_under_its_own_lease() {
-    let (db, mut connection, worker, lease) = claimed(2).await;
-    enqueue(&db, 2).await;
-    let other = claim(&mut connection, worker, 1).await.unwrap();
-    let before = contents(&mut connection).await.unwrap();
-    let crossed = [Said { token: other.token, ..lease.one(0, "complete") }, Said { token: lease.token, ..other.one(0, "dead") }];
-    assert_eq!(settle(&mut connection, &crossed).await.unwrap().len(), 2);
-    let waiting: JobId = sqlx::query_scalar("select id from queue.ready").fetch_one(&mut connection).await.unwrap();
-    let mut unclaimed = lease.one(0, "complete");
-    unclaimed.job.id = waiting;
-    assert_eq!(settle(&mut connection, &[unclaimed]).await.unwrap(), [(lease.token, Some(waiting))]);
-    assert_eq!(contents(&mut connection).await.unwrap(), before);
-
-    let mixed = [crossed[0], lease.one(1, "complete"), crossed[1]];
-    assert_eq!(settle(&mut connection, &mixed).await.unwrap().len(), 2, "one right verdict among wrong ones counts");
-    assert_eq!(db.state(lease.jobs[1].id).await, Some(JobState::Completed));
     db.finish().await;
 }
 

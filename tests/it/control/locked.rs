@@ -8,7 +8,7 @@ use queue_core::{
 };
 use sqlx::{Connection as _, Executor as _};
 use tests::{
-    TestDb, operate,
+    TestDb,
     protocol::{claim, register, settle},
 };
 
@@ -73,25 +73,5 @@ async fn no_act_waits_without_end_for_an_open_transaction() {
         }
         db.pool.execute("select queue.unblock(0, 10)").await.unwrap();
     }
-    db.finish().await;
-}
-
-/// Dead letters that somebody has are passed over: of two operators at once, each does what the other does not.
-#[tokio::test]
-async fn dead_letters_that_others_have_are_passed_over() {
-    let db = TestDb::new().await;
-    let mut on = connect(&db).await;
-    let jobs = [enqueue(&db).await, enqueue(&db).await, enqueue(&db).await, enqueue(&db).await];
-    let worker = register(&mut on).await.unwrap();
-    let lease = claim(&mut on, worker, 4).await.unwrap();
-    assert_eq!(settle(&mut on, &lease.all("dead")).await.unwrap(), []);
-    let mut holder = connect(&db).await;
-    let mut tx = holder.begin().await.unwrap();
-    for taken in [0, 2] {
-        sqlx::query("select from queue.dead where id = $1 for update").bind(jobs[taken]).execute(&mut *tx).await.unwrap();
-    }
-    assert_eq!(operate::requeue(&mut on, &jobs[..2]).await.unwrap(), jobs[1..2]);
-    assert_eq!(operate::discard(&mut on, &jobs[2..]).await.unwrap(), jobs[3..]);
-    tx.rollback().await.unwrap();
     db.finish().await;
 }

@@ -216,29 +216,5 @@ async fn one_declaration_that_is_wrong_keeps_no_other_from_being_declared() {
     assert!(names == ["nul", "no_json", "no_options"] && said.iter().all(|(_, became)| became.starts_with("refused: ")), "{said:?}");
     assert_eq!(db.count("select count(*) from queue.declaration where name = 'good'").await, 1);
     assert_eq!(db.count("select count(*) from queue.worker where cardinality(declares) = 1").await, 1);
-
-    // Somebody has one of them locked: it is to be declared again, and nobody waits for ever.
-    let mut open = db.pool.begin().await.unwrap();
-    sqlx::query("select from queue.declaration for update").execute(&mut *open).await.unwrap();
-    sqlx::query("set statement_timeout = '20s'").execute(&mut on).await.unwrap();
-    let declare = "select d.name, d.became from queue.declare_schedules($1, '{good,new}', '{do,do}', '{\"{}\",\"{}\"}', $2) d";
-    let options = ["{\"every\": 60}"; 2];
-    let said: Vec<(String, String)> = sqlx::query_as(declare).bind(worker).bind(options).fetch_all(&mut on).await.unwrap();
-    assert!(said.len() == 1 && said[0].0 == "good" && said[0].1.starts_with("held up: "), "{said:?}");
-    assert_eq!(db.count("select count(*) from queue.declaration where name = 'new'").await, 1);
-    assert_eq!(
-        db.count("select count(*) from queue.worker where cardinality(declares) = 2").await,
-        1,
-        "it still declares what it declared"
-    );
-    open.rollback().await.unwrap();
-
-    // Nor does one that is locked hold up an election of others.
-    sqlx::query("update queue.declaration set last_seen = now() - interval '2 h' where name = 'good'").execute(&mut on).await.unwrap();
-    let mut open = db.pool.begin().await.unwrap();
-    sqlx::query("select from queue.declaration where name = 'good' for update").execute(&mut *open).await.unwrap();
-    let elected: Vec<String> = sqlx::query_scalar("select name from queue.elect_schedules()").fetch_all(&mut on).await.unwrap();
-    assert!(elected.contains(&"new".to_owned()), "{elected:?}");
-    open.rollback().await.unwrap();
     db.finish().await;
 }

@@ -114,21 +114,6 @@ async fn a_job_now_is_of_the_schedule_that_is_named_and_is_not_put_off() {
 }
 
 #[tokio::test]
-async fn a_locked_schedule_does_not_keep_a_caller_waiting() {
-    let db = TestDb::new().await;
-    due(&db, "a").await;
-    let mut other = PgConnection::connect(&db.url).await.unwrap();
-    let mut open = other.begin().await.unwrap();
-    sqlx::query("select from queue.schedule for update").execute(&mut *open).await.unwrap();
-    let mut on = PgConnection::connect(&db.url).await.unwrap();
-    sqlx::query("set statement_timeout = '5s'").execute(&mut on).await.unwrap();
-    assert!(fire(&mut on, "a", "enqueue").await.is_empty());
-    open.rollback().await.unwrap();
-    assert_eq!(fire(&mut on, "a", "enqueue").await, ["enqueued"]);
-    db.finish().await;
-}
-
-#[tokio::test]
 async fn a_tick_is_skipped_or_missed_without_a_job() {
     let db = TestDb::new().await;
     let mut on = PgConnection::connect(&db.url).await.unwrap();

@@ -2,16 +2,16 @@
 
 use std::time::Duration;
 
-use queue_core::{Job as _, JobId, JobState, OnConflict};
+use queue_core::{Job as _, JobId, OnConflict};
 use sqlx::{Connection as _, Executor as _};
 use tests::{
-    Act, Do, TestDb, WorkerProcess, eventually,
+    Act, Do, TestDb, WorkerProcess,
     operate::{self, expire_due},
-    protocol::{claim, register, settle},
+    protocol::{claim, register},
     within,
 };
 
-use super::{HOUR, connect, late, looked_for, ok, statements::look_again, unseen};
+use super::{HOUR, connect, late, looked_for, statements::look_again, unseen};
 
 /// So many that are due.
 async fn many(db: &TestDb, jobs: usize) -> Vec<JobId> {
@@ -24,81 +24,6 @@ async fn many(db: &TestDb, jobs: usize) -> Vec<JobId> {
 
 async fn expired(db: &TestDb) -> i64 {
     db.count("select count(*) from queue.done where expired").await
-}
-
-#[tokio::test]
-async fn of_two_who_look_at_once_each_ends_others_and_neither_waits() {
-    let db = TestDb::new().await;
-    many(&db, 1500).await;
-    let (mut a, mut b) = (connect(&db).await, connect(&db).await);
-    a.execute("begin").await.unwrap();
-    assert_eq!(expire_due(&mut a).await.unwrap(), 1000);
-    assert_eq!(expire_due(&mut b).await.unwrap(), 500, "it waits for nobody");
-    a.execute("rollback").await.unwrap();
-    assert_eq!(expire_due(&mut b).await.unwrap(), 1000, "what was taken back is there again");
-    assert_eq!(expired(&db).await, 1500);
-    db.finish().await;
-}
-
-#[tokio::test]
-async fn what_somebody_has_locked_stops_no_other_and_is_looked_for_again() {
-    let db = TestDb::new().await;
-    let mut on = connect(&db).await;
-    let keyed = Do { act: Act::Ok(String::new()) }.enqueue(&db.pool).key("k").expires_in(HOUR).await.unwrap().id();
-    let put_off = Do { act: Act::Ok(String::new()) }.enqueue(&db.pool).after(HOUR).expires_in(HOUR).await.unwrap().id();
-    let behind = Do { act: Act::Ok(String::new()) }.enqueue(&db.pool).key("k").expires_in(HOUR).await.unwrap().id();
-    let held = [
-        (ok(&db).await, "select from queue.ready where id = $1 for update"),
-        (ok(&db).await, "select from queue.job where id = $1 for update"),
-        (put_off, "select from queue.scheduled where id = $1 for update"),
-        (keyed, "select from queue.active_key where id = $1 for update"),
-        (behind, "select from queue.blocked where id = $1 for update"),
-    ];
-    let others = many(&db, 20).await;
-    late(&db, &held.map(|(job, _)| job)).await;
-    let mut sessions = Vec::new();
-    for (job, lock) in held {
-        let mut session = connect(&db).await;
-        session.execute("begin").await.unwrap();
-        sqlx::query(lock).bind(job).execute(&mut session).await.unwrap();
-        sessions.push(session);
-    }
-    assert_eq!(expire_due(&mut on).await.unwrap(), 20);
-    for job in others {
-        assert_eq!(db.state(job).await, Some(JobState::Expired));
-    }
-    for (job, lock) in held {
-        assert_eq!(looked_for(&db, job).await, 1, "{lock}");
-    }
-    assert_eq!(look_again(&mut on).await, 0, "they are open still");
-    for session in sessions {
-        session.close().await.unwrap();
-    }
-    let gone = "select count(*) from pg_stat_activity where datname = current_database() and state = 'idle in transaction'";
-    eventually("they have ended", async || db.count(gone).await == 0).await;
-    assert_eq!(look_again(&mut on).await, 5);
-    db.finish().await;
-}
-
-#[tokio::test]
-async fn a_claim_in_flight_is_passed_over_and_what_it_brings_back_expires() {
-    let db = TestDb::new().await;
-    let (mut on, mut claims) = (connect(&db).await, connect(&db).await);
-    let jobs = many(&db, 10).await;
-    let worker = register(&mut on).await.unwrap();
-    claims.execute("begin").await.unwrap();
-    assert_eq!(claim(&mut claims, worker, 4).await.unwrap().jobs.len(), 4);
-    assert_eq!(expire_due(&mut on).await.unwrap(), 6);
-    claims.execute("rollback").await.unwrap();
-    claims.execute("begin").await.unwrap();
-    let held = claim(&mut claims, worker, 2).await.unwrap();
-    assert_eq!(look_again(&mut on).await, 2);
-    claims.execute("commit").await.unwrap();
-    assert_eq!(look_again(&mut on).await, 0, "they run");
-    assert_eq!(settle(&mut claims, &held.all("release")).await.unwrap(), []);
-    assert_eq!(look_again(&mut on).await, 2);
-    assert_eq!(expired(&db).await, jobs.len() as i64);
-    db.finish().await;
 }
 
 #[tokio::test]
@@ -186,21 +111,6 @@ async fn one_job_whose_rows_are_wrong_stops_no_other_and_is_told_of() {
     let (expired, refused): (Vec<JobId>, Vec<JobId>) =
         sqlx::query_as("select expired, refused from queue.expire_due('-infinity', 100)").fetch_one(&mut on).await.unwrap();
     assert_eq!((expired.len(), refused), (8, vec![jobs[4]]));
-    db.finish().await;
-}
-
-#[tokio::test]
-async fn nobody_is_waited_for_longer_than_a_moment_and_only_by_the_job_concerned() {
-    let db = TestDb::new().await;
-    let (mut on, mut other) = (connect(&db).await, connect(&db).await);
-    let jobs = many(&db, 5).await;
-    // Somebody is about to write that this job is over, and does not commit: its row would be waited for.
-    other.execute("begin").await.unwrap();
-    let over = "insert into queue.done (id, finished_at, ran_ms, attempts) values ($1, now(), 1, 1)";
-    sqlx::query(over).bind(jobs[2]).execute(&mut other).await.unwrap();
-    assert_eq!(expire_due(&mut on).await.unwrap(), 4);
-    other.execute("rollback").await.unwrap();
-    assert_eq!(look_again(&mut on).await, 1);
     db.finish().await;
 }
 

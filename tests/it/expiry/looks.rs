@@ -1,6 +1,6 @@
 //! For which jobs is looked again, how often, and when.
 
-use sqlx::{Connection as _, PgConnection};
+use sqlx::PgConnection;
 use tests::{
     TestDb,
     operate::{self, expire_due},
@@ -83,22 +83,5 @@ async fn a_time_is_set_of_one_job_and_may_be_said_again() {
         let said = sqlx::query(wrong).execute(&mut on).await.unwrap_err().to_string();
         assert!(said.contains("expiry_at_in_range"), "{said}");
     }
-    db.finish().await;
-}
-
-#[tokio::test]
-async fn a_look_waits_for_nobody_for_ever() {
-    let db = TestDb::new().await;
-    let (mut on, mut other) = (connect(&db).await, connect(&db).await);
-    let jobs = [ok(&db).await, ok(&db).await];
-    late(&db, &jobs).await;
-    let mut held = other.begin().await.unwrap();
-    sqlx::query("lock table queue.done in exclusive mode").execute(&mut *held).await.unwrap();
-    run(&mut on, "set statement_timeout = '20s'").await;
-    assert_eq!(expire_due(&mut on).await.unwrap(), 0);
-    held.rollback().await.unwrap();
-    assert_eq!(db.count("select count(*) from queue.expiry where at > now() and looks = 1").await, 2, "they are looked for again");
-    run(&mut on, "update queue.expiry set at = now() - interval '1 s'").await;
-    assert_eq!(expire_due(&mut on).await.unwrap(), 2);
     db.finish().await;
 }

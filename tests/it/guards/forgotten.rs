@@ -74,23 +74,6 @@ async fn a_lease_gives_up_what_leaves_no_record_and_keeps_the_rest() {
 }
 
 #[tokio::test]
-async fn under_another_token_and_of_a_job_that_is_not_in_the_lease_nothing_goes() {
-    let db = TestDb::new().await;
-    let mut c = connect(&db).await;
-    let beside = bystander(&mut c).await;
-    let worker = register(&mut c).await.unwrap();
-    enqueue(&mut c, &["default"; 2]).await;
-    let (mine, other) = (claim(&mut c, worker, 1).await.unwrap(), claim(&mut c, worker, 1).await.unwrap());
-    let foreign = Said { token: other.token, ..mine.one(0, "forget") };
-    let mut stranger = mine.one(0, "forget");
-    stranger.job.id = beside;
-    let refused = settle_forgotten(&mut c, &[foreign, stranger]).await.unwrap();
-    assert_eq!(refused, [(other.token, Some(mine.jobs[0].id)), (mine.token, Some(beside))]);
-    assert_eq!((left(&db).await, db.count("select count(*) from queue.lease").await), ((3, 1, 0), 2));
-    db.finish().await;
-}
-
-#[tokio::test]
 async fn what_was_taken_back_meanwhile_is_refused_and_kept() {
     let db = TestDb::new().await;
     let (mut c, mut zombie) = (connect(&db).await, connect(&db).await);
@@ -132,20 +115,5 @@ async fn a_transactional_job_that_leaves_no_record_goes_with_its_own_entry_only(
     assert_eq!(left(&db).await, (1, 1, 1));
     assert_eq!(db.count("select count(*) from queue.ready").await, 1);
     assert!(!operate::finish_forgotten(&mut c, (lane, seq, job), Some(7)).await.unwrap(), "once");
-    db.finish().await;
-}
-
-#[tokio::test]
-async fn it_waits_for_no_lease_but_its_own() {
-    let db = TestDb::new().await;
-    let (mut first, mut second) = (connect(&db).await, connect(&db).await);
-    let worker = register(&mut first).await.unwrap();
-    enqueue(&mut first, &["default"; 2]).await;
-    let (mine, other) = (claim(&mut first, worker, 1).await.unwrap(), claim(&mut first, worker, 1).await.unwrap());
-    let mut settling = first.begin().await.unwrap();
-    assert_eq!(settle_forgotten(&mut settling, &mine.all("forget")).await.unwrap(), []);
-    sqlx::query("set lock_timeout = '2s'").execute(&mut second).await.unwrap();
-    assert_eq!(settle_forgotten(&mut second, &other.all("forget")).await.unwrap(), []);
-    settling.commit().await.unwrap();
     db.finish().await;
 }

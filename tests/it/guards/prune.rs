@@ -1,4 +1,4 @@
-//! Pruning: of what has been over for long enough, no more at a time than asked, and nothing that somebody has in hand.
+//! Pruning of history by types, each kept for its own time; `held::pruned` has what it passes over.
 
 use queue_core::{JobId, Store};
 use sqlx::{Connection as _, PgConnection};
@@ -10,8 +10,6 @@ const DONE: &str = "insert into queue.done (id, finished_at, ran_ms, attempts)
   select j.id, now() - $2 * interval '1 hour', 1, 2 from unnest($1::bigint[]) j (id)";
 const PLAIN: &str = "insert into queue.done_many (first_id, last_id, finished_at, lane, ids)
   select j.id, j.id, now() - $2 * interval '1 hour', j.lane, array[j.id] from queue.job j where j.id = any ($1) order by j.id";
-const DEAD: &str = "insert into queue.dead (id, died_at, lane, attempts, crashes, error)
-  select j.id, now() - $2 * interval '1 hour', j.lane, 1, 0, 'x' from queue.job j where j.id = any ($1)";
 
 /// Jobs of a day that has no partition, over for so many hours, each with a failure.
 async fn over(on: &mut PgConnection, entries: &'static str, job_type: &str, hours: i32, count: i32) -> Vec<JobId> {
@@ -47,31 +45,8 @@ async fn left(db: &TestDb) -> Vec<JobId> {
     left
 }
 
-const PRUNE_DONE: &str = include_str!("../../../queue-worker/sql/prune_done.sql");
 const PRUNE_KEPT: &str = include_str!("../../../queue-worker/sql/prune_kept.sql");
 const PRUNE_EARLY: &str = include_str!("../../../queue-worker/sql/prune_early.sql");
-const PRUNE_DEAD: &str = include_str!("../../../queue-worker/sql/prune_dead.sql");
-
-#[tokio::test]
-async fn history_without_a_day_goes_so_much_at_a_time_but_for_what_somebody_holds() {
-    for statement in [PRUNE_DONE, PRUNE_KEPT] {
-        let db = TestDb::new().await;
-        let (mut on, mut holder) = (hasty(&db).await, connect(&db).await);
-        let (done, plain) = (over(&mut on, DONE, "do", 240, 23).await, over(&mut on, PLAIN, "do", 240, 4).await);
-        let mut stay = over(&mut on, DONE, "do", 1, 2).await;
-        stay.extend(over(&mut on, PLAIN, "do", 1, 2).await);
-        let mut held = holder.begin().await.unwrap();
-        sqlx::query("select from queue.done where id = $1 for update").bind(done[0]).execute(&mut *held).await.unwrap();
-        sqlx::query("select from queue.done_many where first_id = $1 for update").bind(plain[0]).execute(&mut *held).await.unwrap();
-        assert_eq!(prune(&mut on, statement, 7.0, 20).await, 20 + 2, "plain ones lie in rows of about ten");
-        assert_eq!(prune(&mut on, statement, 7.0, 20).await, 2 + 1);
-        held.rollback().await.unwrap();
-        assert_eq!(prune(&mut on, statement, 7.0, 20).await, 1 + 1);
-        assert_eq!(prune(&mut on, statement, 7.0, 20).await, 0);
-        assert_eq!(left(&db).await, stay);
-        db.finish().await;
-    }
-}
 
 #[tokio::test]
 async fn history_without_a_day_goes_when_its_own_type_says_so() {
@@ -89,25 +64,6 @@ async fn history_without_a_day_goes_when_its_own_type_says_so() {
     }
     assert_eq!(prune(&mut on, PRUNE_KEPT, 7.0, 100).await, 4);
     assert_eq!(left(&db).await, stay);
-    db.finish().await;
-}
-
-#[tokio::test]
-async fn dead_letters_go_from_the_oldest_on_but_for_what_somebody_holds() {
-    let db = TestDb::new().await;
-    let (mut on, mut holder) = (hasty(&db).await, connect(&db).await);
-    let mut dead = Vec::new();
-    for hours in [1, 200, 300, 400, 500] {
-        dead.extend(over(&mut on, DEAD, "do", hours, 1).await);
-    }
-    let mut held = holder.begin().await.unwrap();
-    sqlx::query("select from queue.dead where id = $1 for update").bind(dead[4]).execute(&mut *held).await.unwrap();
-    assert_eq!(prune(&mut on, PRUNE_DEAD, 7.0, 2).await, 2);
-    assert_eq!(left(&db).await, [dead[0], dead[1], dead[4]]);
-    assert_eq!(prune(&mut on, PRUNE_DEAD, 7.0, 2).await, 1);
-    held.rollback().await.unwrap();
-    assert_eq!(prune(&mut on, PRUNE_DEAD, 7.0, 2).await, 1);
-    assert_eq!(left(&db).await, dead[..1]);
     db.finish().await;
 }
 
@@ -166,41 +122,5 @@ async fn what_types_say_twice_is_said_once_and_of_no_others() {
         let said: String = sqlx::query_scalar(said).fetch_one(&mut on).await.unwrap();
         assert_eq!(said, "a 01:00:00 7, c 01:00:00 7");
     }
-    db.finish().await;
-}
-
-#[tokio::test]
-async fn what_somebody_holds_keeps_nothing_else_from_being_pruned() {
-    let db = TestDb::new().await;
-    let (mut on, mut holder) = (hasty(&db).await, connect(&db).await);
-    sqlx::query("insert into queue.retention (job_type, history) values ('brief', '1 hour')").execute(&mut on).await.unwrap();
-    let (done, plain) = (over(&mut on, DONE, "brief", 2, 2).await, over(&mut on, PLAIN, "brief", 2, 2).await);
-    let rows = "insert into queue.worker (id, expires_at, name, host, pid, version, queues)
-      select gen_random_uuid(), now() - interval '2 hours', n, '', 1, '', '{}' from unnest(array['a', 'b']) n;
-      insert into queue.idle select w.name, w.id from queue.worker w;
-      insert into queue.waiter select w.id, w.expires_at from queue.worker w";
-    sqlx::raw_sql(rows).execute(&mut on).await.unwrap();
-    let mut held = holder.begin().await.unwrap();
-    sqlx::query("select from queue.done where id = $1 for update").bind(done[0]).execute(&mut *held).await.unwrap();
-    sqlx::query("select from queue.done_many where first_id = $1 for update").bind(plain[0]).execute(&mut *held).await.unwrap();
-    sqlx::raw_sql(
-        "select from queue.worker where name = 'a' for update; select from queue.idle where queue = 'a' for update;
-         select from queue.waiter where id = (select id from queue.worker where name = 'a') for update",
-    )
-    .execute(&mut *held)
-    .await
-    .unwrap();
-    let early = sqlx::query_scalar::<_, bool>(Store::default().sql(PRUNE_EARLY)).bind("brief").bind(100_i64).bind(86_400.0 * 30.0);
-    assert_eq!(early.fetch_optional(&mut on).await.unwrap(), Some(false));
-    for statement in
-        [include_str!("../../../queue-worker/sql/prune_workers.sql"), include_str!("../../../queue-worker/sql/prune_waiters.sql")]
-    {
-        sqlx::query(Store::default().sql(statement)).execute(&mut on).await.unwrap();
-    }
-    assert_eq!(left(&db).await, [done[0], plain[0]]);
-    for table in ["worker", "idle", "waiter"] {
-        assert_eq!(db.count(&format!("select count(*) from queue.{table}")).await, 1, "{table}");
-    }
-    held.rollback().await.unwrap();
     db.finish().await;
 }

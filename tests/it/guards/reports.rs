@@ -18,27 +18,6 @@ async fn stages(db: &TestDb) -> Vec<(JobId, i16, String)> {
 }
 
 #[tokio::test]
-async fn a_report_counts_only_under_its_own_live_lease() {
-    let db = TestDb::new().await;
-    let mut on = connect(&db).await;
-    enqueue(&mut on, &["default"; 3]).await;
-    let worker = register(&mut on).await.unwrap();
-    let (mine, other) = (claim(&mut on, worker, 2).await.unwrap(), claim(&mut on, worker, 1).await.unwrap());
-    let (first, second) = (mine.jobs[0], mine.jobs[1]);
-    assert!(!note(&mut on, mine.token, other.jobs[0], "of another lease").await.unwrap());
-    assert!(!note(&mut on, Uuid::new_v4(), first, "of no lease").await.unwrap());
-    assert_eq!(stages(&db).await, []);
-    // Two tokens in one statement, each with the other's job, and one that is right.
-    let said = [(mine.token, other.jobs[0], "wrong"), (other.token, first, "wrong"), (mine.token, second, "right")];
-    assert_eq!(note_all(&mut on, &said).await.unwrap(), [(mine.token, second.id)]);
-    assert_eq!(stages(&db).await, [(second.id, 1, "right".to_owned())]);
-    assert_eq!(settle(&mut on, &[mine.one(1, "retry")]).await.unwrap(), []);
-    assert!(!note(&mut on, mine.token, second, "after its verdict").await.unwrap());
-    assert!(note(&mut on, mine.token, first, "still there").await.unwrap());
-    db.finish().await;
-}
-
-#[tokio::test]
 async fn a_later_report_keeps_the_checkpoint_and_says_when_and_by_whom() {
     let db = TestDb::new().await;
     let mut on = connect(&db).await;
@@ -153,28 +132,5 @@ async fn the_row_of_a_waiter_lasts_a_minute_from_its_last_renewal_and_is_its_own
     assert_eq!(db.count("select count(*) from queue.waiter").await, 1);
     sqlx::query(leave).bind(mine).execute(&mut on).await.unwrap();
     assert_eq!(db.count("select count(*) from queue.waiter").await, 0);
-    db.finish().await;
-}
-
-#[tokio::test]
-async fn reports_of_jobs_that_are_over_are_cleared_but_for_those_that_somebody_holds() {
-    let db = TestDb::new().await;
-    let (mut on, mut holder) = (connect(&db).await, connect(&db).await);
-    let jobs = enqueue(&mut on, &["default"; 2]).await;
-    let worker = register(&mut on).await.unwrap();
-    let lease = claim(&mut on, worker, 2).await.unwrap();
-    for job in &lease.jobs {
-        assert!(note(&mut on, lease.token, *job, "said").await.unwrap());
-    }
-    assert_eq!(settle(&mut on, &lease.all("complete")).await.unwrap(), []);
-    let mut held = holder.begin().await.unwrap();
-    sqlx::query("select from queue.progress where id = $1 for update").bind(jobs[0]).execute(&mut *held).await.unwrap();
-    sqlx::query("set lock_timeout = '2s'").execute(&mut on).await.unwrap();
-    assert_eq!(clear_progress(&mut on, &jobs).await.unwrap(), 1, "what is locked is left to a later look, and nobody waits for it");
-    held.rollback().await.unwrap();
-    let mut first = holder.begin().await.unwrap();
-    assert_eq!(clear_progress(&mut first, &jobs).await.unwrap(), 1);
-    assert_eq!(clear_progress(&mut on, &jobs).await.unwrap(), 0, "of two at once one has it");
-    first.commit().await.unwrap();
     db.finish().await;
 }

@@ -34,17 +34,6 @@ async fn while_the_table_is_locked_jobs_go_on_it_is_told_and_nothing_is_lost() {
 }
 
 #[tokio::test]
-async fn a_worker_that_ends_does_not_wait_for_a_table_that_is_locked() {
-    let db = TestDb::new().await;
-    let mut open = PgConnection::connect(&db.url).await.unwrap();
-    open.execute("begin; lock table queue.tallied in access exclusive mode").await.unwrap();
-    // It ends while the table is locked.
-    db.run_while(db.worker(), enqueue(&db, 3)).await;
-    open.execute("rollback").await.unwrap();
-    db.finish().await;
-}
-
-#[tokio::test]
 #[ignore = "deep"]
 async fn what_the_server_refuses_for_ever_is_dropped_and_the_next_is_written() {
     let db = TestDb::new().await;

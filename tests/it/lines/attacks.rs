@@ -114,30 +114,6 @@ async fn a_claim_whose_answer_is_lost_goes_back_to_its_lines_uncharged() {
 }
 
 #[tokio::test]
-async fn lining_up_passes_over_what_others_hold_and_moves_each_job_once() {
-    let db = TestDb::new().await;
-    let (mut a, mut b) = (connect(&db).await, connect(&db).await);
-    for n in 0..6 {
-        let enqueue = "select queue.enqueue('do', '{\"act\":{\"Ok\":\"x\"}}', jsonb_build_object('fair', $1::text, 'after', 60))";
-        sqlx::query(enqueue).bind(n.to_string()).execute(&mut a).await.unwrap();
-    }
-    let scheduled: Vec<i64> = sqlx::query_scalar("select id from queue.scheduled order by id").fetch_all(&mut a).await.unwrap();
-    sqlx::query("select queue.run_now_all($1)").bind(&scheduled).execute(&mut a).await.unwrap();
-    let lane = plain_lanes(&mut a).await.unwrap()[0];
-    let mut first = a.begin().await.unwrap();
-    assert_eq!(line_up(&mut first, 4).await.unwrap(), 4);
-    let second = tokio::time::timeout(Duration::from_secs(30), line_up(&mut b, 10)).await.expect("it waits for nobody").unwrap();
-    assert_eq!(second, 2);
-    first.commit().await.unwrap();
-    assert_eq!(line_up(&mut b, 10).await.unwrap(), 0);
-    assert_eq!(db.count(&format!("select count(*) from queue.ready where lane = {lane}")).await, 0);
-    assert_eq!(db.count("select count(distinct line) from queue.ready where line is not null").await, 6);
-    let order: Vec<i64> = sqlx::query_scalar("select id from queue.ready order by seq").fetch_all(&mut a).await.unwrap();
-    assert!(order[..2] == scheduled[4..] || order[4..] == scheduled[4..], "in their order: {order:?}");
-    db.finish().await;
-}
-
-#[tokio::test]
 #[ignore = "deep"]
 async fn what_waits_behind_one_key_costs_the_claims_of_others_nothing() {
     let db = TestDb::new().await;

@@ -1,7 +1,5 @@
 //! One claim from lines at a time: whose turn it is.
 
-use std::time::Duration;
-
 use queue_core::JobId;
 use sqlx::{Connection as _, PgConnection};
 use tests::{
@@ -46,33 +44,6 @@ async fn each_line_has_one_job_before_the_next_has_its_second() {
     let at = left.iter().position(|line| *line > lines[1]).unwrap_or(0);
     let expected: Vec<i64> = (0..2).map(|n| left[(at + n) % left.len()]).collect();
     assert_eq!(next.lines, expected, "after the line named, and then from the lowest on");
-    db.finish().await;
-}
-
-/// What others hold of a line is not its turn, but what stands behind that is; and the other lines have theirs as ever.
-#[tokio::test]
-async fn lines_whose_first_job_others_hold_give_their_next_one_in_their_turn() {
-    let db = TestDb::new().await;
-    let (mut on, mut other) = (connect(&db).await, connect(&db).await);
-    let worker = register(&mut on).await.unwrap();
-    let filled = fill(&mut on, &[("a", 3), ("b", 3), ("c", 1), ("d", 3), ("e", 3)]).await;
-    let held = [filled[1].2[0], filled[3].2[0]];
-    let mut open = other.begin().await.unwrap();
-    sqlx::query("select from queue.ready where id = any ($1) for update").bind(&held[..]).execute(&mut *open).await.unwrap();
-    let mut expected: Vec<(i64, JobId)> = filled.iter().map(|(_, line, jobs)| (*line, jobs[0])).collect();
-    for place in [1, 3] {
-        match filled[place].2.get(1) {
-            Some(next) => expected[place].1 = *next,
-            None => drop(expected.remove(place)),
-        }
-    }
-    let most = i32::try_from(expected.len()).unwrap();
-    let served = tokio::time::timeout(Duration::from_secs(30), claim_lines(&mut on, worker, i64::MIN, most.max(5)));
-    let served = served.await.expect("it waits for nobody").unwrap();
-    assert_eq!(served.lines[..expected.len()], expected.iter().map(|(line, _)| *line).collect::<Vec<_>>());
-    let ids: Vec<JobId> = served.lease.ids();
-    assert!(expected.iter().all(|(_, job)| ids.contains(job)) && !held.iter().any(|job| ids.contains(job)), "{ids:?}");
-    open.rollback().await.unwrap();
     db.finish().await;
 }
 

@@ -1,7 +1,6 @@
-//! The statements that write, delete and read logs: under the lease that has the job, only of jobs that are there, and without waiting.
+//! The statements that write, delete and read logs: under the lease that has the job, and only of jobs that are there.
 
 use queue_core::{Job as _, JobId, JobState};
-use sqlx::{Connection as _, Executor as _, PgConnection};
 use tests::{Act, Do, TestDb};
 use uuid::Uuid;
 
@@ -16,11 +15,6 @@ async fn write(db: &TestDb, entries: &[Entry<'_>]) -> sqlx::Result<i64> {
         .bind(entries.iter().map(|entry| entry.3).collect::<Vec<_>>())
         .fetch_one(&db.pool)
         .await
-}
-
-async fn prune(db: &TestDb, after: i64, most: i32) -> Option<i64> {
-    let statement = sqlx::query_scalar(include_str!("../../../queue-worker/sql/prune_logs.sql")).bind(after).bind(most);
-    statement.fetch_one(&db.pool).await.unwrap()
 }
 
 async fn job(db: &TestDb) -> JobId {
@@ -81,33 +75,6 @@ async fn logs_are_read_in_the_order_of_attempts_and_of_no_job_that_is_gone() {
 }
 
 #[tokio::test]
-async fn housekeeping_deletes_logs_of_jobs_that_are_gone_page_by_page_and_no_others() {
-    let db = TestDb::new().await;
-    let mut jobs = Vec::new();
-    for _ in 0..6 {
-        let job = job(&db).await;
-        write(&db, &[(None, job, 1, "x"), (None, job, 2, "y")]).await.unwrap();
-        jobs.push(job);
-    }
-    let gone: Vec<JobId> = jobs.iter().copied().step_by(2).collect();
-    forget(&db, &gone).await;
-    let mut holder = PgConnection::connect_with(&db.pool.connect_options()).await.unwrap();
-    holder.execute("begin").await.unwrap();
-    sqlx::query("select from queue.log where id = $1 for update").bind(gone[2]).execute(&mut holder).await.unwrap();
-    let (mut after, mut pages) = (0, 0);
-    while let Some(last) = prune(&db, after, 5).await {
-        (after, pages) = (last, pages + 1);
-    }
-    assert!((2..=4).contains(&pages), "{pages} pages of twelve logs");
-    assert_eq!(db.count("select count(*) from queue.log").await, 8, "three jobs live, and one is held");
-    holder.execute("rollback").await.unwrap();
-    prune(&db, 0, 100).await;
-    let kept: Vec<i64> = sqlx::query_scalar("select distinct id from queue.log order by id").fetch_all(&db.pool).await.unwrap();
-    assert_eq!(kept, jobs.iter().skip(1).step_by(2).map(|job| job.0).collect::<Vec<_>>());
-    db.finish().await;
-}
-
-#[tokio::test]
 async fn logs_are_pruned_by_a_worker_that_runs() {
     let db = TestDb::new().await;
     let job = job(&db).await;
@@ -118,19 +85,5 @@ async fn logs_are_pruned_by_a_worker_that_runs() {
     })
     .await;
     assert_eq!(db.state(job).await, None::<JobState>);
-    db.finish().await;
-}
-
-#[tokio::test]
-async fn writing_and_pruning_wait_for_no_lock_for_long() {
-    let db = TestDb::new().await;
-    let job = job(&db).await;
-    let mut holder = PgConnection::connect_with(&db.pool.connect_options()).await.unwrap();
-    holder.execute("begin; lock table queue.log in access exclusive mode").await.unwrap();
-    let refused = write(&db, &[(None, job, 1, "x")]).await.unwrap_err();
-    assert_eq!(refused.as_database_error().unwrap().code().as_deref(), Some("55P03"));
-    let statement = sqlx::query(include_str!("../../../queue-worker/sql/prune_logs.sql")).bind(0_i64).bind(10);
-    assert!(statement.execute(&db.pool).await.is_err());
-    holder.execute("rollback").await.unwrap();
     db.finish().await;
 }

@@ -29,10 +29,10 @@ const OPTIONS: &[&str] = &[
 const WHERE: &[&str] =
     &["guards::looks", "unique::held", "unique:: together::a_unique --skip races --skip worker", "results:: operate::", "expiry::"];
 const UNIQUE: &[&str] =
-    &["unique::held unique::kept evolution::sql", "unique:: together::a_unique --skip races --skip worker", "unique::races"];
+    &["unique::held unique::kept held::pruned evolution::sql", "unique:: together::a_unique --skip races --skip worker", "unique::races"];
 const BEATS: &[&str] = &["guards::", "recovery:: lease::", MODEL];
 const OPERATORS: &[&str] = &[
-    "guards::control guards::order control::no_act",
+    "guards::control guards::order held::jobs control::no_act",
     "interleave::a_second interleave::claims interleave::of_two",
     KEYS,
     MODEL,
@@ -41,7 +41,7 @@ const OPERATORS: &[&str] = &[
     "expiry::",
 ];
 const CONTROLS: &[&str] = &[
-    "guards::control guards::notices",
+    "guards::control guards::notices held::jobs held::leases",
     "control:: cancelling:: operate::a_cancelled",
     "keys::hands together::the_head",
     MODEL,
@@ -49,7 +49,7 @@ const CONTROLS: &[&str] = &[
 ];
 const SINGLE: &[&str] = &["guards::single", "control::"];
 const SCHEDULES: &[&str] = &[
-    "cron::single cron::overlaps cron::changes cron::tries",
+    "held::jobs cron::single cron::overlaps cron::changes cron::tries",
     "cron::refusals",
     "cron::releases cron::poison::what cron::poison::one",
     "cron:: --skip attacks --skip clocks",
@@ -57,35 +57,39 @@ const SCHEDULES: &[&str] = &[
 const ROLES: &[&str] = &["roles::attacks roles::names roles::work", "roles::", "expiry::"];
 const AUDIT: &[&str] = &["operate::noted"];
 const PAUSES: &[&str] = &["paused::statements", "paused:: --skip statements --skip attacks", "paused::attacks"];
-const EXPIRY: &[&str] = &["expiry::looks", "expiry::statements expiry::ways", "expiry::hands expiry::attacks", "expiry::"];
+const EXPIRY: &[&str] =
+    &["expiry::looks held::jobs zombies::", "expiry::statements expiry::ways", "expiry::hands expiry::attacks", "expiry::"];
 const WHY: &[&str] = &["why::locked why::turns why::served why::waits", "why:: --skip locked --skip turns --skip served --skip waits"];
-const SIGNALS: &[&str] = &["durable::signals", "durable:: operate:: control:: days:: unique::"];
-const GATHERS: &[&str] = &["map::statements", "map::window", "map::", "durable:: roles::"];
-const CHILDREN: &[&str] = &["children::statements", "children::ordered", "children::races", "children::", "durable:: roles::"];
+const SIGNALS: &[&str] = &["durable::signals held:: zombies::", "durable:: operate:: control:: days:: unique::"];
+const GATHERS: &[&str] = &["map::statements zombies::", "map::window", "map::", "durable:: roles::"];
+const CHILDREN: &[&str] = &["children::statements zombies::", "children::ordered", "children::races", "children::", "durable:: roles::"];
 const FLOWS: &[&str] = &["flows::statements flows::races", "flows::", "flows:: roles:: why::"];
 const BY_KEY: &[&str] = &[
-    "limits::key_claims limits::key_costs limits::key_edges limits::key_rates limits::turned limits::behind::jobs",
+    "held::leases limits::key_claims limits::key_costs limits::key_edges limits::key_rates limits::turned limits::behind::jobs",
     "limits::keys",
     "limits::statements",
 ];
 const LIMITS: &[&str] = &[
-    "limits::statements",
+    "limits::statements held::leases held::workers",
     "limits::takes limits::settings",
     "limits:: --skip statements --skip takes --skip settings --skip attacks --skip suspects --skip behind",
     "limits::attacks",
 ];
-const LINES: &[&str] = &["lines::claims lines::attacks::two lines::attacks::lining", "lines:: --skip attacks", "lines::attacks"];
+const LINES: &[&str] = &["lines::claims lines::attacks::two held::jobs", "lines:: --skip attacks", "lines::attacks"];
 const HISTORY: &[&str] = &["history::kept", "history::read history::failing"];
-const PRUNING: &[&str] = &["guards::prune", "retention::"];
+const PRUNING: &[&str] = &["guards::prune held::pruned", "retention::"];
 
 /// By the name of a file of one statement, and of what a migration makes.
 const NOTICED_BY: &[(&[&str], &[&str])] = &[
-    (&["settle.sql"], &["guards:: recovery::", "keys::hands together::the_head", "cancelling::", MODEL, "outcomes::", PAIRS]),
-    (&["settle_forgotten.sql", "finish_forgotten.sql"], &["guards::forgotten"]),
-    (&["settle_leases.sql"], &["guards:: recovery::", "interleave::a_second", MODEL]),
+    (
+        &["settle.sql"],
+        &["guards:: recovery:: zombies:: held::leases", "keys::hands together::the_head", "cancelling::", MODEL, "outcomes::", PAIRS],
+    ),
+    (&["settle_forgotten.sql", "finish_forgotten.sql"], &["guards::forgotten zombies:: held::leases"]),
+    (&["settle_leases.sql"], &["guards:: recovery:: zombies::", "interleave::a_second", MODEL]),
     (&["limit_beats.sql"], &["clocks:: recovery:: guards::", "lease::"]),
     (&["own_leases.sql"], &["processes:: lease:: go_on::f73", "cancelling::"]),
-    (&["park.sql"], &["parked::f66_only parked::f66_a_job parked::f66_a_parked", "parked::"]),
+    (&["park.sql"], &["zombies:: parked::f66_only parked::f66_a_job parked::f66_a_parked", "parked::"]),
     (&["finish_one.sql"], &["guards::", "interleave::a_second interleave::a_transactional", "transactional::", "keys::ways"]),
     (&["claim.sql"], &["guards::", PAIRS, MODEL, "recovery:: schedule:: outcomes::f23", "large::"]),
     (&["claim_late.sql"], &["guards::late", "late::"]),
@@ -96,12 +100,12 @@ const NOTICED_BY: &[(&[&str], &[&str])] = &[
     (&["beat.sql", "register.sql"], BEATS),
     (&["retire.sql"], &["guards::", "lease::a_worker_that_retires wake::", MODEL]),
     (&["sleep.sql", "wake_up.sql"], &["guards::", "wake:: schedule::"]),
-    (&["promote.sql"], &["guards::", PAIRS, MODEL]),
-    (&["prune_workers.sql"], &["guards::", "lease::a_silent", MODEL]),
-    (&["prune_done.sql"], &["guards::prune guards::housekeeping", "days::", PAIRS, MODEL]),
+    (&["promote.sql"], &["guards:: held::jobs", PAIRS, MODEL]),
+    (&["prune_workers.sql"], &["guards:: held::pruned", "lease::a_silent", MODEL]),
+    (&["prune_done.sql"], &["guards::prune held::pruned guards::housekeeping", "days::", PAIRS, MODEL]),
     (&["keep_types.sql", "prune_kept.sql", "prune_early.sql", "prune_days.sql", "queue.retention"], PRUNING),
     (&["publish_types.sql", "queue.type_options", "queue.enqueue"], &["type_options:: evolution::sql", "expiry::ways"]),
-    (&["prune_dead.sql"], &["guards::prune", "retention::", "keys::hands::a_dead_letter"]),
+    (&["prune_dead.sql"], &["guards::prune held::pruned", "retention::", "keys::hands::a_dead_letter"]),
     (&["queue.requeue_all", "queue.discard_all", "queue.lock_some_keys"], OPERATORS),
     (
         &["queue.reopen"],
@@ -121,10 +125,10 @@ const NOTICED_BY: &[(&[&str], &[&str])] = &[
     (&["queue.meet_lanes"], &["lanes::attacks", "bulk::a_batch", "guards::", "bulk::", MODEL]),
     (&["queue.lock_keys"], &["keys::hands"]),
     (&["insert_with.sql"], &["together::a_batch guards::order::jobs_stand keys::edges meta::", "keys::ways", "expiry::ways"]),
-    (&["note.sql"], &["guards::reports", "progress::"]),
+    (&["note.sql"], &["guards::reports zombies:: held::leases", "progress::"]),
     (&["locked_leases.sql"], &["locked_leases::"]),
-    (&["clear_progress.sql"], &["guards::reports", "progress::progress_goes"]),
-    (&["queue.announce_waiter", "queue.leave_waiter", "prune_waiters.sql"], &["guards::reports", "results::a_notification"]),
+    (&["clear_progress.sql"], &["guards::reports held::pruned", "progress::progress_goes"]),
+    (&["queue.announce_waiter", "queue.leave_waiter", "prune_waiters.sql"], &["guards::reports held::pruned", "results::a_notification"]),
     (&["queue.job", "queue.ready", "queue.scheduled", "queue.lease", "queue.done", "queue.done_many", "queue.dead"], EVERYTHING),
     (&["queue.next_id", "queue.lane_id", "queue.lane", "queue.is_name", "queue.wake", "queue.worker", "queue.idle"], EVERYTHING),
     (&["queue.add_days"], &["days::"]),
@@ -203,14 +207,14 @@ const NOTICED_BY: &[(&[&str], &[&str])] = &[
     (&["queue.prune_gathers", "queue.gathers"], GATHERS),
     (
         &["queue.step", "queue.prune_steps", "queue.steps", "journal.sql", "journal_fresh.sql", "journal_one.sql"],
-        &["durable::statements", "durable::"],
+        &["durable::statements held:: zombies::", "durable::"],
     ),
-    (&["queue.restart"], &["restart::statements", "durable::zombies durable::restart"]),
+    (&["queue.restart"], &["restart::statements", "zombies:: durable::restart"]),
     (&["queue.node", "queue.edge", "queue.node_hint", "queue.edge_act", "queue.link_flow", "queue.tell_nodes"], FLOWS),
     (&["queue.are_ours", "queue.add_parts", "queue.open_gather"], &["flows::many flows::bounds", "flows:: roles::"]),
     (&["queue.enqueue_flow", "queue.enqueue_parts", "queue.fault_of_node"], &["flows::bounds flows::many", "flows::"]),
     (&["queue.fill_node", "queue.release_nodes", "queue.prune_nodes", "queue.nodes", "queue.cancel_flow"], FLOWS),
-    (&["queue.log", "queue.write_logs", "queue.prune_logs", "queue.logs"], &["logs::statements", "logs::"]),
+    (&["queue.log", "queue.write_logs", "queue.prune_logs", "queue.logs"], &["logs::statements held:: zombies::", "logs::"]),
     (&["queue.paused", "queue.pause", "queue.resume", "queue.pause_awaits", "queue.pauses", "vouch.sql"], PAUSES),
     (&["queue.bound", "queue.bound_type", "queue.gate", "queue.permit", "queue.rate", "queue.bound_in_force"], LIMITS),
     (&["queue.set_limit", "queue.unset_limit", "queue.forget_gates", "queue.limits", "queue.room", "queue.read_permits"], LIMITS),

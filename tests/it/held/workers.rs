@@ -1,0 +1,146 @@
+//! A worker at work while another session has tables or rows: jobs that need none of them end, and so does the worker.
+
+use std::time::Duration;
+
+use queue_core::{Context, Failure, Handler, Job, JobHandle, JobResult, JobState, Limit, Store, job, operate};
+use queue_worker::Worker;
+use serde::{Deserialize, Serialize};
+use sqlx::{Executor as _, PgConnection};
+use tests::{Act, Do, Marked, Stages, Steps, TestDb, UntilGo, eventually};
+
+use super::{connect, run};
+
+fn worker(db: &TestDb) -> Worker {
+    db.worker().register::<Marked>().register::<Steps>().register::<Stages>().register::<UntilGo>().register::<Refused>()
+}
+
+/// Has jobs end in all ways: with an output and without one, dead, with checkpoints, and with steps.
+async fn others_end(db: &TestDb) {
+    async fn enqueued<J: Job>(db: &TestDb, job: J) -> queue_core::JobId {
+        job.enqueue(&db.pool).await.as_ref().map(JobHandle::id).unwrap()
+    }
+    for (job, state) in [
+        (enqueued(db, Do { act: Act::Ok("x".into()) }).await, JobState::Completed),
+        (enqueued(db, Do { act: Act::Terminal("x".into()) }).await, JobState::Dead),
+        (enqueued(db, Marked { ms: 0 }).await, JobState::Completed),
+        (enqueued(db, Steps { steps: 2, hold: None }).await, JobState::Completed),
+        (enqueued(db, Stages { stages: 1, ms: 0 }).await, JobState::Completed),
+    ] {
+        db.until(job, state).await;
+    }
+}
+
+/// A session that has done this in a transaction that stays open.
+async fn holder(db: &TestDb, sql: &str) -> PgConnection {
+    let mut holder = connect(db).await;
+    run(&mut holder, &format!("begin; {sql}")).await;
+    holder
+}
+
+/// A test for tables that another session has to itself from before the worker begins until after its end.
+macro_rules! tables {
+    ($(fn $name:ident: $tables:literal;)+) => {$(
+        #[tokio::test]
+        async fn $name() {
+            let db = TestDb::new().await;
+            let mut holder = holder(&db, concat!("lock table ", $tables, " in access exclusive mode")).await;
+            db.run_while(worker(&db), others_end(&db)).await;
+            run(&mut holder, "rollback").await;
+            db.finish().await;
+        }
+    )+};
+}
+
+tables! {
+    fn jobs_that_are_no_nodes_end_while_tables_of_flows_are_locked: "queue.edge, queue.node, queue.node_hint";
+    fn jobs_that_are_no_children_end_while_the_table_of_children_is_locked: "queue.child";
+    fn jobs_that_are_no_parts_end_while_tables_of_maps_are_locked: "queue.gather_part, queue.brood, queue.gather";
+    fn jobs_end_while_outcomes_cannot_be_written: "queue.tallied";
+}
+
+#[tokio::test]
+async fn jobs_of_other_leases_end_while_one_lease_is_locked() {
+    let db = TestDb::new().await;
+    db.run_while(worker(&db), async {
+        let first = UntilGo {}.enqueue(&db.pool).await.unwrap().id();
+        db.until(first, JobState::Running).await;
+        let mut holder = holder(&db, "select from queue.lease for update").await;
+        db.pool.execute("create table go ()").await.unwrap();
+        let waits = "select count(*) from pg_stat_activity where datname = current_database() and wait_event_type = 'Lock'";
+        eventually("its verdict waits", async || db.count(waits).await == 1).await;
+        others_end(&db).await;
+        assert_eq!(db.state(first).await, Some(JobState::Running));
+        run(&mut holder, "rollback").await;
+        db.until(first, JobState::Completed).await;
+    })
+    .await;
+    db.finish().await;
+}
+
+/// Sets a limit, and waits until the worker knows it.
+async fn limited(db: &TestDb, limit: &str) {
+    operate::set_limit(&db.pool, Store::default(), limit, Limit::new().concurrency(5), None).await.unwrap();
+    let known = "select count(*) from queue.worker w join queue.bound b on b.number <= w.paused_seen";
+    eventually("the worker knows the limit", async || db.count(known).await == 1).await;
+}
+
+const GATE: &str = "select from queue.gate for update";
+
+#[tokio::test]
+#[ignore = "deep"]
+async fn jobs_that_a_limit_does_not_cover_end_while_its_gate_is_locked() {
+    let db = TestDb::new().await;
+    db.run_while(worker(&db), async {
+        limited(&db, "type:until_go").await;
+        db.pool.execute("create table go ()").await.unwrap();
+        let first = UntilGo {}.enqueue(&db.pool).await.unwrap().id();
+        db.until(first, JobState::Completed).await;
+        let mut holder = holder(&db, GATE).await;
+        let waits = UntilGo {}.enqueue(&db.pool).await.unwrap().id();
+        let claims = "select count(*) from pg_stat_activity
+          where datname = current_database() and wait_event_type = 'Lock' and application_name = 'queue-worker limits'";
+        // One claim after the other, for each gives up after a while.
+        for claim in ["a claim waits", "the next claim waits"] {
+            eventually(claim, async || db.count(claims).await == 1).await;
+            others_end(&db).await;
+            eventually("it has given up", async || db.count(claims).await == 0).await;
+        }
+        assert_eq!(db.state(waits).await, Some(JobState::Ready));
+        run(&mut holder, "rollback").await;
+        db.until(waits, JobState::Completed).await;
+    })
+    .await;
+    db.finish().await;
+}
+
+/// Is told to slow down, once there is a table `go`.
+#[job(name = "held_refused")]
+#[derive(Serialize, Deserialize)]
+struct Refused;
+
+impl Handler for Refused {
+    async fn run(self, cx: &Context) -> JobResult {
+        tests::record(cx).await?;
+        tests::hold(cx.pool()).await;
+        Err(Failure::slow_down(Duration::from_mins(10), "429"))
+    }
+}
+
+#[tokio::test]
+async fn a_limit_that_cannot_be_slowed_down_while_its_gate_is_locked_is_slowed_down_later() {
+    let db = TestDb::new().await;
+    db.run_while(worker(&db), async {
+        limited(&db, "type:held_refused").await;
+        let refused = Refused.enqueue(&db.pool).await.unwrap().id();
+        eventually("it runs", async || db.count("select count(*) from effect").await == 1).await;
+        let mut holder = holder(&db, GATE).await;
+        db.pool.execute("create table go ()").await.unwrap();
+        db.until(refused, JobState::Scheduled).await;
+        others_end(&db).await;
+        run(&mut holder, "rollback").await;
+        let slow = "select count(*) from queue.gate where not_before > now() + interval '5 minutes'";
+        eventually("it is slowed down", async || db.count(slow).await == 1).await;
+    })
+    .await;
+    db.finish().await;
+}

@@ -1,0 +1,243 @@
+//! Writes under a lease that is lost, of another job or of none: each is refused and changes nothing.
+
+use queue_core::JobId;
+use sqlx::PgConnection;
+use tests::{
+    TestDb,
+    holders::{self, ENDS, SAYINGS},
+    operate,
+    protocol::{self, Lease, Said, VERDICTS, claim, contents, recover, register, settle, silence},
+    signals,
+};
+use uuid::Uuid;
+
+/// Writes that a holder makes of a job that need not be durable, besides verdicts.
+const WRITES: [&str; 6] = ["whole lease", "fresh step", "report", "log", "set aside", "expire"];
+
+/// All writes of a holder.
+fn writes() -> impl Iterator<Item = &'static str> {
+    SAYINGS.into_iter().chain(WRITES).chain(VERDICTS)
+}
+
+/// Makes a write of the job of a verdict; returns whether it was accepted.
+async fn write(on: &mut PgConnection, said: Said, what: &'static str) -> bool {
+    let (token, job) = (said.token, said.job);
+    match what {
+        "whole lease" => protocol::settle_leases_of(on, &[token], &[(job.id.0, job.lane)]).await.unwrap().is_empty(),
+        "fresh step" => operate::journal_fresh(on, token, job.id).await.unwrap() == 1,
+        "report" => protocol::note(on, token, job, "here").await.unwrap(),
+        "log" => operate::write_logs(on, token, job.id).await.unwrap() == 1,
+        "set aside" => protocol::park(on, said).await.unwrap().is_some(),
+        "expire" => protocol::expire_held(on, &[said]).await.unwrap().is_empty(),
+        verdict if VERDICTS.contains(&verdict) => settle(on, &[Said { verdict, ..said }]).await.unwrap().is_empty(),
+        what => holders::say(on, said, what).await.unwrap(),
+    }
+}
+
+/// Whether the first such write is the last.
+fn ends(what: &str) -> bool {
+    ENDS.contains(&what) || VERDICTS.contains(&what) || ["whole lease", "set aside", "expire"].contains(&what)
+}
+
+/// The write is refused, and changes nothing.
+async fn is_refused(on: &mut PgConnection, said: Said, what: &'static str, why: &str) {
+    let logs = "select count(*) from queue.log";
+    let logs = async |on: &mut PgConnection| sqlx::query_scalar::<_, i64>(logs).fetch_one(on).await.unwrap();
+    let before = (contents(on).await.unwrap(), logs(on).await);
+    assert!(!write(on, said, what).await, "{what} {why}");
+    assert_eq!((contents(on).await.unwrap(), logs(on).await), before, "{what} {why}");
+}
+
+/// What became of the job since its first holder lost it.
+#[derive(Clone, Copy, Debug)]
+enum Since {
+    /// It waits.
+    Recovered,
+    /// Another has it, under another attempt.
+    Reclaimed,
+    /// Another has it, under the same attempt.
+    Released,
+    Completed,
+    Dead,
+    /// It waits for a signal.
+    Parked,
+    /// It was parked and woken, and another has it under the same attempt.
+    Woken,
+    /// Another has it after it was begun anew.
+    Restarted,
+    /// It was requeued after it was completed, and another has it.
+    Reopened,
+}
+
+use Since::{Completed, Dead, Parked, Reclaimed, Recovered, Released, Reopened, Restarted, Woken};
+
+const AFTERWARDS: [Since; 9] = [Recovered, Reclaimed, Released, Completed, Dead, Parked, Woken, Restarted, Reopened];
+
+/// A job with a signal, a child and a map that is open, and its holder.
+async fn held(on: &mut PgConnection) -> Lease {
+    sqlx::query("select queue.enqueue('do', '{\"act\": {\"Ok\": \"\"}}')").execute(&mut *on).await.unwrap();
+    let worker = register(on).await.unwrap();
+    let lease = claim(on, worker, 1).await.unwrap();
+    assert_eq!(lease.jobs.len(), 1);
+    for what in ["step", "spawn", "chunk"] {
+        assert!(holders::say(on, lease.one(0, "complete"), what).await.unwrap(), "{what} by its holder");
+    }
+    for _ in 0..2 {
+        assert!(signals::signal(on, lease.jobs[0].id).await.unwrap());
+    }
+    sqlx::query("delete from queue.ready").execute(&mut *on).await.unwrap();
+    sqlx::query("delete from queue.job where id not in (select unnest(ids) from queue.lease)").execute(&mut *on).await.unwrap();
+    silence(on, worker).await.unwrap();
+    lease
+}
+
+/// The lease is lost.
+async fn lose(on: &mut PgConnection, lease: &Lease, since: Since) {
+    let all = |verdict| lease.all(verdict);
+    match since {
+        Recovered | Reclaimed => assert_eq!(recover(on).await.unwrap(), 1),
+        Released => assert_eq!(settle(on, &all("release")).await.unwrap(), []),
+        Completed | Reopened => assert_eq!(settle(on, &all("complete")).await.unwrap(), []),
+        Dead => assert_eq!(settle(on, &all("dead")).await.unwrap(), []),
+        Parked | Woken => assert_eq!(signals::park_held(on, &all("snooze")).await.unwrap(), []),
+        Restarted => assert_eq!(signals::restart(on, &all("snooze")).await.unwrap(), []),
+    }
+    if matches!(since, Woken) {
+        assert_eq!(signals::wake_parked(on).await.unwrap(), 1);
+    }
+    if matches!(since, Reopened) {
+        sqlx::query("select queue.requeue($1)").bind(lease.jobs[0].id).execute(&mut *on).await.unwrap();
+    }
+    if matches!(since, Reclaimed | Released | Woken | Restarted | Reopened) {
+        let other = register(on).await.unwrap();
+        let taken = claim(on, other, 1).await.unwrap();
+        assert_eq!(taken.ids(), lease.ids(), "{since:?}");
+    }
+}
+
+async fn empty(db: &TestDb) {
+    let tables =
+        "ready, scheduled, lease, done, done_many, dead, failure, job, worker, parked, step, signal, signal_hint, child, gather, brood,
+        gather_part, gather_hint, unique_key, progress, log";
+    for table in tables.split(',') {
+        sqlx::query(sqlx::AssertSqlSafe(format!("delete from queue.{}", table.trim()))).execute(&db.pool).await.unwrap();
+    }
+}
+
+#[tokio::test]
+async fn a_write_after_the_lease_was_lost_is_refused_and_changes_nothing() {
+    let db = TestDb::new().await;
+    let mut on = db.pool.acquire().await.unwrap();
+    for since in AFTERWARDS {
+        let lease = held(&mut on).await;
+        lose(&mut on, &lease, since).await;
+        for what in writes() {
+            is_refused(&mut on, lease.one(0, "complete"), what, &format!("of a job that was {since:?}")).await;
+        }
+        // What had been spawned under the lease is closed by who has the job now.
+        let before = contents(&mut on).await.unwrap();
+        assert_eq!(holders::close(&mut on, lease.token, lease.jobs[0].id, "map", 2).await.unwrap(), None);
+        assert_eq!(contents(&mut on).await.unwrap(), before);
+        empty(&db).await;
+    }
+    drop(on);
+    db.finish().await;
+}
+
+/// Or the other tests would prove nothing.
+#[tokio::test]
+async fn a_write_of_the_holder_is_accepted_and_what_ends_the_attempt_only_once() {
+    let db = TestDb::new().await;
+    let mut on = db.pool.acquire().await.unwrap();
+    for what in writes() {
+        let lease = held(&mut on).await;
+        let said = lease.one(0, "complete");
+        assert!(write(&mut on, said, what).await, "{what}");
+        if ends(what) {
+            for again in writes().filter(|again| ends(again)) {
+                is_refused(&mut on, said, again, &format!("after {what}")).await;
+            }
+        } else {
+            assert!(write(&mut on, said, what).await, "{what}, once more");
+        }
+        empty(&db).await;
+    }
+    drop(on);
+    db.finish().await;
+}
+
+/// A token names one lease: neither under that of another job that is alive nor under none anything is written.
+#[tokio::test]
+async fn a_write_counts_only_under_the_lease_that_has_the_job() {
+    let db = TestDb::new().await;
+    let mut on = db.pool.acquire().await.unwrap();
+    let (ours, theirs) = (held(&mut on).await, held(&mut on).await);
+    let settled = held_beside(&mut on, 2).await;
+    assert_eq!(settle(&mut on, &[settled.one(1, "retry")]).await.unwrap(), []);
+    let under = |token| Said { token, ..ours.one(0, "complete") };
+    let mut waiting = under(ours.token);
+    waiting.job.id = operate::enqueue(&mut on, "default", 100, false).await.unwrap();
+    for what in writes() {
+        is_refused(&mut on, under(Uuid::new_v4()), what, "under no lease").await;
+        if what == "whole lease" {
+            continue;
+        }
+        is_refused(&mut on, under(theirs.token), what, "under another lease").await;
+        is_refused(&mut on, Said { token: ours.token, ..theirs.one(0, "complete") }, what, "of a job of another lease").await;
+        is_refused(&mut on, waiting, what, "of a job that waits").await;
+        is_refused(&mut on, settled.one(1, "complete"), what, "of a job that has left its lease").await;
+    }
+    empty(&db).await;
+    drop(on);
+    db.finish().await;
+}
+
+/// The statements that take several at once; returns those that were accepted.
+async fn write_all(on: &mut PgConnection, said: &[Said], what: &str) -> Vec<JobId> {
+    let refused = match what {
+        "settle" => protocol::settle_together(on, said).await,
+        "forget" => protocol::settle_forgotten(on, said).await,
+        "expire" => protocol::expire_held(on, said).await,
+        "park" => signals::park_held(on, said).await,
+        "restart" => signals::restart(on, said).await,
+        _ => {
+            let reports: Vec<_> = said.iter().map(|one| (one.token, one.job, "here")).collect();
+            return protocol::note_all(on, &reports).await.unwrap().into_iter().map(|(_, id)| id).collect();
+        }
+    };
+    let refused = refused.unwrap();
+    said.iter().filter(|one| !refused.contains(&(one.token, Some(one.job.id)))).map(|one| one.job.id).collect()
+}
+
+/// Each has a lease, and names the other's job, in one statement: both tokens are good, and so are both ids.
+#[tokio::test]
+async fn of_writes_that_go_together_only_those_under_the_right_lease_are_accepted() {
+    let db = TestDb::new().await;
+    let mut on = db.pool.acquire().await.unwrap();
+    for what in ["settle", "forget", "expire", "park", "restart", "report"] {
+        let (ours, theirs) = (held_beside(&mut on, 2).await, held_beside(&mut on, 1).await);
+        let crossed = [Said { token: theirs.token, ..ours.one(0, "complete") }, Said { token: ours.token, ..theirs.one(0, "complete") }];
+        let before = contents(&mut on).await.unwrap();
+        assert_eq!(write_all(&mut on, &crossed, what).await, [], "{what}");
+        assert_eq!(contents(&mut on).await.unwrap(), before, "{what}");
+        let right = ours.one(1, "complete");
+        assert_eq!(write_all(&mut on, &[crossed[0], right, crossed[1]], what).await, [right.job.id], "{what}");
+        let both = [ours.jobs[0].id, theirs.jobs[0].id];
+        let untouched =
+            "select (select count(*) from queue.lease where ids && $1) - (select count(*) from queue.progress where id = any ($1))";
+        let untouched = sqlx::query_scalar::<_, i64>(untouched).bind(both).fetch_one(&mut *on).await;
+        assert_eq!(untouched.unwrap(), 2, "{what}");
+        empty(&db).await;
+    }
+    drop(on);
+    db.finish().await;
+}
+
+async fn held_beside(on: &mut PgConnection, jobs: i32) -> Lease {
+    let enqueue = "select queue.enqueue('do', '{\"act\": {\"Ok\": \"\"}}') from generate_series(1, $1)";
+    sqlx::query(enqueue).bind(jobs).execute(&mut *on).await.unwrap();
+    let worker = register(on).await.unwrap();
+    let lease = protocol::claim(on, worker, jobs).await.unwrap();
+    assert_eq!(lease.jobs.len(), usize::try_from(jobs).unwrap());
+    lease
+}
