@@ -1,9 +1,7 @@
 //! The statements that journal: under the lease that has the job, once, and without harm to others.
 
-use std::time::Duration;
-
 use queue_core::{Job as _, JobId};
-use sqlx::{Connection as _, Executor as _, PgConnection};
+use sqlx::{Executor as _, PgConnection};
 use tests::{Act, Do, TestDb};
 use uuid::Uuid;
 
@@ -38,11 +36,6 @@ const ALONE: &str = include_str!("../../../queue-worker/sql/journal_one.sql");
 async fn journal_one(connection: &mut PgConnection, (token, job, name, output): Entry<'_>) -> sqlx::Result<Option<String>> {
     let statement = sqlx::query_scalar(ALONE).bind(token).bind(job).bind(name).bind(1_i16).bind(5);
     statement.bind(output.is_none().then_some(1500.0)).bind(output).fetch_optional(connection).await
-}
-
-async fn prune(db: &TestDb, after: i64, most: i32) -> Option<i64> {
-    let statement = sqlx::query_scalar(include_str!("../../../queue-worker/sql/prune_steps.sql")).bind(after).bind(most);
-    statement.fetch_one(&db.pool).await.unwrap()
 }
 
 async fn job(db: &TestDb) -> JobId {
@@ -198,31 +191,6 @@ async fn a_commit_without_an_answer_is_known_by_its_number() {
 }
 
 #[tokio::test]
-async fn pruning_takes_steps_of_jobs_that_are_gone_and_waits_for_nobody() {
-    let db = TestDb::new().await;
-    let mut jobs = Vec::new();
-    for _ in 0..3 {
-        let one = job(&db).await;
-        let token = lease(&db, one).await;
-        journal(&db, &[(token, one, "a", Some("1")), (token, one, "b", Some("1"))]).await;
-        jobs.push(one);
-    }
-    for gone in &jobs[..2] {
-        forget(&db, *gone).await;
-    }
-    let mut holding = PgConnection::connect(&db.url).await.unwrap();
-    holding.execute("begin").await.unwrap();
-    sqlx::query("select from queue.step where id = $1 and name = 'a' for update").bind(jobs[0]).execute(&mut holding).await.unwrap();
-    assert_eq!(prune(&db, 0, 100).await, Some(jobs[2].0), "while the row is locked");
-    assert_eq!((steps(&db, jobs[0]).await.len(), steps(&db, jobs[1]).await.len(), steps(&db, jobs[2]).await.len()), (1, 0, 2));
-    holding.execute("rollback").await.unwrap();
-    assert_eq!((prune(&db, 0, 1).await, steps(&db, jobs[0]).await.len()), (Some(jobs[0].0), 0));
-    assert_eq!(prune(&db, jobs[2].0, 100).await, None);
-    drop(holding);
-    db.finish().await;
-}
-
-#[tokio::test]
 async fn readers_see_the_steps_of_a_job_that_is_there_in_their_order() {
     let db = TestDb::new().await;
     let (ours, theirs) = (job(&db).await, job(&db).await);
@@ -235,21 +203,5 @@ async fn readers_see_the_steps_of_a_job_that_is_there_in_their_order() {
     assert_eq!(names(ours).await.unwrap(), ["b", "a"]);
     forget(&db, ours).await;
     assert_eq!(names(ours).await.unwrap(), [""; 0]);
-    db.finish().await;
-}
-
-#[tokio::test]
-async fn a_step_waits_for_no_lease_but_its_own() {
-    let db = TestDb::new().await;
-    let (ours, theirs) = (job(&db).await, job(&db).await);
-    let (token, other) = (lease(&db, ours).await, lease(&db, theirs).await);
-    let mut holding = db.pool.begin().await.unwrap();
-    sqlx::query("select from queue.lease where token = $1 for update").bind(other).execute(&mut *holding).await.unwrap();
-    let said = [(token, ours, "a", Some("1"))];
-    let journaling = journal(&db, &said);
-    assert_eq!(tokio::time::timeout(Duration::from_secs(30), journaling).await.unwrap(), ["a"]);
-    holding.rollback().await.unwrap();
-    forget(&db, ours).await;
-    forget(&db, theirs).await;
     db.finish().await;
 }

@@ -105,27 +105,3 @@ async fn the_child_of_a_process_that_died_too_often_tells() {
     .await;
     db.finish().await;
 }
-
-#[tokio::test]
-async fn jobs_that_are_no_children_end_while_nobody_can_look_at_children() {
-    let db = db().await;
-    let mut plain = Vec::new();
-    for _ in 0..3 {
-        plain.push(Leaf { number: 1, act: Act::Complete }.enqueue(&db.pool).await.unwrap());
-        plain.push(Leaf { number: 1, act: Act::Fail }.enqueue(&db.pool).await.unwrap());
-    }
-    let durable = super::super::plan([super::super::step("a")]).enqueue(&db.pool).await.unwrap();
-    let mut closed = db.pool.begin().await.unwrap();
-    sqlx::query("lock table queue.child in access exclusive mode").execute(&mut *closed).await.unwrap();
-    db.run_while(worker(&db).register::<super::super::Plan>(), async {
-        eventually("all are over", async || {
-            db.count("select count(*) from queue.jobs where state not in ('completed', 'dead')").await == 0
-        })
-        .await;
-    })
-    .await;
-    assert_eq!(db.state(durable.id()).await, Some(JobState::Completed));
-    closed.rollback().await.unwrap();
-    assert_eq!(plain.len(), 6);
-    db.finish().await;
-}

@@ -123,22 +123,3 @@ async fn the_part_of_a_process_that_died_too_often_counts() {
     .await;
     db.finish().await;
 }
-
-#[tokio::test]
-async fn jobs_that_are_no_parts_end_while_nobody_can_look_at_parts() {
-    let db = db().await;
-    for act in [Act::Complete, Act::Fail, Act::Complete] {
-        Leaf { number: 1, act }.enqueue(&db.pool).await.unwrap();
-    }
-    let mut closed = db.pool.begin().await.unwrap();
-    sqlx::query("lock table queue.gather_part, queue.brood, queue.gather in access exclusive mode").execute(&mut *closed).await.unwrap();
-    db.run_while(db.worker().register::<Leaf>(), async {
-        eventually("all are over", async || {
-            db.count("select count(*) from queue.jobs where state not in ('completed', 'dead')").await == 0
-        })
-        .await;
-    })
-    .await;
-    closed.rollback().await.unwrap();
-    db.finish().await;
-}

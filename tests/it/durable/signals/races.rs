@@ -95,27 +95,6 @@ async fn a_signal_that_is_committed_after_the_park_wakes_the_job() {
     db.finish().await;
 }
 
-#[tokio::test]
-async fn a_job_that_somebody_has_locked_keeps_its_hint_and_stops_no_other() {
-    let db = db().await;
-    let mut on = db.pool.acquire().await.unwrap();
-    let [(held, one), (free, other)] = [leased(&db).await, leased(&db).await];
-    for (job, token) in [(held, one), (free, other)] {
-        assert!(park(&mut on, PARK, job.id(), token).await);
-        send(&db, job, "go", "now").await;
-    }
-    let mut holding = db.pool.begin().await.unwrap();
-    sqlx::query("select from queue.parked where id = $1 for update").bind(held.id()).execute(&mut *holding).await.unwrap();
-    assert_eq!(wake(&mut on).await, 1, "the other");
-    assert!(is_woken(&db, free.id()).await && !is_woken(&db, held.id()).await);
-    assert_eq!(db.count("select count(*) from queue.signal_hint").await, 1);
-    holding.rollback().await.unwrap();
-    assert_eq!(wake(&mut on).await, 1);
-    assert!(is_woken(&db, held.id()).await);
-    drop(on);
-    db.finish().await;
-}
-
 /// Sends it on a connection of its own, in a transaction that stays open for so long.
 async fn send_slowly(url: String, job: JobHandle<Plan>, before: Duration, open: Duration) {
     let mut on = PgConnection::connect(&url).await.unwrap();

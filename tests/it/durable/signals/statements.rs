@@ -13,7 +13,6 @@ use super::{
 
 const PARK: &str = include_str!("../../../../queue-worker/sql/park_held.sql");
 const RECEIVE: &str = include_str!("../../../../queue-worker/sql/receive.sql");
-const PROMOTE: &str = include_str!("../../../../queue-worker/sql/promote.sql");
 const PRUNE: &str = include_str!("../../../../queue-worker/sql/prune_signals.sql");
 
 /// Whether the wait was over, the payload, and whether anything was journaled; none if it was refused.
@@ -59,15 +58,12 @@ pub(super) fn text(text: &str) -> Heard {
 }
 
 #[tokio::test]
-async fn a_signal_is_received_only_under_the_lease_in_its_order_and_once() {
+async fn a_signal_is_received_in_its_order_and_once() {
     let db = db().await;
     let mut on = db.pool.acquire().await.unwrap();
-    let ((ours, token), (theirs, other)) = (leased(&db).await, leased(&db).await);
+    let ((ours, token), (theirs, _)) = (leased(&db).await, leased(&db).await);
     for (job, name, payload) in [(theirs, "go", "theirs"), (ours, "stop", "another"), (ours, "go", "first"), (ours, "go", "second")] {
         send(&db, job, name, payload).await;
-    }
-    for zombie in [(Uuid::new_v4(), ours.id()), (other, ours.id())] {
-        assert_eq!(receive(&mut on, zombie, "a", None).await, None);
     }
     let mine = (token, ours.id());
     assert_eq!(receive(&mut on, mine, "a", None).await, text("first"));
@@ -130,12 +126,10 @@ async fn the_end_of_a_wait_is_decided_once_and_only_when_its_time_is_over_and_no
 }
 
 #[tokio::test]
-async fn only_the_holder_parks_and_what_is_cancelling_is_cancelled() {
+async fn of_a_lease_one_job_is_parked_and_what_is_cancelling_is_cancelled() {
     let db = db().await;
     let mut on = db.pool.acquire().await.unwrap();
     let ((ours, token), (theirs, other)) = (leased(&db).await, leased(&db).await);
-    assert!(!park(&mut on, PARK, ours.id(), Uuid::new_v4()).await && !park(&mut on, PARK, ours.id(), other).await);
-    assert_eq!(db.count("select count(*) from queue.lease").await, 2);
     // Of a lease with two jobs one is parked, and the other stays.
     run(&db, &format!("delete from queue.lease where token = '{other}'")).await;
     let both = "update queue.lease set ids = ids || $1, attempts = '{1,2}', crashes = '{0,3}' where token = $2";
@@ -149,37 +143,6 @@ async fn only_the_holder_parks_and_what_is_cancelling_is_cancelled() {
     assert!(park(&mut on, PARK, theirs.id(), token).await);
     assert_eq!(db.state(theirs.id()).await, Some(JobState::Cancelled));
     assert_eq!(db.count("select (select count(*) from queue.lease) + (select count(*) from queue.signal_hint)").await, 1);
-    drop(on);
-    db.finish().await;
-}
-
-#[tokio::test]
-async fn a_wait_that_is_over_is_promoted_and_what_others_have_is_passed_over() {
-    let db = db().await;
-    let mut on = db.pool.acquire().await.unwrap();
-    let mut jobs = Vec::new();
-    for _ in 0..4 {
-        let (job, token) = leased(&db).await;
-        assert!(park(&mut on, PARK, job.id(), token).await);
-        jobs.push(job.id());
-    }
-    let due = format!(
-        "update queue.parked set run_at = now() - interval '1 s' where id in ({}, {}); update queue.parked set run_at = now() + interval '1 h'
-        where id = {}",
-        jobs[0], jobs[1], jobs[2]
-    );
-    run(&db, &due).await;
-    let mut holding = db.pool.begin().await.unwrap();
-    sqlx::query("select from queue.parked where id = $1 for update").bind(jobs[0]).execute(&mut *holding).await.unwrap();
-    let promoted: Vec<(String, i64)> = sqlx::query_as(PROMOTE).bind(10).fetch_all(&mut *on).await.unwrap();
-    assert_eq!(promoted, [("default".to_owned(), 1)]);
-    assert_eq!(db.state(jobs[1]).await, Some(JobState::Ready));
-    holding.rollback().await.unwrap();
-    sqlx::query(PROMOTE).bind(0).fetch_all(&mut *on).await.unwrap();
-    assert_eq!(db.state(jobs[0]).await, Some(JobState::Parked), "so many at most");
-    sqlx::query(PROMOTE).bind(10).fetch_all(&mut *on).await.unwrap();
-    let states = "select count(*) from queue.parked";
-    assert_eq!((db.state(jobs[0]).await, db.count(states).await), (Some(JobState::Ready), 2));
     drop(on);
     db.finish().await;
 }
@@ -204,34 +167,16 @@ async fn only_a_signal_that_is_waited_for_wakes_and_only_as_many_hints_as_asked_
 }
 
 #[tokio::test]
-async fn signals_go_with_their_jobs_and_pruning_waits_for_nobody() {
+async fn signals_go_with_a_dead_letter_that_is_discarded() {
     let db = db().await;
     let mut on = db.pool.acquire().await.unwrap();
-    let mut jobs = Vec::new();
-    for _ in 0..3 {
-        let (job, token) = leased(&db).await;
-        send(&db, job, "go", "now").await;
-        assert!(park(&mut on, PARK, job.id(), token).await);
-        jobs.push(job);
-    }
-    for gone in &jobs[1..] {
-        run(&db, &format!("delete from queue.parked where id = {0}; delete from queue.job where id = {0}", gone.id())).await;
-    }
-    let mut holding = db.pool.begin().await.unwrap();
-    sqlx::query("select from queue.signal where id = $1 for update").bind(jobs[1].id()).execute(&mut *holding).await.unwrap();
-    let last: Option<JobId> = sqlx::query_scalar(PRUNE).bind(JobId(0)).bind(10).fetch_one(&mut *on).await.unwrap();
-    assert_eq!(last, Some(jobs[2].id()));
-    assert_eq!(db.count("select count(*) from queue.signal").await, 2, "one job is there, the other's is locked");
-    holding.rollback().await.unwrap();
-    let last: Option<JobId> = sqlx::query_scalar(PRUNE).bind(jobs[2].id()).bind(10).fetch_one(&mut *on).await.unwrap();
-    assert_eq!(last, None);
-    sqlx::query(PRUNE).bind(JobId(0)).bind(10).execute(&mut *on).await.unwrap();
-    assert_eq!(left(&db, jobs[0].id()).await, ["go"]);
-    // A dead letter that is discarded takes its own.
+    let (job, token) = leased(&db).await;
+    send(&db, job, "go", "now").await;
+    assert!(park(&mut on, PARK, job.id(), token).await);
     let die = "with gone as (delete from queue.parked returning id, lane)
         insert into queue.dead (id, died_at, lane, attempts, crashes, error) select id, now(), lane, 1, 0, 'as told' from gone";
     run(&db, die).await;
-    jobs[0].discard(&db.pool).await.unwrap();
+    job.discard(&db.pool).await.unwrap();
     assert_eq!(db.count("select count(*) from queue.signal").await, 0);
     drop(on);
     db.finish().await;
