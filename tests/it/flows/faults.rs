@@ -1,9 +1,8 @@
 //! What a flow is refused for: it says which node, and nothing is enqueued.
 
 use queue_core::{Error, Flow, Job as _};
-use tests::eventually;
 
-use super::{Act, db, give, part, worker};
+use super::{db, give};
 
 #[tokio::test]
 async fn a_flow_that_cannot_be_says_which_node_and_leaves_nothing() {
@@ -53,23 +52,5 @@ async fn a_flow_that_cannot_be_says_which_node_and_leaves_nothing() {
     // What a node gives is nothing outside of its flow.
     let error = give("alone", [alien.output()]).enqueue(&db.pool).await.unwrap_err();
     assert!(matches!(error, Error::Payload { .. }), "{error}");
-    db.finish().await;
-}
-
-#[tokio::test]
-async fn jobs_that_are_no_nodes_end_while_nobody_can_look_at_nodes() {
-    let db = db().await;
-    for act in [Act::Give, Act::Fail] {
-        part("plain", act, []).enqueue(&db.pool).await.unwrap();
-    }
-    let mut closed = db.pool.begin().await.unwrap();
-    sqlx::query("lock table queue.edge, queue.node in access exclusive mode").execute(&mut *closed).await.unwrap();
-    db.run_while(worker(&db), async {
-        eventually("both are over", async || db.count("select count(*) from queue.jobs where state in ('completed', 'dead')").await == 2)
-            .await;
-    })
-    .await;
-    closed.rollback().await.unwrap();
-    assert_eq!(db.count("select count(*) from queue.dead").await, 1);
     db.finish().await;
 }
