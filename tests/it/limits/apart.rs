@@ -56,26 +56,6 @@ impl Handler for Refused {
     }
 }
 
-#[tokio::test]
-#[ignore = "deep"]
-async fn a_limit_that_cannot_be_told_to_slow_down_stops_nothing_else_and_is_told_later() {
-    let db = fresh().await;
-    let mut holder = PgConnection::connect(&db.url).await.unwrap();
-    db.run_while(worker(&db).register::<Refused>(), async {
-        let refused = Refused.enqueue(&db.pool).await.unwrap().id();
-        eventually("it runs", async || db.count("select count(*) from effect_span").await == 1).await;
-        let mut open = holder.begin().await.unwrap();
-        open.execute("select from queue.gate where gate = queue.hash('type:limits_refused') for update").await.unwrap();
-        db.until(refused, JobState::Scheduled).await;
-        let took = free_jobs(&db, Duration::from_secs(5)).await;
-        assert!(took[took.len() - 2] < Duration::from_secs(2), "jobs without a limit wait for it: {took:?}");
-        open.rollback().await.unwrap();
-        within(Duration::from_secs(8), "it is told", async || db.count(TOLD).await == 1).await;
-    })
-    .await;
-    db.finish().await;
-}
-
 /// The limit of those that are refused waits.
 const TOLD: &str = "select count(*) from queue.gate where gate = queue.hash('type:limits_refused') and not_before > now() + interval '5 s'";
 

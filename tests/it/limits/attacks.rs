@@ -3,11 +3,11 @@
 use std::time::{Duration, Instant};
 
 use queue_core::{Job as _, JobState, Limit, Store, operate};
-use sqlx::{Connection as _, Executor as _, PgConnection, Row as _};
+use sqlx::{Executor as _, PgConnection, Row as _};
 use tests::{Act, Batched, Do, Part, TestDb, WorkerProcess, eventually, protocol::register, server::TestServer, within};
 
 use super::{
-    Limited, Unlimited, fresh, most_at_once, set,
+    Limited, fresh, most_at_once, set,
     statements::{claim, connect},
     worker,
 };
@@ -61,31 +61,6 @@ async fn what_a_worker_that_stands_still_holds_counts_until_it_is_recovered_and_
     .await;
     assert_eq!(db.count("select count(*) from effect").await, 3, "each attempt began once");
     drop((process, other));
-    db.finish().await;
-}
-
-#[tokio::test]
-#[ignore = "deep"]
-async fn a_session_that_holds_a_gate_stops_what_the_limit_covers_and_nothing_else() {
-    let db = fresh().await;
-    let mut holder = PgConnection::connect(&db.url).await.unwrap();
-    db.run_while(worker(&db), async {
-        let job = Limited { ms: 0 }.enqueue(&db.pool).await.unwrap().id();
-        db.until(job, JobState::Completed).await;
-        let mut open = holder.begin().await.unwrap();
-        open.execute("select from queue.gate where gate = queue.hash('type:limited') for update").await.unwrap();
-        let waits = Limited { ms: 0 }.enqueue(&db.pool).await.unwrap().id();
-        let began = Instant::now();
-        // For longer than a claim waits for it.
-        while began.elapsed() < Duration::from_secs(5) {
-            let free = Unlimited { ms: 0 }.enqueue(&db.pool).await.unwrap().id();
-            within(Duration::from_secs(3), "others do not wait for it", async || db.state(free).await == Some(JobState::Completed)).await;
-        }
-        assert_eq!(db.state(waits).await, Some(JobState::Ready));
-        open.rollback().await.unwrap();
-        db.until(waits, JobState::Completed).await;
-    })
-    .await;
     db.finish().await;
 }
 

@@ -301,25 +301,6 @@ async fn few_keys_with_much_room_share_a_claim_and_in_turns() {
 }
 
 #[tokio::test]
-async fn an_entry_that_somebody_has_locked_stops_neither_its_key_nor_any_other() {
-    let (db, mut on, worker) = with(0).await;
-    fill(&mut on, "default", ["a", "a", "b", "c"]).await;
-    run(&mut on, "select queue.set_limit('type:t', 2, keyed => true)").await;
-    let mut holder = connect(&db.url).await;
-    let mut open = holder.begin().await.unwrap();
-    open.execute("select from queue.ready where line = queue.line_id('a') order by seq limit 1 for update").await.unwrap();
-    let some = claim(&mut on, worker, &["type:t"], 50, &[]).await.unwrap();
-    assert_eq!(some.of, counts([("a", 1), ("b", 1), ("c", 1)]));
-    open.rollback().await.unwrap();
-    // And a lease that somebody has locked is read as it is.
-    let mut open = holder.begin().await.unwrap();
-    open.execute("select from queue.lease for update").await.unwrap();
-    let more = claim(&mut on, worker, &["type:t"], 50, &[some.token]).await.unwrap();
-    assert_eq!(more.of, counts([("a", 1)]));
-    db.finish().await;
-}
-
-#[tokio::test]
 async fn who_found_no_room_of_a_key_waits_without_its_gate_and_is_told_of_that_key_and_no_other() {
     let (db, mut on, worker) = with(0).await;
     fill(&mut on, "default", ["a", "b"]).await;

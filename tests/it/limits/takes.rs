@@ -117,19 +117,3 @@ async fn above_a_rate_it_is_said_when_enough_will_have_left_the_window() {
     assert!(said.ids.is_empty() && said.wait_ms.unwrap() > 45_000.0, "{said:?}");
     db.finish().await;
 }
-
-#[tokio::test]
-#[ignore = "deep"]
-async fn who_sets_a_limit_waits_for_nobody_for_ever() {
-    let (db, mut on, _) = with(0).await;
-    let mut other = connect(&db.url).await;
-    let mut open = other.begin().await.unwrap();
-    open.execute("lock table queue.paused in share row exclusive mode").await.unwrap();
-    on.execute("set lock_timeout = 0; set statement_timeout = '30s'").await.unwrap();
-    for statement in ["select queue.set_limit('x', 1)", "select queue.unset_limit('x')"] {
-        let refused = on.execute(statement).await.unwrap_err();
-        assert_eq!(refused.as_database_error().unwrap().code().as_deref(), Some("55P03"), "{statement}");
-    }
-    open.rollback().await.unwrap();
-    db.finish().await;
-}
