@@ -78,28 +78,6 @@ async fn what_is_replaced_or_put_off_keeps_its_place_its_attempts_and_its_crashe
 }
 
 #[tokio::test]
-async fn keys_are_forgotten_without_waiting_for_producers() {
-    let db = TestDb::new().await;
-    let (mut on, mut holder) = (connect(&db).await, connect(&db).await);
-    for n in 0..6 {
-        say("1").enqueue(&db.pool).unique(n.to_string()).await.unwrap();
-    }
-    end(&mut on, "plain").await;
-    let mut tx = holder.begin().await.unwrap();
-    tx.execute("select from queue.unique_key for update").await.unwrap();
-    on.execute("set lock_timeout = '10s'").await.unwrap();
-    // Each begins at a random one of them.
-    for _ in 0..8 {
-        let forgotten: i32 = sqlx::query_scalar("select queue.forget_keys(10)").fetch_one(&mut on).await.unwrap();
-        assert_eq!(forgotten, 0);
-    }
-    tx.rollback().await.unwrap();
-    let forgotten: i32 = sqlx::query_scalar("select queue.forget_keys(10)").fetch_one(&mut on).await.unwrap();
-    assert_eq!(forgotten, 6);
-    db.finish().await;
-}
-
-#[tokio::test]
 async fn the_tables_of_keys_refuse_what_no_statement_of_ours_writes() {
     let db = TestDb::new().await;
     let mut on = connect(&db).await;
