@@ -1,7 +1,7 @@
 //! What is done to jobs: each job by itself, so that one that is refused does not hold up the others; or all of a kind, in batches.
 
 use std::{
-    io::{BufRead, IsTerminal as _, Write as _, stderr, stdin},
+    io::{BufRead, IsTerminal as _, Write, stderr, stdin},
     process::ExitCode,
 };
 
@@ -96,15 +96,15 @@ pub(super) const DRY_RUN: &str = "say `--yes`, or `--dry-run` to see how many";
 
 /// Asks whoever sits there; from a script it must be said.
 pub(super) fn confirm(what: &str, fix: &str) -> Result<(), Problem> {
-    ask((what, fix), &mut stdin().lock(), stdin().is_terminal())
+    ask((what, fix), &mut stdin().lock(), &mut stderr(), stdin().is_terminal())
 }
 
-fn ask((what, fix): (&str, &str), answers: &mut impl BufRead, is_terminal: bool) -> Result<(), Problem> {
+fn ask((what, fix): (&str, &str), answers: &mut impl BufRead, terminal: &mut impl Write, is_terminal: bool) -> Result<(), Problem> {
     if !is_terminal {
         return Err(Problem::usage(format!("{what}, and nobody can be asked here; {fix}")));
     }
     // With stderr closed there is nobody to ask, and no answer is no.
-    let _ = write!(stderr(), "{what}. Go on? [y/N] ");
+    let _ = write!(terminal, "{what}. Go on? [y/N] ");
     let mut answer = String::new();
     answers.read_line(&mut answer).map_err(Problem::failed)?;
     if ["y", "yes"].contains(&answer.trim().to_lowercase().as_str()) { Ok(()) } else { Err(Problem::failed("nothing was done")) }
@@ -172,14 +172,14 @@ mod tests {
     use super::*;
 
     fn answered(answer: &str) -> bool {
-        ask(("7 jobs would be cancelled", DRY_RUN), &mut answer.as_bytes(), true).is_ok()
+        ask(("7 jobs would be cancelled", DRY_RUN), &mut answer.as_bytes(), &mut Vec::new(), true).is_ok()
     }
 
     #[test]
     fn only_yes_is_yes_and_a_script_must_say_it() {
         assert!(["y\n", "Yes\n", " YES "].into_iter().all(answered));
         assert!(!["", "\n", "n\n", "yesterday\n", "\u{1b}y\n"].into_iter().any(answered));
-        let refused = ask(("7 jobs would be cancelled", DRY_RUN), &mut "y\n".as_bytes(), false).unwrap_err();
+        let refused = ask(("7 jobs would be cancelled", DRY_RUN), &mut "y\n".as_bytes(), &mut Vec::new(), false).unwrap_err();
         assert!(refused.to_string().contains("7 jobs"), "{refused}");
     }
 }
