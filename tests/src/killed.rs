@@ -1,0 +1,24 @@
+//! Workers that are killed while they work.
+
+use std::time::Duration;
+
+use crate::{TestDb, WorkerProcess, eventually};
+
+/// Starts workers one after the other. Two are killed at some moment after the count of `progress` has grown by `by`, the third once that of `over`
+/// is `wanted`: it would make a dead letter of a job that was met each time.
+///
+/// # Panics
+/// When they do not work.
+pub async fn kill_three(db: &TestDb, binary: &str, (progress, by): (&str, i64), (over, wanted): (&str, i64)) {
+    for kill in 0..3 {
+        let before = db.count(progress).await;
+        let worker = WorkerProcess::start(binary, &db.url, &[("CONCURRENCY", "10")]);
+        if kill < 2 {
+            eventually("it goes forward", async || db.count(progress).await > before + by).await;
+            tokio::time::sleep(Duration::from_millis(fastrand::u64(0..40))).await;
+        } else {
+            db.until_count(over, wanted).await;
+        }
+        db.kill(worker).await;
+    }
+}

@@ -1,0 +1,209 @@
+//! Statements of tests, on a pool or on a connection. A statement that fails is named in the panic.
+
+use queue_core::JobId;
+use sqlx::{
+    AssertSqlSafe, Connection as _, Decode, Executor as _, PgConnection, Postgres, Type,
+    postgres::{PgListener, PgRow},
+};
+
+use uuid::Uuid;
+
+use crate::{Act, Do, TestDb, eventually, protocol::register};
+
+/// A value of one column.
+pub trait Value: for<'r> Decode<'r, Postgres> + Type<Postgres> + Send + Unpin {}
+
+impl<T: for<'r> Decode<'r, Postgres> + Type<Postgres> + Send + Unpin> Value for T {}
+
+/// What a test does by SQL on a connection or in a transaction.
+#[allow(async_fn_in_trait, reason = "the connection is known wherever it is used")]
+pub trait Sql {
+    /// Runs statements.
+    async fn run(&mut self, statements: &str);
+
+    /// Returns the one value of a query.
+    async fn one<T: Value>(&mut self, query: &str) -> T;
+
+    /// Returns the first column of a query.
+    async fn all<T: Value>(&mut self, query: &str) -> Vec<T>;
+
+    /// Returns the rows of a query.
+    async fn rows<T: for<'r> sqlx::FromRow<'r, PgRow> + Send + Unpin>(&mut self, query: &str) -> Vec<T>;
+}
+
+impl Sql for PgConnection {
+    async fn run(&mut self, statements: &str) {
+        self.execute(sqlx::raw_sql(AssertSqlSafe(statements.to_owned()))).await.unwrap_or_else(|error| panic!("{statements}: {error}"));
+    }
+
+    async fn one<T: Value>(&mut self, query: &str) -> T {
+        sqlx::query_scalar(AssertSqlSafe(query.to_owned())).fetch_one(self).await.unwrap_or_else(|error| panic!("{query}: {error}"))
+    }
+
+    async fn all<T: Value>(&mut self, query: &str) -> Vec<T> {
+        sqlx::query_scalar(AssertSqlSafe(query.to_owned())).fetch_all(self).await.unwrap_or_else(|error| panic!("{query}: {error}"))
+    }
+
+    async fn rows<T: for<'r> sqlx::FromRow<'r, PgRow> + Send + Unpin>(&mut self, query: &str) -> Vec<T> {
+        sqlx::query_as(AssertSqlSafe(query.to_owned())).fetch_all(self).await.unwrap_or_else(|error| panic!("{query}: {error}"))
+    }
+}
+
+/// Ends a job that is ready as a settle does that completes it with this output, an expression of SQL. Tells nobody.
+pub async fn complete(on: &mut PgConnection, job: JobId, output: &str) {
+    on.run(&format!(
+        "with gone as (delete from queue.ready where id = {job} returning id)
+         insert into queue.done (id, finished_at, ran_ms, attempts, output) select id, now(), 1, 1, {output} from gone"
+    ))
+    .await;
+}
+
+/// The same of a job that is ready or parked, and becomes a dead letter.
+pub async fn die(on: &mut PgConnection, job: JobId) {
+    on.run(&format!(
+        "with ready as (delete from queue.ready where id = {job} returning id, lane),
+           parked as (delete from queue.parked where id = {job} returning id, lane)
+         insert into queue.dead (id, died_at, lane, attempts, crashes, error)
+         select id, now(), lane, 1, 0, 'by hand' from (table ready union all table parked) gone"
+    ))
+    .await;
+}
+
+impl TestDb {
+    /// Opens a connection beside the pool.
+    ///
+    /// # Panics
+    /// When the server does not answer.
+    pub async fn connect(&self) -> PgConnection {
+        PgConnection::connect(&self.url).await.unwrap_or_else(|error| panic!("{}: {error}", self.url))
+    }
+
+    /// A fresh database, and a connection beside its pool.
+    pub async fn with_connection() -> (Self, PgConnection) {
+        let db = Self::new().await;
+        let on = db.connect().await;
+        (db, on)
+    }
+
+    /// A fresh database, and two connections beside its pool.
+    pub async fn with_connections() -> (Self, PgConnection, PgConnection) {
+        let (db, one) = Self::with_connection().await;
+        let other = db.connect().await;
+        (db, one, other)
+    }
+
+    /// A fresh database, a connection beside its pool, and a worker that is alive for a minute.
+    ///
+    /// # Panics
+    /// When it cannot be announced.
+    pub async fn with_worker() -> (Self, PgConnection, Uuid) {
+        let (db, mut on) = Self::with_connection().await;
+        let worker = register(&mut on).await.unwrap_or_else(|error| panic!("cannot announce a worker: {error}"));
+        (db, on, worker)
+    }
+
+    /// Runs statements.
+    ///
+    /// # Panics
+    /// When one of them fails.
+    pub async fn run(&self, statements: &str) {
+        let mut on = self.pool.acquire().await.unwrap_or_else(|error| panic!("{statements}: {error}"));
+        on.run(statements).await;
+    }
+
+    /// Returns the one value of a query.
+    ///
+    /// # Panics
+    /// When the query fails, or gives no row.
+    pub async fn one<T: Value>(&self, query: &str) -> T {
+        let mut on = self.pool.acquire().await.unwrap_or_else(|error| panic!("{query}: {error}"));
+        on.one(query).await
+    }
+
+    /// Returns the first column of a query.
+    ///
+    /// # Panics
+    /// When the query fails.
+    pub async fn all<T: Value>(&self, query: &str) -> Vec<T> {
+        let mut on = self.pool.acquire().await.unwrap_or_else(|error| panic!("{query}: {error}"));
+        on.all(query).await
+    }
+
+    /// Waits until a query gives this number.
+    ///
+    /// # Panics
+    /// When the query fails, or gives another number for as long as [`eventually`] waits.
+    pub async fn until_count(&self, query: &str, wanted: i64) {
+        eventually(&format!("{wanted}: {query}"), async || self.count(query).await == wanted).await;
+    }
+
+    /// Waits until so many sessions of this database wait for a lock.
+    ///
+    /// # Panics
+    /// When they do not.
+    pub async fn until_waiting(&self, sessions: i64) {
+        let waiting = "select count(*) from pg_stat_activity where datname = current_database() and wait_event_type = 'Lock'";
+        self.until_count(waiting, sessions).await;
+    }
+
+    /// Waits until a worker sleeps.
+    ///
+    /// # Panics
+    /// When none does.
+    pub async fn until_asleep(&self) {
+        eventually("a worker sleeps", async || self.count("select count(*) from queue.idle").await > 0).await;
+    }
+
+    /// Counts the rows of some tables together.
+    ///
+    /// # Panics
+    /// When there is no such table.
+    pub async fn rows_of(&self, tables: &[&str]) -> i64 {
+        let counts: Vec<String> = tables.iter().map(|table| format!("(select count(*) from queue.{table})")).collect();
+        self.count(&format!("select {}", counts.join(" + "))).await
+    }
+
+    /// Leaves a ready job as three processes left it that ended during its attempts.
+    ///
+    /// # Panics
+    /// When it is not ready.
+    pub async fn crash(&self, job: JobId) {
+        let silent = "with gone as (delete from queue.ready where id = $1 returning id, lane)
+            insert into queue.lease (token, worker, claimed_at, lane, ids, attempts, crashes)
+            select gen_random_uuid(), gen_random_uuid(), now() - interval '1 h', lane, array[id], '{1}', '{2}' from gone";
+        let left = sqlx::query(silent).bind(job).execute(&self.pool).await.unwrap_or_else(|error| panic!("{silent}: {error}"));
+        assert_eq!(left.rows_affected(), 1, "{job} is not ready");
+    }
+
+    /// Returns the output that a job has completed with.
+    ///
+    /// # Panics
+    /// When it has not completed.
+    pub async fn output(&self, job: JobId) -> serde_json::Value {
+        self.one(&format!("select output from queue.done where id = {job}")).await
+    }
+
+    /// Returns the error that a job is dead of.
+    ///
+    /// # Panics
+    /// When it is not dead.
+    pub async fn death(&self, job: JobId) -> String {
+        self.one(&format!("select error from queue.dead where id = {job}")).await
+    }
+}
+
+/// Returns the payload of the next notification.
+///
+/// # Panics
+/// When none comes.
+pub async fn next_told(listener: &mut PgListener) -> String {
+    let told = tokio::time::timeout(std::time::Duration::from_secs(30), listener.recv()).await;
+    told.expect("a notification comes").unwrap_or_else(|error| panic!("{error}")).payload().to_owned()
+}
+
+impl Do {
+    /// A job that completes.
+    pub fn ok() -> Self {
+        Self { act: Act::Ok(String::new()) }
+    }
+}
