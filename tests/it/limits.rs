@@ -1,83 +1,62 @@
 //! Limits: no more run at once, or begin in a time, than a limit says, whatever becomes of workers; and what there is room for begins at once.
 
 mod ahead;
-mod among;
 mod apart;
 mod attacks;
 mod behind;
 mod beside;
+mod by_hand;
 mod floors;
 mod key_claims;
 mod key_costs;
 mod key_edges;
-mod key_rates;
 mod keys;
-mod late;
 mod rates;
 mod settings;
 mod statements;
 mod suspects;
-mod takes;
 mod turned;
 mod turns;
 
 use std::time::Duration;
 
 use queue_core::{Context, Handler, Job as _, JobResult, Limit, Store, job, operate};
-use queue_worker::Worker;
+use queue_worker::{Config, Worker};
 use serde::{Deserialize, Serialize};
-use tests::TestDb;
+use tests::{TestDb, eventually};
 
-/// Writes when it begins and ends, by the database's clock.
-#[job(limit(concurrency = 3), backoff = fixed("50ms"), aliases = ["limited_before"])]
-#[derive(Serialize, Deserialize)]
-struct Limited {
-    ms: u64,
+/// Job types that write when each of their attempts begins and ends.
+macro_rules! spans {
+    ($($(#[$attribute:meta])* $name:ident;)*) => {$(
+        $(#[$attribute])*
+        #[derive(Serialize, Deserialize)]
+        struct $name {
+            ms: u64,
+        }
+
+        impl Handler for $name {
+            async fn run(self, cx: &Context) -> JobResult {
+                span(cx, self.ms).await
+            }
+        }
+    )*};
 }
 
-impl Handler for Limited {
-    async fn run(self, cx: &Context) -> JobResult {
-        span(cx, self.ms).await
-    }
+spans! {
+    #[job(limit(concurrency = 3), backoff = fixed("50ms"), aliases = ["limited_before"])]
+    Limited;
+    /// Two types under one limit of their names.
+    #[job(limit(name = "shared", concurrency = 2))]
+    SharedOne;
+    #[job(limit(name = "shared"), limit(concurrency = 1))]
+    SharedTwo;
+    /// Without any limit in its code.
+    #[job(backoff = fixed("50ms"))]
+    Unlimited;
 }
 
-/// Two types under one limit of their names.
-#[job(limit(name = "shared", concurrency = 2))]
-#[derive(Serialize, Deserialize)]
-struct SharedOne {
-    ms: u64,
-}
-
-#[job(limit(name = "shared"), limit(concurrency = 1))]
-#[derive(Serialize, Deserialize)]
-struct SharedTwo {
-    ms: u64,
-}
-
-/// Without any limit in its code.
-#[job(backoff = fixed("50ms"))]
-#[derive(Serialize, Deserialize)]
-struct Unlimited {
-    ms: u64,
-}
-
-impl Handler for SharedOne {
-    async fn run(self, cx: &Context) -> JobResult {
-        span(cx, self.ms).await
-    }
-}
-
-impl Handler for SharedTwo {
-    async fn run(self, cx: &Context) -> JobResult {
-        span(cx, self.ms).await
-    }
-}
-
-impl Handler for Unlimited {
-    async fn run(self, cx: &Context) -> JobResult {
-        span(cx, self.ms).await
-    }
-}
+/// Goes on until there is a table `go`.
+const UNTIL_GO: u64 = u64::MAX;
 
 /// The span of one attempt.
 async fn span(cx: &Context, ms: u64) -> JobResult {
@@ -89,51 +68,90 @@ async fn span_of(cx: &Context, what: &str, ms: u64) -> JobResult {
     // When it began, not when the database came to hear of it.
     let now = chrono::Utc::now();
     let begun = "insert into effect_span (job, job_type, began) values ($1, $2, $3) returning n";
-    let n: i64 = sqlx::query_scalar(begun).bind(cx.id().to_string().parse::<i64>()?).bind(what).bind(now).fetch_one(cx.pool()).await?;
-    tokio::time::sleep(Duration::from_millis(ms)).await;
+    let n: i64 = sqlx::query_scalar(begun).bind(cx.id()).bind(what).bind(now).fetch_one(cx.pool()).await?;
+    if ms == UNTIL_GO {
+        while !sqlx::query_scalar::<_, bool>("select to_regclass('go') is not null").fetch_one(cx.pool()).await? {
+            tokio::time::sleep(Duration::from_millis(5)).await;
+        }
+    } else {
+        tokio::time::sleep(Duration::from_millis(ms)).await;
+    }
     sqlx::query("update effect_span set ended = clock_timestamp() where n = $1").bind(n).execute(cx.pool()).await?;
     Ok(())
 }
 
+/// A database for spans, each of which is shown with its job's queue, priority and ordering key.
 async fn fresh() -> TestDb {
     let db = TestDb::new().await;
-    sqlx::raw_sql(
+    db.run(
         "create table effect_span (n bigint generated always as identity, job bigint not null, job_type text not null,
-           began timestamptz not null default clock_timestamp(), ended timestamptz)",
+           began timestamptz not null default clock_timestamp(), ended timestamptz);
+         create view span as select s.*, l.queue, l.priority, j.key, j.line from effect_span s join queue.job j on j.id = s.job
+           join lateral (select d.queue, d.priority from queue.lane d where d.lane = j.lane limit 1) l on true",
     )
-    .execute(&db.pool)
-    .await
-    .unwrap();
+    .await;
     db
 }
 
-/// The most that ran at once of these types, among those that ended.
-async fn most_at_once(db: &TestDb, types: &[&str]) -> i64 {
-    sqlx::query_scalar(
-        "select coalesce(max(n), 0) from (
-           select sum(e.step) over (order by e.at, e.step) as n from (
-             select began as at, 1 as step from effect_span where job_type = any ($1)
-             union all select coalesce(ended, 'infinity'), -1 from effect_span where job_type = any ($1)) e) s",
-    )
-    .bind(types)
-    .fetch_one(&db.pool)
-    .await
-    .unwrap()
+const BEGUN: &str = "select count(*) from effect_span";
+const ENDED: &str = "select count(*) from effect_span where ended is not null";
+
+/// How many of these spans there are.
+fn begun(of: &str) -> String {
+    format!("select count(*) from span where {of}")
+}
+
+/// The most of these spans that there were at once.
+async fn most_at_once(db: &TestDb, of: &str) -> i64 {
+    let most = format!(
+        "select coalesce(max(n), 0) from (select sum(e.step) over (order by e.at, e.step) as n from (
+           select began as at, 1 as step from span where {of} union all select coalesce(ended, 'infinity'), -1 from span where {of}) e) s"
+    );
+    db.count(&most).await
+}
+
+/// The most spans with the same of this that began within so many ms.
+async fn most_within(db: &TestDb, each: &str, ms: u64) -> i64 {
+    let most = format!(
+        "select coalesce(max(n), 0) from (select count(*) over (partition by {each} order by began
+           range between interval '{ms} ms' - interval '1 us' preceding and current row) as n from span) w"
+    );
+    db.count(&most).await
 }
 
 fn worker(db: &TestDb) -> Worker {
-    Worker::new(db.pool.clone())
-        .register::<Limited>()
-        .register::<SharedOne>()
-        .register::<SharedTwo>()
-        .register::<Unlimited>()
-        .lease_ttl(Duration::from_secs(5))
-        .grace(Duration::from_secs(2))
+    db.worker().register::<Limited>().register::<SharedOne>().register::<SharedTwo>().register::<Unlimited>()
+}
+
+/// A worker with so many slots, which claims two jobs at a time.
+fn narrow(db: &TestDb, slots: usize) -> Worker {
+    let mut config = Config::default();
+    (config.concurrency, config.batch) = (slots, 2);
+    worker(db).config(config)
 }
 
 async fn set(db: &TestDb, name: &str, limit: Limit) {
     operate::set_limit(&db.pool, Store::default(), name, limit, None).await.unwrap();
 }
+
+/// Has claims under limits counted by the sequence `claims`.
+async fn count_claims(db: &TestDb) {
+    let counted = "create sequence public.claims; create schema counted;
+        do $do$ declare f record; begin
+          for f in select p.oid, p.proname::text as name, p.pronargs, pg_get_function_identity_arguments(p.oid) as identity,
+              pg_get_function_arguments(p.oid) as arguments, pg_get_function_result(p.oid) as result
+            from pg_proc p where p.pronamespace = 'queue'::regnamespace and p.proname in ('claim_limited', 'claim_keyed') loop
+            execute format('alter function queue.%I(%s) set schema counted', f.name, f.identity);
+            execute format('create function queue.%I(%s) returns %s language plpgsql as $f$ begin
+              perform nextval(''public.claims''); return query select * from counted.%I(%s); end $f$', f.name, f.arguments, f.result, f.name,
+              (select string_agg('$' || n, ', ' order by n) from generate_series(1, f.pronargs) n));
+          end loop;
+        end $do$";
+    db.run(counted).await;
+}
+
+/// How many claims under limits there were.
+const CLAIMS: &str = "select case when is_called then last_value else 0 end from claims";
 
 /// Every row of `permit` is of a lease, and counts no less than that lists under the limit.
 async fn held_equals_the_leases(db: &TestDb) {
@@ -145,18 +163,64 @@ async fn held_equals_the_leases(db: &TestDb) {
     assert_eq!(db.count(wrong).await, 0, "a lease that holds permits is missing in held");
 }
 
+/// Limits of a type, of several types by a name, of a queue by the code of one of its workers: each lets as many run as it says.
 #[tokio::test]
-async fn no_more_run_at_once_than_the_limit_of_their_type_and_all_run() {
+async fn as_many_run_at_once_as_each_limit_says_and_all_run() {
     let db = fresh().await;
-    for _ in 0..40 {
-        Limited { ms: 20 }.enqueue(&db.pool).await.unwrap();
-        Unlimited { ms: 20 }.enqueue(&db.pool).await.unwrap();
-    }
-    let (one, two) = (worker(&db), worker(&db));
-    db.run_while(one, db.run_until_idle(two)).await;
-    assert_eq!(most_at_once(&db, &["limited"]).await, 3);
-    assert!(most_at_once(&db, &["unlimited"]).await > 3);
-    assert_eq!(db.count("select count(*) from effect_span").await, 80);
+    let ms = UNTIL_GO;
+    let (one, two) = (worker(&db).limit("render", Limit::queue().concurrency(2)), worker(&db));
+    let test = async {
+        // What begins before is not held against it.
+        eventually("code has said its word", async || db.count("select count(*) from queue.bound where name = 'queue:render'").await > 0)
+            .await;
+        for n in 0..10 {
+            for queue in ["default", "render"] {
+                Limited { ms }.enqueue(&db.pool).queue(queue).await.unwrap();
+                Unlimited { ms }.enqueue(&db.pool).queue(queue).await.unwrap();
+            }
+            SharedOne { ms }.enqueue(&db.pool).queue(if n % 2 == 0 { "a" } else { "b" }).await.unwrap();
+            SharedTwo { ms }.enqueue(&db.pool).await.unwrap();
+        }
+        let limits = [("job_type = 'limited'", 3), ("job_type like 'shared%'", 2), ("job_type = 'shared_two'", 1), ("queue = 'render'", 2)];
+        let others = "job_type = 'unlimited' and queue = 'default'";
+        db.run_while(two, async {
+            for (of, most) in [limits[0], limits[1], limits[3], (others, 10)] {
+                db.until_count(&begun(of), most).await;
+            }
+            db.run("create table go ()").await;
+            db.until_count("select count(*) from queue.jobs where state <> 'completed'", 0).await;
+        })
+        .await;
+        for (of, most) in limits {
+            assert!(most_at_once(&db, of).await <= most, "{of}");
+        }
+    };
+    db.run_while(one, Box::pin(test)).await;
+    assert_eq!(db.count(BEGUN).await, 60, "each once");
     held_equals_the_leases(&db).await;
     db.finish().await;
+}
+
+/// Each permit leads to the next start without a look: with one, each would take a second.
+#[tokio::test]
+async fn a_permit_that_is_freed_leads_to_the_next_start_in_this_worker_and_in_others_also_by_key() {
+    const JOBS: u64 = 100;
+    for (name, limit) in [("of all", Limit::new().concurrency(1)), ("by key", Limit::new().concurrency(1).keyed())] {
+        let db = fresh().await;
+        set(&db, "type:limited", limit).await;
+        set(&db, "type:unlimited", Limit::new().concurrency(9)).await;
+        db.run_while(
+            worker(&db).queue("one", 4),
+            db.run_while(worker(&db).queue("two", 4), async {
+                for n in 0..JOBS {
+                    let queue = if n % 3 == 0 { "one" } else { "two" };
+                    Limited { ms: 0 }.enqueue(&db.pool).queue(queue).fair("k").await.unwrap();
+                }
+                db.until_count(ENDED, JOBS.cast_signed()).await;
+            }),
+        )
+        .await;
+        assert_eq!(most_at_once(&db, "true").await, 1, "{name}");
+        db.finish().await;
+    }
 }

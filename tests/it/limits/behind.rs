@@ -1,77 +1,43 @@
 //! What waits behind jobs that have no room comes to its turn: behind many that stand in no line yet, behind the other kind of a type's jobs, and
 //! behind those of its own lease.
 
-use std::time::{Duration, Instant};
-
 use queue_core::{BatchContext, BatchHandler, Context, Handler, Job as _, JobBatch, JobResult, JobState, Limit, Store, job, operate};
-use queue_worker::Worker;
 use serde::{Deserialize, Serialize};
-use sqlx::Executor as _;
 use tests::{
-    TestDb, eventually, lines,
+    Sql as _, lines,
     protocol::{Said, settle},
-    within,
 };
 
 use super::{
-    fresh,
-    key_claims::{claim_from, counts, fill},
-    set, span,
-    statements::{run, with},
-    worker,
+    BEGUN, UNTIL_GO, Unlimited,
+    by_hand::{claim_from, counts, fill, knows, with},
+    fresh, set, span, worker,
 };
 
 /// More than a claim looks through, or are brought into lines at a time.
 const MANY: u32 = 8000;
 
-/// Goes on until there is a table `go`, if it says so.
-#[job(name = "limits_waits", send_only, max_attempts = 20)]
-#[derive(Serialize, Deserialize)]
-pub(super) struct Waits {
-    pub(super) until_go: bool,
-}
-
-impl Handler for Waits {
-    async fn run(self, cx: &Context) -> JobResult {
-        let goes = async || sqlx::query_scalar::<_, bool>("select to_regclass('go') is not null").fetch_one(cx.pool()).await;
-        let begun = "insert into effect_span (job, job_type) values ($1, 'waits') returning n";
-        let n: i64 = sqlx::query_scalar(begun).bind(cx.id()).fetch_one(cx.pool()).await?;
-        while self.until_go && !goes().await? {
-            tokio::time::sleep(Duration::from_millis(5)).await;
-        }
-        sqlx::query("update effect_span set ended = clock_timestamp() where n = $1").bind(n).execute(cx.pool()).await?;
-        Ok(())
-    }
-}
-
-/// A worker of these.
-pub(super) fn waiting(db: &TestDb) -> Worker {
-    worker(db).register::<Waits>()
-}
-
 /// As by a promotion, or by an enqueue of an earlier release: those of one key, and then one of another.
 const OUTSIDE_OF_LINES: &str = "with taken as (delete from queue.ready returning id, lane)
     insert into queue.ready (lane, seq, id) select queue.twin_of(lane), queue.next_id(), id from taken order by id";
 
+/// Of all that are brought in at a time each stands before the last one: it comes to its turn while the one before it runs.
 #[tokio::test]
 #[ignore = "deep"]
-async fn what_stands_behind_many_others_outside_of_lines_is_brought_in_at_once() {
+async fn what_stands_behind_many_others_outside_of_lines_is_brought_in() {
     let db = fresh().await;
-    set(&db, "type:limits_waits", Limit::new().concurrency(1).keyed()).await;
-    db.run_while(waiting(&db), async {
-        Waits { until_go: true }.enqueue(&db.pool).fair("a").await.unwrap();
-        eventually("it runs", async || db.count("select count(*) from effect_span").await == 1).await;
+    set(&db, "type:unlimited", Limit::new().concurrency(1).keyed()).await;
+    db.run_while(worker(&db), async {
+        Unlimited { ms: UNTIL_GO }.enqueue(&db.pool).fair("a").await.unwrap();
+        db.until_count(BEGUN, 1).await;
         let mut tx = db.pool.begin().await.unwrap();
-        Waits::enqueue_all((0..MANY).map(|_| Waits { until_go: false }), &mut tx).fair("a").await.unwrap();
-        let last = Waits { until_go: false }.enqueue(&mut tx).fair("b").await.unwrap().id();
-        tx.execute(OUTSIDE_OF_LINES).await.unwrap();
-        tx.execute("select queue.wake('default')").await.unwrap();
+        Unlimited::enqueue_all((0..MANY).map(|_| Unlimited { ms: 0 }), &mut tx).fair("a").await.unwrap();
+        let last = Unlimited { ms: 0 }.enqueue(&mut tx).fair("b").await.unwrap().id();
+        tx.run(OUTSIDE_OF_LINES).await;
+        tx.run("select queue.wake('default')").await;
         tx.commit().await.unwrap();
-        let asked = Instant::now();
         db.until(last, JobState::Completed).await;
-        eprintln!("the one behind {MANY} others began after {:?}", asked.elapsed());
-        // 500 a second are brought in if each look waits for the next.
-        assert!(asked.elapsed() < Duration::from_secs(12), "it waited for {:?}", asked.elapsed());
+        assert_eq!(db.count(BEGUN).await, 2, "none of the others has room");
     })
     .await;
     db.finish().await;
@@ -103,37 +69,29 @@ impl Handler for MixedAlone {
     }
 }
 
-/// A database in which one key alone may run, and a worker of both kinds.
-async fn with_one_open_key() -> (TestDb, Worker) {
-    let db = fresh().await;
-    set(&db, "mixed", Limit::new().concurrency(0).keyed()).await;
-    operate::set_limit_key(&db.pool, Store::default(), "mixed", "0", Some(1)).await.unwrap();
-    let worker = worker(&db).register_batch::<MixedTogether>().register::<MixedAlone>();
-    (db, worker)
-}
-
+/// Those of one kind have no room, and of the other kind one has.
 #[tokio::test]
-async fn batches_of_many_keys_without_room_keep_no_single_job_under_their_limit_waiting() {
-    let (db, worker) = with_one_open_key().await;
-    MixedTogether::enqueue_all((1..=MANY).map(|key| MixedTogether { key }), &db.pool).priority(200).await.unwrap();
-    db.run_while(worker, async {
-        let job = MixedAlone { key: 0 }.enqueue(&db.pool).await.unwrap().id();
-        within(Duration::from_secs(15), "it has run", async || db.state(job).await == Some(JobState::Completed)).await;
-    })
-    .await;
-    db.finish().await;
-}
-
-#[tokio::test]
-async fn single_jobs_of_many_keys_without_room_keep_no_batch_under_their_limit_waiting() {
-    let (db, worker) = with_one_open_key().await;
-    MixedAlone::enqueue_all((1..=MANY).map(|key| MixedAlone { key }), &db.pool).priority(200).await.unwrap();
-    db.run_while(worker, async {
-        let job = MixedTogether { key: 0 }.enqueue(&db.pool).await.unwrap().id();
-        within(Duration::from_secs(15), "it has run", async || db.state(job).await == Some(JobState::Completed)).await;
-    })
-    .await;
-    db.finish().await;
+async fn jobs_of_many_keys_without_room_keep_none_of_the_other_kind_under_their_limit_waiting() {
+    for together in [true, false] {
+        let db = fresh().await;
+        set(&db, "mixed", Limit::new().concurrency(0).keyed()).await;
+        operate::set_limit_key(&db.pool, Store::default(), "mixed", "0", Some(1)).await.unwrap();
+        if together {
+            MixedTogether::enqueue_all((1..=MANY).map(|key| MixedTogether { key }), &db.pool).priority(200).await.unwrap();
+        } else {
+            MixedAlone::enqueue_all((1..=MANY).map(|key| MixedAlone { key }), &db.pool).priority(200).await.unwrap();
+        }
+        db.run_while(worker(&db).register_batch::<MixedTogether>().register::<MixedAlone>(), async {
+            let job = if together {
+                MixedAlone { key: 0 }.enqueue(&db.pool).await.unwrap().id()
+            } else {
+                MixedTogether { key: 0 }.enqueue(&db.pool).await.unwrap().id()
+            };
+            db.until(job, JobState::Completed).await;
+        })
+        .await;
+        db.finish().await;
+    }
 }
 
 /// Claimed with others that the limit does not cover, before there was any.
@@ -144,13 +102,12 @@ async fn jobs_of_a_lease_that_was_adopted_give_back_the_permit_of_their_key_one_
     fill(&mut on, "default", ["b", "b", "b"]).await;
     let lease = lines::claim_lines(&mut on, worker, i64::MIN, 9).await.unwrap().lease;
     fill(&mut on, "other", ["a"; 5]).await;
-    run(&mut on, "select queue.set_limit('queue:other', 2, keyed => true)").await;
-    run(&mut on, "update queue.worker set paused_seen = 9223372036854775807").await;
+    on.run("select queue.set_limit('queue:other', 2, keyed => true)").await;
+    knows(&mut on, worker).await;
     let other = (worker, "other", i64::MIN);
     let full = claim_from(&mut on, other, &["queue:other"], 9, &[lease.token]).await.unwrap();
     assert_eq!((lease.jobs.len(), full.ids.len()), (5, 0), "two of the five hold all there is of the key");
-    let of_key = "select array(select id from queue.job where payload ->> 'k' = $1 order by id)";
-    let of = async |key: &str| sqlx::query_scalar::<_, Vec<i64>>(of_key).bind(key).fetch_one(&db.pool).await.unwrap();
+    let of = async |key| db.all::<i64>(&format!("select id from queue.job where payload ->> 'k' = '{key}' order by id")).await;
     let (limited, free) = (of("a").await, of("b").await);
     for (ended, room) in [(limited[0], 1), (free[0], 0), (limited[1], 1), (free[1], 0)] {
         let job = *lease.jobs.iter().find(|job| job.id.0 == ended).unwrap();

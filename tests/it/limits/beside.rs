@@ -7,7 +7,7 @@ use queue_worker::{Config, Worker};
 use serde::{Deserialize, Serialize};
 use tests::{TestDb, eventually};
 
-use super::{Limited, fresh, held_equals_the_leases, most_at_once, set, span, worker};
+use super::{BEGUN, Limited, fresh, held_equals_the_leases, most_at_once, most_within, set, span, worker};
 
 /// Writes when each of its jobs begins and ends, and does as they say.
 #[job(batch = 10, batch_wait = "100ms", limit(name = "together", concurrency = 6), max_attempts = 4, backoff = fixed("10ms"))]
@@ -63,9 +63,9 @@ async fn each_job_of_a_batch_holds_a_permit() {
     enqueue(&db, &[How::Fine; 40]).await;
     let (one, two) = (batches(&db), batches(&db));
     db.run_while(one, db.run_until_idle(two)).await;
-    assert_eq!((most_at_once(&db, &["together"]).await, db.count("select count(*) from effect_span").await), (6, 40));
-    let most = db.count(TOGETHER).await;
-    assert!((2..=6).contains(&most), "{most} in a batch");
+    let (most, together) = (most_at_once(&db, "true").await, db.count(TOGETHER).await);
+    assert!(most <= 6 && (2..=6).contains(&together), "{most} at once, {together} in a batch");
+    assert_eq!(db.count(BEGUN).await, 40);
     held_equals_the_leases(&db).await;
     db.finish().await;
 }
@@ -108,8 +108,8 @@ async fn batches_under_a_limit_are_as_large_as_those_without_one() {
         db.run_until_idle(worker).await;
         let batches = db.count("select count(distinct began) from effect_span where job_type = 'full'").await;
         assert_eq!(batches, 6, "all are full, beside {others} others");
-        assert_eq!(db.count("select count(*) from effect_span").await, 60 + others);
-        assert!(most_at_once(&db, &["full", "limits_beside_batches"]).await <= 20);
+        assert_eq!(db.count(BEGUN).await, 60 + others);
+        assert!(most_at_once(&db, "true").await <= 20);
         db.finish().await;
     }
 }
@@ -121,40 +121,32 @@ async fn under_a_rate_the_jobs_of_a_batch_handler_run_alone_and_no_window_has_mo
     set(&db, "together", Limit::new().rate(10, Duration::from_millis(500))).await;
     enqueue(&db, &[How::Fine; 25]).await;
     db.run_until_idle(batches(&db)).await;
-    assert_eq!((db.count(TOGETHER).await, db.count("select count(*) from effect_span").await), (1, 25));
-    let most = "select max((select count(*) from effect_span o where o.began >= s.began and o.began < s.began + interval '500 ms')) from effect_span s";
-    assert!(db.count(most).await <= 10);
+    assert_eq!((db.count(TOGETHER).await, db.count(BEGUN).await), (1, 25));
+    assert!(most_within(&db, "true", 500).await <= 10);
     db.finish().await;
 }
 
-/// One of the jobs is refused: all that its limit covers waits.
-async fn slows(how: How) {
-    let db = fresh().await;
-    set(&db, "together", Limit::new().concurrency(20)).await;
-    enqueue(&db, &[How::Fine, how, How::Fine]).await;
-    db.run_while(batches(&db), async {
-        eventually("it was refused", async || db.count("select count(*) from queue.gate where not_before > now()").await == 1).await;
-        assert_eq!((db.count(TOGETHER).await, db.count("select count(*) from effect_span").await), (3, 3), "in one batch");
-        enqueue(&db, &[How::Fine; 5]).await;
-        let all = async || db.count("select count(*) from queue.jobs where state = 'completed'").await == 8;
-        eventually("all are over", all).await;
-    })
-    .await;
-    let waited = "select (extract(epoch from (select min(o.began) from effect_span o where o.began > s.began) - s.ended) * 1000)::bigint
-        from effect_span s order by s.began limit 1";
-    let waited = db.count(waited).await;
-    assert!(waited >= 1300, "the limit waited for {waited} ms");
-    db.finish().await;
-}
-
+/// One of the jobs is told to slow down, or the batch: all that its limit covers waits.
 #[tokio::test]
-async fn a_job_of_a_batch_that_is_told_to_slow_down_slows_its_limit() {
-    slows(How::Refused).await;
-}
-
-#[tokio::test]
-async fn a_batch_that_is_told_to_slow_down_slows_its_limit() {
-    slows(How::AllRefused).await;
+async fn a_batch_that_is_told_to_slow_down_or_one_of_its_jobs_slows_its_limit() {
+    for how in [How::Refused, How::AllRefused] {
+        let db = fresh().await;
+        set(&db, "together", Limit::new().concurrency(20)).await;
+        enqueue(&db, &[How::Fine, how, How::Fine]).await;
+        db.run_while(batches(&db), async {
+            db.until_count("select count(*) from queue.gate where not_before > now()", 1).await;
+            assert_eq!((db.count(TOGETHER).await, db.count(BEGUN).await), (3, 3), "in one batch");
+            enqueue(&db, &[How::Fine; 5]).await;
+            db.until_count("select count(*) from queue.jobs where state = 'completed'", 8).await;
+        })
+        .await;
+        let waited =
+            "select (extract(epoch from (select min(o.began) from effect_span o where o.began > s.began) - s.ended) * 1000)::bigint
+            from effect_span s order by s.began limit 1";
+        let waited = db.count(waited).await;
+        assert!(waited >= 1300, "the limit waited for {waited} ms");
+        db.finish().await;
+    }
 }
 
 #[tokio::test]
@@ -167,15 +159,15 @@ async fn a_job_whose_time_is_over_before_it_begins_gives_its_permit_to_the_next(
     let last = Limited { ms: 0 }.enqueue(&db.pool).await.unwrap().id();
     // Their time is over, and nobody but who claims them looks for it.
     let late = "update queue.job set meta = queue.with_expiry(meta, clock_timestamp() - interval '1 s') where meta is not null";
-    sqlx::query(late).execute(&db.pool).await.unwrap();
-    sqlx::query("delete from queue.expiry").execute(&db.pool).await.unwrap();
+    db.run(late).await;
+    db.run("delete from queue.expiry").await;
     db.run_while(worker(&db), async {
         db.until(last, JobState::Completed).await;
         let over = async || db.count("select count(*) from queue.jobs where state = 'expired'").await == 5;
         eventually("the others are over", over).await;
-        eventually("no permit is held", async || db.count("select coalesce(sum(n), 0)::bigint from queue.permit").await == 0).await;
+        db.until_count("select coalesce(sum(n), 0)::bigint from queue.permit", 0).await;
     })
     .await;
-    assert_eq!(db.count("select count(*) from effect_span").await, 1);
+    assert_eq!(db.count(BEGUN).await, 1);
     db.finish().await;
 }

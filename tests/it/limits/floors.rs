@@ -1,31 +1,31 @@
 //! From where on permits are read: what is over leaves dead entries behind as long as some snapshot is held, and no claim walks them.
 
-use sqlx::{Connection as _, Executor as _, PgConnection};
-use tests::protocol::settle_leases;
+use sqlx::{Connection as _, PgConnection};
+use tests::{Sql as _, protocol::settle_leases};
 use uuid::Uuid;
 
-use super::{
-    key_claims,
-    statements::{Said, claim_with, connect, with},
-};
+use super::by_hand::{Ask, Said, ask, connect, counts, fill, with};
 
 /// One job under the limit of its type, by a worker that knows these floors.
 async fn claim(on: &mut PgConnection, worker: Uuid, freed: &[Uuid], floors: Option<&[i64]>) -> Said {
-    claim_with(on, worker, (&["type:t"], &["default"], 1), freed, (0, floors)).await.unwrap()
+    let lanes = &[("default", false, 0, 1)];
+    ask(on, worker, Ask { by_key: false, limits: &["type:t"], lanes, most: 1, freed, slack: 0, floors }).await.unwrap()
 }
 
-async fn limit(on: &mut PgConnection, statement: &'static str) {
-    on.execute(statement).await.unwrap();
+/// By key, up to so many of the lines of its queue.
+async fn claim_by_key(on: &mut PgConnection, worker: Uuid, most: i32, freed: &[Uuid], floors: Option<&[i64]>) -> Said {
+    let lanes = &[("default", true, 0, most)];
+    ask(on, worker, Ask { by_key: true, limits: &["type:t"], lanes, most, freed, slack: 0, floors }).await.unwrap()
 }
 
 /// How many entries of permits a claim walks to see how many are left.
 async fn walked(on: &mut PgConnection, floors: Option<&[i64]>) -> i64 {
     let entries = "select pg_stat_get_xact_tuples_returned('queue.permit_pkey'::regclass)";
     let mut open = on.begin().await.unwrap();
-    let before: i64 = sqlx::query_scalar(entries).fetch_one(&mut *open).await.unwrap();
+    let before: i64 = open.one(entries).await;
     let room = "select count(r.free) from queue.room(array[queue.hash('type:t')], $1) r";
     let limits: i64 = sqlx::query_scalar(room).bind(floors).fetch_one(&mut *open).await.unwrap();
-    let after: i64 = sqlx::query_scalar(entries).fetch_one(&mut *open).await.unwrap();
+    let after: i64 = open.one(entries).await;
     open.rollback().await.unwrap();
     assert_eq!(limits, 1);
     after - before
@@ -34,7 +34,7 @@ async fn walked(on: &mut PgConnection, floors: Option<&[i64]>) -> i64 {
 #[tokio::test]
 async fn a_claim_from_a_floor_on_sees_all_that_is_held() {
     let (db, mut on, worker) = with(9).await;
-    limit(&mut on, "select queue.set_limit('type:t', 3)").await;
+    on.run("select queue.set_limit('type:t', 3)").await;
     let first = claim(&mut on, worker, &[], None).await;
     let second = claim(&mut on, worker, &[], first.floors.as_deref()).await;
     assert!(first.floors.is_some() && first.floors <= second.floors, "the first is held: {first:?}, {second:?}");
@@ -48,7 +48,7 @@ async fn a_claim_from_a_floor_on_sees_all_that_is_held() {
         assert_eq!((one.ids.len(), none.ids.len(), none.closed.as_deref()), (1, 0, Some("full")), "{floors:?}");
         assert_eq!(none.floors, None, "it took nothing, so nothing of it comes to the disk");
         settle_leases(&mut on, &[one.token]).await.unwrap();
-        limit(&mut on, "select queue.read_permits(array[queue.hash('type:t')], null, null)").await;
+        on.run("select queue.read_permits(array[queue.hash('type:t')], null, null)").await;
     }
     db.finish().await;
 }
@@ -57,9 +57,9 @@ async fn a_claim_from_a_floor_on_sees_all_that_is_held() {
 async fn a_claim_does_not_walk_what_is_over_while_a_snapshot_is_held() {
     const CLAIMS: i64 = 300;
     let (db, mut on, worker) = with(CLAIMS as i32).await;
-    limit(&mut on, "select queue.set_limit('type:t', 3)").await;
+    on.run("select queue.set_limit('type:t', 3)").await;
     let mut holder = connect(&db.url).await;
-    holder.execute("begin isolation level repeatable read; select from queue.job limit 1").await.unwrap();
+    holder.run("begin isolation level repeatable read; select from queue.job limit 1").await;
     let (mut freed, mut floors) = (Vec::new(), None);
     for _ in 0..CLAIMS {
         let said = claim(&mut on, worker, &freed, floors.as_deref()).await;
@@ -68,7 +68,6 @@ async fn a_claim_does_not_walk_what_is_over_while_a_snapshot_is_held() {
         (freed, floors) = (vec![said.token], said.floors);
     }
     let (all, few) = (walked(&mut on, None).await, walked(&mut on, floors.as_deref()).await);
-    eprintln!("{all} entries from the first on, {few} from the floor on");
     assert!(all >= CLAIMS && few <= 10, "{all} and {few}");
     drop(holder);
     db.finish().await;
@@ -78,9 +77,9 @@ async fn a_claim_does_not_walk_what_is_over_while_a_snapshot_is_held() {
 async fn what_is_held_for_long_is_given_a_later_place_and_still_counts() {
     const CLAIMS: i32 = 3000;
     let (db, mut on, worker) = with(CLAIMS).await;
-    limit(&mut on, "select queue.set_limit('type:t', 2)").await;
+    on.run("select queue.set_limit('type:t', 2)").await;
     let long = claim(&mut on, worker, &[], None).await;
-    limit(&mut on, "select setval('queue.permit_seq', 100000)").await;
+    on.run("select setval('queue.permit_seq', 100000)").await;
     let (mut freed, mut floors, mut moved) = (Vec::new(), long.floors.clone(), false);
     for _ in 1..CLAIMS {
         let said = claim(&mut on, worker, &freed, floors.as_deref()).await;
@@ -101,52 +100,36 @@ async fn what_is_held_for_long_is_given_a_later_place_and_still_counts() {
 
 #[tokio::test]
 async fn a_floor_lies_below_all_that_several_leases_hold() {
-    let (db, mut on, worker) = with(4).await;
-    limit(&mut on, "select queue.set_limit('type:t', 3)").await;
-    let mut floors = None;
-    for _ in 0..3 {
-        let said = claim(&mut on, worker, &[], floors.as_deref()).await;
-        assert_eq!(said.ids.len(), 1);
-        floors = said.floors;
+    for (by_key, limit, closed) in [(false, 3, "full"), (true, 1, "lines")] {
+        let (db, mut on, worker) = with(4).await;
+        fill(&mut on, "default", ["a", "b", "c", "a", "b", "c"]).await;
+        on.run(&format!("select queue.set_limit('type:t', {limit}, keyed => {by_key})")).await;
+        let claims = async |on: &mut PgConnection, most, floors: Option<&[i64]>| {
+            if by_key { claim_by_key(on, worker, most, &[], floors).await } else { claim(on, worker, &[], floors).await }
+        };
+        let mut floors = None;
+        for _ in 0..3 {
+            let said = claims(&mut on, 1, floors.as_deref()).await;
+            assert_eq!(said.ids.len(), 1);
+            floors = said.floors;
+        }
+        let none = claims(&mut on, 9, floors.as_deref()).await;
+        assert_eq!((none.ids.len(), none.closed.as_deref()), (0, Some(closed)), "by key: {by_key}");
+        db.finish().await;
     }
-    let none = claim(&mut on, worker, &[], floors.as_deref()).await;
-    assert_eq!((none.ids.len(), none.closed.as_deref()), (0, Some("full")));
-    db.finish().await;
-}
-
-/// By key, up to so many of the lines of its queue.
-async fn claim_by_key(on: &mut PgConnection, worker: Uuid, most: i32, freed: &[Uuid], floors: Option<&[i64]>) -> key_claims::Said {
-    let lanes: &[(&str, bool)] = &[("default", true)];
-    key_claims::claim_within(on, (worker, lanes, 0), &["type:t"], most, freed, (0, floors)).await.unwrap()
-}
-
-#[tokio::test]
-async fn by_key_a_floor_lies_below_all_that_several_leases_hold() {
-    let (db, mut on, worker) = with(0).await;
-    key_claims::fill(&mut on, "default", ["a", "b", "c", "a", "b", "c"]).await;
-    limit(&mut on, "select queue.set_limit('type:t', 1, keyed => true)").await;
-    let mut floors = None;
-    for _ in 0..3 {
-        let said = claim_by_key(&mut on, worker, 1, &[], floors.as_deref()).await;
-        assert_eq!(said.ids.len(), 1);
-        floors = said.floors;
-    }
-    let none = claim_by_key(&mut on, worker, 9, &[], floors.as_deref()).await;
-    assert_eq!((none.ids.len(), none.closed.as_deref()), (0, Some("lines")), "one of each runs");
-    db.finish().await;
 }
 
 #[tokio::test]
 async fn by_key_all_that_is_held_lies_above_the_floor_also_what_ran_before_the_limit() {
     let (db, mut on, worker) = with(0).await;
-    key_claims::fill(&mut on, "default", ["k"]).await;
+    fill(&mut on, "default", ["k"]).await;
     tests::lines::line_up(&mut on, 100).await.unwrap();
     let free = tests::lines::claim_lines(&mut on, worker, 0, 1).await.unwrap().lease;
-    key_claims::fill(&mut on, "default", ["k", "o", "o"]).await;
+    fill(&mut on, "default", ["k", "o", "o"]).await;
     tests::lines::line_up(&mut on, 100).await.unwrap();
-    limit(&mut on, "select queue.set_limit('type:t', 1, keyed => true)").await;
+    on.run("select queue.set_limit('type:t', 1, keyed => true)").await;
     let first = claim_by_key(&mut on, worker, 3, &[], None).await;
-    assert_eq!((free.ids().len(), &first.of), (1, &key_claims::counts([("o", 1)])), "one of k runs already");
+    assert_eq!((free.ids().len(), &first.of), (1, &counts([("o", 1)])), "one of k runs already");
     let mut floors = first.floors;
     for _ in 0..2 {
         let none = claim_by_key(&mut on, worker, 3, &[], floors.as_deref()).await;
@@ -154,11 +137,11 @@ async fn by_key_all_that_is_held_lies_above_the_floor_also_what_ran_before_the_l
     }
     settle_leases(&mut on, &[first.token]).await.unwrap();
     let second = claim_by_key(&mut on, worker, 3, &[first.token], floors.as_deref()).await;
-    assert_eq!(second.of, key_claims::counts([("o", 1)]));
+    assert_eq!(second.of, counts([("o", 1)]));
     floors = second.floors;
     settle_leases(&mut on, &[free.token]).await.unwrap();
     let third = claim_by_key(&mut on, worker, 3, &[free.token], floors.as_deref()).await;
-    assert_eq!(third.of, key_claims::counts([("k", 1)]), "what was counted in is given back");
+    assert_eq!(third.of, counts([("k", 1)]), "what was counted in is given back");
     assert!(third.floors > floors, "only what is over lies below it");
     db.finish().await;
 }

@@ -1,126 +1,27 @@
 //! The claim under limits by key, on connections of our own: what it takes of which key, what it passes over, and what that costs.
 
-use std::{collections::BTreeMap, time::Duration};
+use std::collections::BTreeMap;
 
-use queue_core::Store;
-use sqlx::{Connection as _, Executor as _, PgConnection, Row as _};
+use sqlx::Connection as _;
 use tests::{
-    TestDb,
+    Sql as _, TestDb, next_told,
     protocol::{register, settle_leases, silence},
 };
 use uuid::Uuid;
 
-use super::statements::{connect, run, with};
-
-const CLAIM: &str = include_str!("../../../queue-worker/sql/claim_keyed.sql");
-
-/// What a claim took, and what it said.
-#[derive(Debug)]
-pub(super) struct Said {
-    pub(super) token: Uuid,
-    pub(super) ids: Vec<i64>,
-    /// How many of each key.
-    pub(super) of: BTreeMap<String, i64>,
-    pub(super) reached: Option<i64>,
-    pub(super) closed: Option<String>,
-    pub(super) wait_ms: Option<f64>,
-    pub(super) within_ms: Option<i64>,
-    pub(super) floors: Option<Vec<i64>>,
-}
-
-/// Jobs of the type `t` in a queue, one for each of these keys.
-pub(super) async fn fill(on: &mut PgConnection, queue: &str, keys: impl IntoIterator<Item = &str>) {
-    for key in keys {
-        let enqueue = "select queue.enqueue('t', jsonb_build_object('k', $1::text), jsonb_build_object('fair', $1, 'queue', $2::text))";
-        sqlx::query(enqueue).bind(key).bind(queue).execute(&mut *on).await.unwrap();
-    }
-}
-
-/// Claims from the lines of a queue, from after this line on.
-pub(super) async fn claim_from(
-    on: &mut PgConnection,
-    (worker, queue, after): (Uuid, &str, i64),
-    limits: &[&str],
-    most: i32,
-    freed: &[Uuid],
-) -> sqlx::Result<Said> {
-    claim_of(on, (worker, &[(queue, true)], after), limits, most, freed).await
-}
-
-/// The same of several queues, of which not all stand in lines: of those their suspects are claimed.
-async fn claim_of(
-    on: &mut PgConnection,
-    who: (Uuid, &[(&str, bool)], i64),
-    limits: &[&str],
-    most: i32,
-    freed: &[Uuid],
-) -> sqlx::Result<Said> {
-    claim_within(on, who, limits, most, freed, (0, None)).await
-}
-
-/// The same of a worker that needs so many ms until the jobs begin, and knows these floors.
-pub(super) async fn claim_within(
-    on: &mut PgConnection,
-    (worker, queues, after): (Uuid, &[(&str, bool)], i64),
-    limits: &[&str],
-    most: i32,
-    freed: &[Uuid],
-    (slack, floors): (i64, Option<&[i64]>),
-) -> sqlx::Result<Said> {
-    let token = Uuid::new_v4();
-    let gates: Vec<i64> =
-        sqlx::query_scalar("select queue.hash(n) from unnest($1::text[]) n order by 1").bind(limits).fetch_all(&mut *on).await?;
-    let (names, in_lines): (Vec<&str>, Vec<bool>) = queues.iter().copied().unzip();
-    let lanes: Vec<i64> = sqlx::query_scalar(
-        "select queue.lane_id(q, 't', 100, not l) from unnest($1::text[], $2::bool[]) with ordinality u (q, l, n) order by n",
-    )
-    .bind(names)
-    .bind(&in_lines)
-    .fetch_all(&mut *on)
-    .await?;
-    let rows = sqlx::query(Store::default().sql(CLAIM))
-        .bind(token)
-        .bind(worker)
-        .bind(gates)
-        .bind(&lanes)
-        .bind(in_lines.iter().map(|in_lines| if *in_lines { after } else { 0 }).collect::<Vec<_>>())
-        .bind(&in_lines)
-        .bind(vec![most; lanes.len()])
-        .bind(most)
-        .bind(freed)
-        .bind(slack)
-        .bind(floors)
-        .fetch_all(&mut *on)
-        .await?;
-    let (ids, of) = (Vec::new(), BTreeMap::new());
-    let mut said = Said { token, ids, of, reached: None, closed: None, wait_ms: None, within_ms: None, floors: None };
-    for row in rows {
-        match (row.get::<Option<i64>, _>("id"), row.get::<Option<i64>, _>("lane")) {
-            (Some(id), _) => said.ids.push(id),
-            (None, Some(_)) => said.reached = row.get("line"),
-            _ => {
-                (said.closed, said.wait_ms, said.within_ms) = (row.get("closed"), row.get("wait_ms"), row.get("within_ms"));
-                said.floors = row.get("permit_floors");
-            }
-        }
-    }
-    let of = "select coalesce(payload ->> 'k', ''), count(*) from queue.job where id = any ($1) group by 1";
-    said.of = sqlx::query_as(of).bind(&said.ids).fetch_all(&mut *on).await?.into_iter().collect();
-    Ok(said)
-}
-
-pub(super) async fn claim(on: &mut PgConnection, worker: Uuid, limits: &[&str], most: i32, freed: &[Uuid]) -> sqlx::Result<Said> {
-    claim_from(on, (worker, "default", 0), limits, most, freed).await
-}
-
-pub(super) fn counts<const N: usize>(of: [(&str, i64); N]) -> BTreeMap<String, i64> {
-    of.into_iter().map(|(key, count)| (key.to_owned(), count)).collect()
-}
+use super::{
+    by_hand::{
+        Ask, LaneOf,
+        Step::{Count, Ends, Fill, LineUp, Run, Takes, TakesByKey},
+        ask, claim_from, claim_keyed as claim, connect, counts, fill, knows, play, with,
+    },
+    key_costs::buffers,
+};
 
 /// What is held of each key, by leases and as the limit sees it.
 async fn held(db: &TestDb) -> i64 {
     assert_eq!(db.count("select count(*) from queue.permit where n <> cardinality(ids) or n <> cardinality(lines)").await, 0);
-    db.count("select coalesce(sum(n), 0)::bigint from queue.permit").await
+    super::by_hand::held(db).await
 }
 
 #[tokio::test]
@@ -128,7 +29,7 @@ async fn of_each_key_a_claim_takes_no_more_than_there_are_permits_and_one_that_w
     let (db, mut one, worker) = with(0).await;
     let mut two = connect(&db.url).await;
     fill(&mut one, "default", ["a"; 6].into_iter().chain(["b"; 6]).chain(["c"; 2])).await;
-    run(&mut one, "select queue.set_limit('type:t', 3, keyed => true)").await;
+    one.run("select queue.set_limit('type:t', 3, keyed => true)").await;
     let limits = &["type:t"];
     let mut open = one.begin().await.unwrap();
     let first = claim(&mut open, worker, limits, 4, &[]).await.unwrap();
@@ -155,11 +56,11 @@ async fn of_each_key_a_claim_takes_no_more_than_there_are_permits_and_one_that_w
         select queue.twin_of(j.lane), queue.next_id(), j.id, j.line from queue.job j
         where not exists (select from queue.lease l where j.id = any (l.ids)) and not exists (select from queue.ready r where r.id = j.id)
           and not exists (select from queue.done_many d where j.id = any (d.ids))";
-    run(&mut one, cut).await;
-    run(&mut one, back).await;
+    one.run(cut).await;
+    one.run(back).await;
     assert!(claim(&mut two, worker, limits, 20, &[]).await.unwrap().ids.is_empty(), "nobody has said so yet");
     let before = held(&db).await;
-    run(&mut one, "update queue.gate set read_at = '-infinity'").await;
+    one.run("update queue.gate set read_at = '-infinity'").await;
     let found = claim(&mut two, worker, limits, 20, &[]).await.unwrap().ids.len()
         + claim(&mut two, worker, limits, 20, &[]).await.unwrap().ids.len();
     assert!(found <= 1 && held(&db).await == before - 1 + found as i64);
@@ -170,59 +71,96 @@ async fn of_each_key_a_claim_takes_no_more_than_there_are_permits_and_one_that_w
 async fn a_limit_that_becomes_one_by_key_waits_until_all_know_and_counts_in_what_runs_by_its_key() {
     let (db, mut on, worker) = with(0).await;
     fill(&mut on, "default", ["a"; 5].into_iter().chain(["b"; 5])).await;
-    run(&mut on, "select queue.enqueue('t', '{}') from generate_series(1, 3)").await;
+    on.run("select queue.enqueue('t', '{}') from generate_series(1, 3)").await;
     // Those without a key run freely.
     let lease = tests::protocol::claim(&mut on, worker, 2).await.unwrap();
     assert_eq!(lease.ids().len(), 2);
     let of_lines = tests::lines::claim_lines(&mut on, worker, 0, 2).await.unwrap();
     assert_eq!(of_lines.lines.len(), 2, "one of each key");
     tests::lines::line_up(&mut on, 100).await.unwrap();
-    run(&mut on, "select queue.set_limit('type:t', 2, keyed => true)").await;
+    on.run("select queue.set_limit('type:t', 2, keyed => true)").await;
     let some = claim(&mut on, worker, &["type:t"], 20, &[]).await.unwrap();
     assert_eq!(some.of, counts([("a", 1), ("b", 1)]), "two jobs without a key run");
-    run(&mut on, "select queue.set_limit('type:t', 2, keyed => false)").await;
+    on.run("select queue.set_limit('type:t', 2, keyed => false)").await;
     let other = register(&mut on).await.unwrap();
     let none = claim(&mut on, worker, &["type:t"], 20, &[]).await.unwrap();
     assert_eq!(none.closed.as_deref(), Some("unknown"), "another worker may go by keys still");
-    sqlx::query("update queue.worker set paused_seen = (select last_value from queue.pause_seq) where id = $1")
-        .bind(other)
-        .execute(&mut on)
-        .await
-        .unwrap();
+    knows(&mut on, other).await;
     let none = claim(&mut on, worker, &["type:t"], 20, &[]).await.unwrap();
     assert_eq!((none.ids.len(), none.closed.as_deref()), (0, Some("full")), "six run, of whatever key");
-    run(&mut on, "select queue.unset_limit('type:t')").await;
+    on.run("select queue.unset_limit('type:t')").await;
     let none = claim(&mut on, worker, &["type:t"], 20, &[]).await.unwrap();
     assert_eq!(none.closed.as_deref(), Some("gone"));
     db.finish().await;
 }
 
+/// Jobs without a key have one in common, and limits by key go with others.
 #[tokio::test]
-async fn what_is_said_of_a_key_goes_first_up_and_down_and_ends() {
-    let (db, mut on, worker) = with(0).await;
-    fill(&mut on, "default", ["a"; 9].into_iter().chain(["b"; 9]).chain(["c"; 9])).await;
-    run(&mut on, "select queue.set_limit('type:t', 2, keyed => true)").await;
-    run(
-        &mut on,
-        "select queue.set_limit_key('type:t', 'a', 4), queue.set_limit_key('type:t', 'b', 0), queue.set_limit_key('other', 'c', 9)",
+async fn what_claims_by_key_take_in_turn() {
+    play(
+        "what is said of a key goes first, up and down, and ends",
+        &[
+            Fill("default", "a9 b9 c9"),
+            Run("select queue.set_limit('type:t', 2, keyed => true), queue.set_limit_key('type:t', 'a', 4), queue.set_limit_key('type:t', 'b', 0)"),
+            Run("select queue.set_limit_key('other', 'c', 9)"),
+            TakesByKey(50, "a4 c2", Some("lines")),
+            Run("select queue.set_limit_key('type:t', 'b', 5), queue.set_limit_key('type:t', 'a', 1)"),
+            // What runs goes on.
+            TakesByKey(50, "b5", Some("lines")),
+            Ends(0),
+            TakesByKey(50, "a1 c2", Some("lines")),
+            Run("select queue.set_limit_key('type:t', 'a', null), queue.set_limit_key('type:t', 'b')"),
+            // Two of each again.
+            TakesByKey(50, "a1", Some("lines")),
+            // Nothing for keys but those named.
+            Run("select queue.set_limit('type:t', 0), queue.set_limit_key('type:t', 'c', 4)"),
+            TakesByKey(50, "c2", Some("lines")),
+        ],
     )
     .await;
-    let first = claim(&mut on, worker, &["type:t"], 50, &[]).await.unwrap();
-    assert_eq!(first.of, counts([("a", 4), ("c", 2)]));
-    run(&mut on, "select queue.set_limit_key('type:t', 'b', 5), queue.set_limit_key('type:t', 'a', 1)").await;
-    let second = claim(&mut on, worker, &["type:t"], 50, &[]).await.unwrap();
-    assert_eq!(second.of, counts([("b", 5)]), "what runs goes on");
-    settle_leases(&mut on, &[first.token]).await.unwrap();
-    let third = claim(&mut on, worker, &["type:t"], 50, &[first.token]).await.unwrap();
-    assert_eq!(third.of, counts([("a", 1), ("c", 2)]));
-    run(&mut on, "select queue.set_limit_key('type:t', 'a', null), queue.set_limit_key('type:t', 'b')").await;
-    let fourth = claim(&mut on, worker, &["type:t"], 50, &[]).await.unwrap();
-    assert_eq!(fourth.of, counts([("a", 1)]), "two of each again");
-    // Nothing for keys but those named.
-    run(&mut on, "select queue.set_limit('type:t', 0), queue.set_limit_key('type:t', 'c', 4)").await;
-    let fifth = claim(&mut on, worker, &["type:t"], 50, &[]).await.unwrap();
-    assert_eq!(fifth.of, counts([("c", 2)]));
-    db.finish().await;
+    play(
+        "few keys with much room share a claim, in turns",
+        &[
+            Fill("default", "a40 b40 c3"),
+            Run("select queue.set_limit('type:t', 30, keyed => true), queue.set_limit_key('type:t', 'b', 12)"),
+            TakesByKey(100, "a30 b12 c3", Some("lines")),
+            Run("select queue.set_limit('type:t', 60, keyed => true), queue.set_limit_key('type:t', 'b', null)"),
+            TakesByKey(20, "a10 b10", None),
+            TakesByKey(100, "b18", None),
+            Count("select sum(n)::bigint from queue.permit", 83),
+        ],
+    )
+    .await;
+    play(
+        "starts of all count as of no key once the rate is of each",
+        &[
+            Fill("default", "12"),
+            Run("select queue.set_limit('type:t', null, 10, '1 h')"),
+            Takes(3, "3", None),
+            Takes(4, "4", None),
+            Run("select queue.set_limit('type:t', null, 10, '1 h', keyed => true)"),
+            LineUp,
+            TakesByKey(9, "3", Some("lines")),
+            TakesByKey(9, "", Some("lines")),
+        ],
+    )
+    .await;
+    play(
+        "once an operator's word is gone, what was counted by it counts by key again",
+        &[
+            Fill("default", "2 a3"),
+            // Code's word from now on.
+            Run("select queue.set_limit('type:t', 1, keyed => true); update queue.bound set by_operator = false where name = 'type:t'"),
+            TakesByKey(1, "a1", None),
+            Run("select queue.set_limit('type:t', 2, keyed => false)"),
+            // All that runs is counted, whichever key it is of.
+            Takes(2, "1", Some("full")),
+            // Nobody claims by this word.
+            Run("select queue.set_limit('type:t', 2, keyed => true); select queue.unset_limit('type:t')"),
+            TakesByKey(9, "", Some("lines")),
+        ],
+    )
+    .await;
 }
 
 #[tokio::test]
@@ -230,8 +168,7 @@ async fn jobs_without_a_key_have_one_in_common_and_limits_by_key_go_with_others(
     let (db, mut on, worker) = with(5).await;
     fill(&mut on, "default", ["a"; 5].into_iter().chain(["b"; 5])).await;
     tests::lines::line_up(&mut on, 100).await.unwrap();
-    run(
-        &mut on,
+    on.run(
         "select queue.set_limit('type:t', 2, keyed => true), queue.set_limit('queue:default', 5), queue.set_limit('x', 3, keyed => true)",
     )
     .await;
@@ -239,22 +176,18 @@ async fn jobs_without_a_key_have_one_in_common_and_limits_by_key_go_with_others(
     let first = claim(&mut on, worker, limits, 50, &[]).await.unwrap();
     assert_eq!((first.ids.len(), first.closed.as_deref()), (5, Some("full")), "the queue has five");
     assert!(first.of.values().all(|count| *count <= 2), "{first:?}");
-    run(&mut on, "select queue.set_limit('queue:default', 9)").await;
+    on.run("select queue.set_limit('queue:default', 9)").await;
     let second = claim(&mut on, worker, limits, 50, &[]).await.unwrap();
     assert_eq!((second.ids.len(), second.closed.as_deref()), (1, Some("lines")), "two of each of three keys");
     assert_eq!(db.count("select count(*) from queue.permit").await, 6, "of every limit");
     silence(&mut on, worker).await.unwrap();
     settle_leases(&mut on, &[first.token, second.token]).await.unwrap();
-    run(&mut on, "update queue.gate set read_at = '-infinity'").await;
+    on.run("update queue.gate set read_at = '-infinity'").await;
     assert!(claim(&mut on, worker, limits, 50, &[]).await.unwrap().ids.is_empty(), "who is silent takes none");
     let other = register(&mut on).await.unwrap();
     assert!(claim(&mut on, Uuid::new_v4(), limits, 50, &[]).await.unwrap().ids.is_empty());
-    sqlx::query("update queue.worker set paused_seen = (select last_value from queue.pause_seq) where id = $1")
-        .bind(other)
-        .execute(&mut on)
-        .await
-        .unwrap();
-    run(&mut on, "update queue.gate set read_at = '-infinity'").await;
+    knows(&mut on, other).await;
+    on.run("update queue.gate set read_at = '-infinity'").await;
     assert_eq!(claim(&mut on, other, limits, 50, &[]).await.unwrap().ids.len(), 6);
     db.finish().await;
 }
@@ -262,8 +195,9 @@ async fn jobs_without_a_key_have_one_in_common_and_limits_by_key_go_with_others(
 #[tokio::test]
 async fn of_a_key_in_several_lanes_a_claim_takes_no_more_than_in_one() {
     let (db, mut on, worker) = with(0).await;
-    let lanes = &[("default", true), ("other", true), ("default", false), ("other", false)];
-    run(&mut on, "select queue.meet_lane(q, 't', 100, true) from unnest(array['default', 'other']) q").await;
+    let lanes: &[LaneOf] = &[("default", true, 0, 50), ("other", true, 0, 50), ("default", false, 0, 50), ("other", false, 0, 50)];
+    let of_all = Ask { by_key: true, limits: &["type:t"], lanes, most: 50, freed: &[], slack: 0, floors: None };
+    on.run("select queue.meet_lane(q, 't', 100, true) from unnest(array['default', 'other']) q").await;
     for limit in ["select queue.set_limit('type:t', 3, keyed => true)", "select queue.set_limit('type:t', null, 3, '1 h', keyed => true)"] {
         for queue in ["default", "other"] {
             fill(&mut on, queue, ["a"; 4].into_iter().chain(["b"; 4])).await;
@@ -271,11 +205,11 @@ async fn of_a_key_in_several_lanes_a_claim_takes_no_more_than_in_one() {
         // Half of them are suspected of having ended a process.
         let suspect = "update queue.ready set lane = queue.lane_id(q, 't', 100, true), line = null, crashes = 1
             from unnest(array['default', 'other']) q where lane = queue.twin_of(queue.lane_id(q, 't', 100, false)) and seq % 2 = 0";
-        run(&mut on, suspect).await;
-        run(&mut on, limit).await;
-        let some = claim_of(&mut on, (worker, lanes, 0), &["type:t"], 50, &[]).await.unwrap();
+        on.run(suspect).await;
+        on.run(limit).await;
+        let some = ask(&mut on, worker, of_all).await.unwrap();
         assert_eq!(some.of, counts([("a", 3), ("b", 3)]), "of {limit}");
-        let none = claim_of(&mut on, (worker, lanes, 0), &["type:t"], 50, &[]).await.unwrap();
+        let none = ask(&mut on, worker, of_all).await.unwrap();
         assert_eq!((none.ids.len(), none.closed.as_deref()), (0, Some("lines")));
         settle_leases(&mut on, &[some.token]).await.unwrap();
         assert!(claim(&mut on, worker, &["type:t"], 0, &[some.token]).await.unwrap().ids.is_empty());
@@ -285,27 +219,11 @@ async fn of_a_key_in_several_lanes_a_claim_takes_no_more_than_in_one() {
 }
 
 #[tokio::test]
-async fn few_keys_with_much_room_share_a_claim_and_in_turns() {
-    let (db, mut on, worker) = with(0).await;
-    fill(&mut on, "default", ["a"; 40].into_iter().chain(["b"; 40]).chain(["c"; 3])).await;
-    run(&mut on, "select queue.set_limit('type:t', 30, keyed => true), queue.set_limit_key('type:t', 'b', 12)").await;
-    let some = claim(&mut on, worker, &["type:t"], 100, &[]).await.unwrap();
-    assert_eq!((some.of, some.closed.as_deref()), (counts([("a", 30), ("b", 12), ("c", 3)]), Some("lines")));
-    run(&mut on, "select queue.set_limit('type:t', 60, keyed => true), queue.set_limit_key('type:t', 'b', null)").await;
-    let more = claim(&mut on, worker, &["type:t"], 20, &[]).await.unwrap();
-    assert_eq!(more.of, counts([("a", 10), ("b", 10)]), "each has its share");
-    let rest = claim(&mut on, worker, &["type:t"], 100, &[]).await.unwrap();
-    assert_eq!((rest.of, rest.closed), (counts([("b", 18)]), None));
-    assert_eq!(held(&db).await, 83);
-    db.finish().await;
-}
-
-#[tokio::test]
 async fn who_found_no_room_of_a_key_waits_without_its_gate_and_is_told_of_that_key_and_no_other() {
     let (db, mut on, worker) = with(0).await;
     fill(&mut on, "default", ["a", "b"]).await;
     fill(&mut on, "other", ["a"]).await;
-    run(&mut on, "select queue.set_limit('shared', 1, keyed => true)").await;
+    on.run("select queue.set_limit('shared', 1, keyed => true)").await;
     let first = claim(&mut on, worker, &["shared"], 1, &[]).await.unwrap();
     let second = claim(&mut on, worker, &["shared"], 1, &[]).await.unwrap();
     let (of_a, of_b) = if first.of.contains_key("a") { (first, second) } else { (second, first) };
@@ -316,17 +234,20 @@ async fn who_found_no_room_of_a_key_waits_without_its_gate_and_is_told_of_that_k
     // Now it is known, and looks again without the gate.
     let mut holder = connect(&db.url).await;
     let mut open = holder.begin().await.unwrap();
-    open.execute("select from queue.gate for update").await.unwrap();
+    open.run("select from queue.gate for update").await;
     let none = claim_from(&mut on, waits, &["shared"], 5, &[]).await.unwrap();
     assert_eq!((none.ids.len(), none.closed.as_deref()), (0, Some("lines")));
     open.rollback().await.unwrap();
     let mut listener = db.listen("wake").await;
     let mut told = async || {
+        db.run("select pg_notify(queue.channel('wake'), 'the last')").await;
         let mut told = 0;
-        while let Ok(Ok(one)) = tokio::time::timeout(Duration::from_millis(500), listener.recv()).await {
-            told += i32::from(one.payload().starts_with("!room"));
+        loop {
+            match next_told(&mut listener).await {
+                last if last == "the last" => return told,
+                one => told += i32::from(one.starts_with("!room")),
+            }
         }
-        told
     };
     settle_leases(&mut on, &[of_b.token, of_a.token]).await.unwrap();
     claim(&mut on, worker, &["shared"], 0, &[of_b.token]).await.unwrap();
@@ -343,21 +264,66 @@ async fn who_found_no_room_of_a_key_waits_without_its_gate_and_is_told_of_that_k
 async fn a_turn_is_as_many_as_a_key_may_have_at_once_and_one_of_each_is_taken_past_what_others_hold() {
     let (db, mut on, worker) = with(0).await;
     fill(&mut on, "default", ["a", "a", "a", "b", "b", "b", "c"]).await;
-    run(&mut on, "select queue.set_limit('type:t', 3, keyed => true)").await;
+    on.run("select queue.set_limit('type:t', 3, keyed => true)").await;
     let mut open = on.begin().await.unwrap();
     let some = claim_from(&mut open, (worker, "default", i64::MIN), &["type:t"], 4, &[]).await.unwrap();
     assert!(some.of.values().any(|count| *count == 3), "three of one, if it has them: {some:?}");
     open.rollback().await.unwrap();
-    run(&mut on, "select queue.set_limit('type:t', 1, keyed => true)").await;
+    on.run("select queue.set_limit('type:t', 1, keyed => true)").await;
     let mut holder = connect(&db.url).await;
     let mut open = holder.begin().await.unwrap();
     let first = "select id from queue.ready where line = queue.line_id('a') order by seq limit 1 for update";
-    let held: i64 = sqlx::query_scalar(first).fetch_one(&mut *open).await.unwrap();
+    let held: i64 = open.one(first).await;
     let some = claim(&mut on, worker, &["type:t"], 50, &[]).await.unwrap();
     assert_eq!((some.ids.len(), &some.of), (3, &counts([("a", 1), ("b", 1), ("c", 1)])));
     assert!(!some.ids.contains(&held));
     open.rollback().await.unwrap();
     let listed = "select count(distinct id) from queue.lease cross join lateral unnest(ids) id";
     assert_eq!((db.count(listed).await, self::held(&db).await), (3, 3));
+    db.finish().await;
+}
+
+#[tokio::test]
+async fn what_begins_later_than_others_is_counted_once_and_so_are_those() {
+    let (db, mut on, worker) = with(0).await;
+    fill(&mut on, "default", ["a"; 20].into_iter().chain(["b"; 20])).await;
+    on.run("select queue.set_limit('type:t', null, 8, '1 h', 6, keyed => true)").await;
+    let lanes: &[LaneOf] = &[("default", true, 0, 2)];
+    for slack in [20_000, 0, 10_000, 0, 40_000] {
+        let two = Ask { by_key: true, limits: &["type:t"], lanes, most: 2, freed: &[], slack, floors: None };
+        let some = ask(&mut on, worker, two).await.unwrap();
+        assert_eq!(some.ids.len(), 2);
+    }
+    let wrong = "select count(*) from (select total, sum(n) over (partition by line order by at_ms) as counted from queue.rate) r
+        where total <> counted";
+    assert_eq!(db.count(wrong).await, 0);
+    claim(&mut on, worker, &["type:t"], 50, &[]).await.unwrap();
+    let of_each = "select count(*) from (select sum(n) as n from queue.rate group by line) r where n = 6";
+    assert_eq!(db.count(of_each).await, 2, "no more than the burst of any");
+    on.run("select queue.set_limit('type:t', null, 8, '1 h', keyed => true)").await;
+    claim(&mut on, worker, &["type:t"], 50, &[]).await.unwrap();
+    assert_eq!(db.count(&of_each.replace('6', "8")).await, 2);
+    // What is over is forgotten, and what stays counts as much as before.
+    on.run("delete from queue.rate r where at_ms = (select min(at_ms) from queue.rate o where o.line = r.line)").await;
+    let gone = 16 - db.count("select sum(n)::bigint from queue.rate").await;
+    assert_eq!(claim(&mut on, worker, &["type:t"], 50, &[]).await.unwrap().ids.len() as i64, gone);
+    db.finish().await;
+}
+
+#[tokio::test]
+async fn what_a_key_has_begun_costs_no_more_however_often_it_was() {
+    let (db, mut on, worker) = with(0).await;
+    on.run("select queue.set_limit('type:t', null, 10000, '1 h', 9000, keyed => true)").await;
+    let keys: Vec<String> = (0..10).map(|n| format!("k{n}")).collect();
+    fill(&mut on, "default", keys.iter().map(String::as_str)).await;
+    buffers(&mut on, worker).await;
+    let few = buffers(&mut on, worker).await;
+    let begun = "insert into queue.rate (gate, line, at_ms, n, total)
+        select queue.hash('type:t'), line, queue.clock_ms() - 1000 + n, 1, n from queue.ready cross join generate_series(1, 1000) n";
+    on.run(begun).await;
+    on.run("analyze queue.rate").await;
+    buffers(&mut on, worker).await;
+    let many = buffers(&mut on, worker).await;
+    assert!(many <= 2 * few, "{few} buffers, and then {many}");
     db.finish().await;
 }

@@ -1,15 +1,13 @@
-//! What keys without room cost the others, however many there are and whatever waits behind them; and what is said of keys.
+//! What keys without room cost the others, however many there are and whatever waits behind them.
 
-use std::{collections::BTreeMap, time::Duration};
+use std::collections::BTreeMap;
+use tests::Sql as _;
 
 use serde_json::Value;
 use sqlx::{AssertSqlSafe, Connection as _, Executor as _, PgConnection};
 use uuid::Uuid;
 
-use super::{
-    key_claims::{claim, claim_from, counts, fill},
-    statements::{refused, run, with},
-};
+use super::by_hand::{claim_from, claim_keyed as claim, counts, fill, with};
 
 /// So many jobs of each of these keys, written at once.
 async fn pour(on: &mut PgConnection, keys: &str, each: i32) {
@@ -44,18 +42,17 @@ pub(super) async fn buffers(on: &mut PgConnection, worker: Uuid) -> i64 {
 async fn what_waits_behind_a_key_without_room_costs_the_next_key_nothing() {
     let (db, mut on, worker) = with(0).await;
     fill(&mut on, "default", ["a", "a", "b"]).await;
-    run(&mut on, "select queue.set_limit('type:t', 1, keyed => true)").await;
+    on.run("select queue.set_limit('type:t', 1, keyed => true)").await;
     claim(&mut on, worker, &["type:t"], 9, &[]).await.unwrap();
     fill(&mut on, "default", ["c"; 1]).await;
     buffers(&mut on, worker).await;
     let few = buffers(&mut on, worker).await;
     pour(&mut on, "values ('a')", 100_000).await;
-    run(&mut on, "analyze queue.ready").await;
+    on.run("analyze queue.ready").await;
     buffers(&mut on, worker).await;
     let many = buffers(&mut on, worker).await;
     let some = claim(&mut on, worker, &["type:t"], 10, &[]).await.unwrap();
     assert_eq!(some.of, counts([("c", 1)]));
-    eprintln!("a claim beside a key without room touches {few} buffers with two jobs behind it, {many} with 100,000");
     assert!(many <= 2 * few, "{few} buffers, and then {many}");
     db.finish().await;
 }
@@ -63,7 +60,7 @@ async fn what_waits_behind_a_key_without_room_costs_the_next_key_nothing() {
 #[tokio::test]
 async fn of_thousands_of_keys_without_room_the_one_that_has_some_is_found_from_wherever_one_begins() {
     let (db, mut on, worker) = with(1).await;
-    run(&mut on, "select queue.set_limit('type:t', 1, keyed => true)").await;
+    on.run("select queue.set_limit('type:t', 1, keyed => true)").await;
     fill(&mut on, "default", ["k0"]).await;
     pour(&mut on, "select 'k' || n from generate_series(1, 2500) n", 1).await;
     let mut taken = 0;
@@ -92,12 +89,12 @@ async fn of_thousands_of_keys_without_room_the_one_that_has_some_is_found_from_w
 #[tokio::test]
 async fn a_key_that_comes_last_is_found_by_the_next_claim_whatever_has_no_room() {
     let (db, mut on, worker) = with(0).await;
-    run(&mut on, "select queue.set_limit('type:t', null, 1, '1 h', keyed => true)").await;
+    on.run("select queue.set_limit('type:t', null, 1, '1 h', keyed => true)").await;
     fill(&mut on, "default", ["k0"]).await;
     pour(&mut on, "select 'k' || n from generate_series(1, 20000) n", 1).await;
     let begun =
         "insert into queue.rate (gate, line, at_ms, n, total) select queue.hash('type:t'), line, queue.clock_ms(), 1, 1 from queue.ready";
-    run(&mut on, begun).await;
+    on.run(begun).await;
     for after in [i64::MIN, -1 << 62, 0, 1 << 62, i64::MAX] {
         let none = claim_from(&mut on, (worker, "default", after), &["type:t"], 10, &[]).await.unwrap();
         assert_eq!((none.ids.len(), none.closed.as_deref()), (0, Some("more")));
@@ -108,32 +105,5 @@ async fn a_key_that_comes_last_is_found_by_the_next_claim_whatever_has_no_room()
         assert!(some.reached.unwrap().abs_diff(none.reached.unwrap()) < 1 << 52, "and it goes on where it was, give or take a key");
         tx.rollback().await.unwrap();
     }
-    db.finish().await;
-}
-
-#[tokio::test]
-async fn what_is_said_of_keys_is_checked() {
-    let (db, mut on, _) = with(0).await;
-    for (statement, constraint) in [
-        ("select queue.set_limit_key('a b', 'k', 1)", "key_bound_name_is_a_name"),
-        ("select queue.set_limit_key('x', 'k', -1)", "key_bound_concurrency_in_range"),
-        ("insert into queue.key_bound (name, line, key, concurrency) values ('x', 1, 'k', 1)", "key_bound_line_is_its_key"),
-        (
-            "insert into queue.key_bound (name, line, key, concurrency) select 'x', queue.line_id('k'), 'k', 1 from generate_series(1, 2)",
-            "key_bound_pkey",
-        ),
-    ] {
-        assert_eq!(refused(&mut on, statement).await, constraint, "{statement}");
-    }
-    run(&mut on, "select queue.set_limit('x', 1, keyed => true)").await;
-    let revision = "select revision from queue.bound";
-    let before = db.count(revision).await;
-    let mut listener = db.listen("wake").await;
-    run(&mut on, "select queue.set_limit_key('x', 'k', 2)").await;
-    let told = tokio::time::timeout(Duration::from_secs(10), listener.recv()).await.unwrap().unwrap();
-    assert_eq!(told.payload(), "!control");
-    assert!(db.count(revision).await > before, "workers see that something has changed");
-    run(&mut on, "select queue.set_limit('x', 3)").await;
-    assert_eq!(db.count("select count(*) from queue.bound where keyed").await, 1, "it stays by key");
     db.finish().await;
 }

@@ -8,9 +8,9 @@ use std::{
 use queue_core::{AttemptOutput, Context, Failure, Handler, Job as _, JobResult, Limit, Middleware, Next, async_trait, job};
 use queue_worker::Worker;
 use serde::{Deserialize, Serialize};
-use tests::{Marked, TestDb, WorkerProcess, eventually, within};
+use tests::{Marked, TestDb, WorkerProcess, eventually};
 
-use super::{Unlimited, fresh, set, span, worker};
+use super::{BEGUN, ENDED, Unlimited, begun, fresh, most_within, set, span, worker};
 
 /// Is refused at its first attempt, as by a service that answers 429.
 #[job(limit(name = "service", concurrency = 5), backoff = fixed("10ms"), max_attempts = 3)]
@@ -28,31 +28,52 @@ impl Handler for Refused {
     }
 }
 
-/// The most that began in any window of so many ms.
-async fn most_in(db: &TestDb, ms: i32) -> i64 {
-    let query = "select max((select count(*) from effect_span o where o.began >= s.began and o.began < s.began + $1 * interval '1 ms')) from effect_span s";
-    sqlx::query_scalar(query).bind(ms).fetch_one(&db.pool).await.unwrap()
+/// Ten starts in half a second of each key.
+#[job(limit(key = self.key, rate = "6/600ms", burst = 3))]
+#[derive(Serialize, Deserialize)]
+pub(super) struct RatedByKey {
+    pub(super) key: String,
 }
 
+impl Handler for RatedByKey {
+    async fn run(self, cx: &Context) -> JobResult {
+        span(cx, 0).await
+    }
+}
+
+fn rated(db: &TestDb) -> Worker {
+    worker(db).register::<RatedByKey>()
+}
+
+/// Over three workers, and by the handlers' own times: they are those of this machine's clock, as the database's are.
 #[tokio::test]
 #[ignore = "deep"]
-async fn no_window_has_more_starts_than_the_rate_over_all_workers_and_none_is_wasted() {
-    let db = fresh().await;
-    set(&db, "type:unlimited", Limit::new().rate(10, Duration::from_secs(1))).await;
-    for _ in 0..35 {
-        Unlimited { ms: 5 }.enqueue(&db.pool).await.unwrap();
+async fn no_window_has_more_starts_than_the_rate_nor_a_short_one_more_than_the_burst_of_all_or_of_each_key() {
+    let second = Duration::from_secs(1);
+    for (limit, rate, jobs, each, windows) in [
+        ("type:unlimited", Limit::new().rate(10, second), 35, "true", &[(1000, 10)][..]),
+        ("queue:default", Limit::new().rate(20, 2 * second).burst(2), 16, "true", &[(2000, 20), (200, 2)]),
+        // As its code says.
+        ("another", Limit::new().rate(1, second), 48, "line", &[(600, 6), (300, 3)]),
+    ] {
+        let db = fresh().await;
+        set(&db, limit, rate).await;
+        for n in 0..jobs {
+            if each == "line" {
+                RatedByKey { key: format!("key {}", n % 3) }.enqueue(&db.pool).await.unwrap();
+            } else {
+                Unlimited { ms: 5 }.enqueue(&db.pool).await.unwrap();
+            }
+        }
+        db.run_while(rated(&db), db.run_while(rated(&db), db.run_while(rated(&db), db.until_count(ENDED, jobs)))).await;
+        for (ms, most) in windows {
+            let found = most_within(&db, each, *ms).await;
+            assert!(found <= *most, "{limit}: {found} in {ms} ms");
+        }
+        assert_eq!(db.count(BEGUN).await, jobs, "each once");
+        assert_eq!(db.count("select count(*) from queue.done where attempts > 1").await, 0, "what goes back is not charged");
+        db.finish().await;
     }
-    let workers = (worker(&db), worker(&db), worker(&db));
-    let all = within(Duration::from_secs(30), "all have run", async || {
-        db.count("select count(*) from effect_span where ended is not null").await == 35
-    });
-    db.run_while(workers.0, db.run_while(workers.1, db.run_while(workers.2, all))).await;
-    assert!(most_in(&db, 1000).await <= 10, "{} in a second", most_in(&db, 1000).await);
-    let took = db.count("select (extract(epoch from max(began) - min(began)) * 1000)::bigint from effect_span").await;
-    eprintln!("35 jobs at 10 a second took {took} ms");
-    assert!((3000..8000).contains(&took), "{took} ms");
-    assert_eq!(db.count("select count(*) from queue.done where attempts > 1").await, 0, "what goes back is not charged");
-    db.finish().await;
 }
 
 /// Keeps the first attempts waiting before their handlers, for longer than a rate counts them.
@@ -76,8 +97,9 @@ async fn what_its_middleware_keeps_waiting_goes_back_uncharged_and_does_not_begi
         Unlimited { ms: 0 }.enqueue(&db.pool).await.unwrap();
     }
     db.run_until_idle(worker(&db).middleware(Dawdling(AtomicUsize::new(0)))).await;
-    assert_eq!(db.count("select count(*) from effect_span").await, 20);
-    assert!(most_in(&db, 1000).await <= 10, "{} in a second", most_in(&db, 1000).await);
+    let most = most_within(&db, "true", 1000).await;
+    assert!(most <= 10, "{most} in a second");
+    assert_eq!(db.count(BEGUN).await, 20);
     assert_eq!(db.count("select count(*) from queue.done where attempts > 1").await, 0);
     db.finish().await;
 }
@@ -106,23 +128,8 @@ async fn no_window_has_more_starts_than_the_rate_while_processes_stand_still_tim
     }
     let most = "select max((select count(*) from effect o where o.at >= s.at and o.at < s.at + interval '1 s')) from effect s";
     let most = db.count(most).await;
-    eprintln!("{stops} stops, {most} starts in a second at most");
     assert!(stops >= 10 && most <= 20, "{most} in a second, {stops} stops");
     drop(workers);
-    db.finish().await;
-}
-
-#[tokio::test]
-#[ignore = "deep"]
-async fn a_burst_is_what_may_begin_close_together() {
-    let db = fresh().await;
-    set(&db, "queue:default", Limit::new().rate(20, Duration::from_secs(2)).burst(2)).await;
-    for _ in 0..16 {
-        Unlimited { ms: 0 }.enqueue(&db.pool).await.unwrap();
-    }
-    db.run_until_idle(worker(&db)).await;
-    assert_eq!(db.count("select count(*) from effect_span").await, 16);
-    assert!(most_in(&db, 200).await <= 2);
     db.finish().await;
 }
 
@@ -134,21 +141,20 @@ async fn a_handler_that_is_told_to_slow_down_slows_all_that_its_limit_covers_and
         worker(),
         db.run_while(worker(), async {
             let slow = Refused { refuse: true }.enqueue(&db.pool).await.unwrap().id();
-            eventually("it was refused", async || db.count("select count(*) from queue.gate where not_before > now()").await == 1).await;
+            db.until_count("select count(*) from queue.gate where not_before > now()", 1).await;
             for _ in 0..5 {
                 Refused { refuse: false }.enqueue(&db.pool).await.unwrap();
                 Unlimited { ms: 0 }.enqueue(&db.pool).await.unwrap();
             }
-            eventually("others go on", async || db.count("select count(*) from effect_span where job_type = 'unlimited'").await == 5).await;
-            eventually("all have run", async || db.count("select count(*) from effect_span where job_type = 'refused'").await == 6).await;
-            let id: i64 = slow.to_string().parse().unwrap();
-            let failed: chrono::DateTime<chrono::Utc> =
-                sqlx::query_scalar("select at from queue.failure where id = $1").bind(id).fetch_one(&db.pool).await.unwrap();
-            let first: chrono::DateTime<chrono::Utc> =
-                sqlx::query_scalar("select min(began) from effect_span where job_type = 'refused'").fetch_one(&db.pool).await.unwrap();
-            let waited = (first - failed).num_milliseconds();
+            db.until_count(&begun("job_type = 'unlimited'"), 5).await;
+            db.until_count(&begun("job_type = 'refused'"), 6).await;
+            let waited = format!(
+                "select (extract(epoch from (select min(began) from effect_span where job_type = 'refused') - f.at) * 1000)::bigint
+                 from queue.failure f where f.id = {slow}"
+            );
+            let waited = db.count(&waited).await;
             assert!(waited >= 1400, "the limit waited for {waited} ms");
-            eventually("its verdict is written", async || db.count("select count(*) from queue.done where attempts = 2").await == 1).await;
+            db.until_count("select count(*) from queue.done where attempts = 2", 1).await;
         }),
     )
     .await;

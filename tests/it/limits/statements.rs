@@ -1,126 +1,28 @@
-//! The claim under limits, on connections of our own: what it takes, what it waits for, and what it says.
+//! The claim under limits of all, on connections of our own: what it takes of which lanes, what it counts, what it waits for, and what it says.
 
 use std::time::Duration;
 
 use queue_core::{Store, operate};
-use sqlx::{Connection as _, Executor as _, PgConnection, Row as _};
+use sqlx::{Connection as _, PgConnection};
 use tests::{
-    TestDb,
+    Sql as _,
+    limits::{prune_rates, slow_down},
+    next_told,
     protocol::{register, settle_leases, silence},
 };
 use uuid::Uuid;
 
-const CLAIM: &str = include_str!("../../../queue-worker/sql/claim_limited.sql");
-
-/// What a claim took, and what it said.
-#[derive(Debug)]
-pub(super) struct Said {
-    pub(super) token: Uuid,
-    pub(super) ids: Vec<i64>,
-    pub(super) closed: Option<String>,
-    pub(super) wait_ms: Option<f64>,
-    within_ms: Option<i64>,
-    pub(super) floors: Option<Vec<i64>>,
-}
-
-pub(super) async fn connect(url: &str) -> PgConnection {
-    let mut on = PgConnection::connect(url).await.unwrap();
-    on.execute("set synchronous_commit = off; set lock_timeout = '1s'; set enable_seqscan = off").await.unwrap();
-    on
-}
-
-/// Up to `most` jobs of the type `t` in the queues named, under these limits.
-pub(super) async fn claim(
-    on: &mut PgConnection,
-    worker: Uuid,
-    limits: &[&str],
-    queues: &[&str],
-    most: i32,
-    freed: &[Uuid],
-) -> sqlx::Result<Said> {
-    claim_with(on, worker, (limits, queues, most), freed, (0, None)).await
-}
-
-/// The same of a worker that needs so many ms until they begin, and knows from where on to read permits.
-pub(super) async fn claim_with(
-    on: &mut PgConnection,
-    worker: Uuid,
-    (limits, queues, most): (&[&str], &[&str], i32),
-    freed: &[Uuid],
-    (slack, floors): (i64, Option<&[i64]>),
-) -> sqlx::Result<Said> {
-    let token = Uuid::new_v4();
-    let gates: Vec<i64> =
-        sqlx::query_scalar("select queue.hash(n) from unnest($1::text[]) n order by 1").bind(limits).fetch_all(&mut *on).await?;
-    let lanes: Vec<i64> =
-        sqlx::query_scalar("select queue.lane_id(q, 't', 100, false) from unnest($1::text[]) q").bind(queues).fetch_all(&mut *on).await?;
-    let rows = sqlx::query(Store::default().sql(CLAIM))
-        .bind(token)
-        .bind(worker)
-        .bind(gates)
-        .bind(&lanes)
-        .bind(vec![0_i64; lanes.len()])
-        .bind(vec![false; lanes.len()])
-        .bind(vec![most; lanes.len()])
-        .bind(most)
-        .bind(freed)
-        .bind(slack)
-        .bind(floors)
-        .fetch_all(on)
-        .await?;
-    let mut said = Said { token, ids: Vec::new(), closed: None, wait_ms: None, within_ms: None, floors: None };
-    for row in rows {
-        if let Some(id) = row.get::<Option<i64>, _>("id") {
-            said.ids.push(id);
-        } else {
-            (said.closed, said.wait_ms, said.within_ms) = (row.get("closed"), row.get("wait_ms"), row.get("within_ms"));
-            said.floors = row.get("permit_floors");
-        }
-    }
-    Ok(said)
-}
-
-/// One job under the limit of its type, of a worker that needs so many ms until it begins.
-async fn claim_within(on: &mut PgConnection, worker: Uuid, slack: i64) -> Said {
-    claim_with(on, worker, (&["type:t"], &["default"], 1), &[], (slack, None)).await.unwrap()
-}
-
-/// A database with so many jobs of the type `t`, and a worker that knows every limit set so far and later.
-pub(super) async fn with(jobs: i32) -> (TestDb, PgConnection, Uuid) {
-    let db = TestDb::new().await;
-    let mut on = connect(&db.url).await;
-    sqlx::query("select queue.enqueue('t', '{}') from generate_series(1, $1)").bind(jobs).execute(&mut on).await.unwrap();
-    let worker = register(&mut on).await.unwrap();
-    knows(&mut on, worker).await;
-    (db, on, worker)
-}
-
-async fn knows(on: &mut PgConnection, worker: Uuid) {
-    sqlx::query("update queue.worker set paused_seen = 9223372036854775807 where id = $1").bind(worker).execute(on).await.unwrap();
-}
-
-pub(super) async fn run(on: &mut PgConnection, statement: &'static str) {
-    on.execute(statement).await.unwrap_or_else(|error| panic!("{statement}: {error}"));
-}
-
-async fn held(db: &TestDb) -> i64 {
-    db.count("select coalesce(sum(n), 0)::bigint from queue.permit").await
-}
-
-pub(super) async fn refused(on: &mut PgConnection, statement: &'static str) -> String {
-    let error = on.execute(statement).await.unwrap_err();
-    error
-        .as_database_error()
-        .and_then(|error| error.constraint().or(error.code().as_deref().map(|_| "none")))
-        .unwrap_or_default()
-        .to_owned()
-}
+use super::by_hand::{
+    Ask, LaneOf,
+    Step::{Count, Fill, Run, TakesUnder},
+    ask, claim, claim_keyed, connect, fill, held, knows, play, refused, with,
+};
 
 #[tokio::test]
 async fn a_claim_takes_no_more_than_there_are_permits_and_one_that_waits_sees_what_the_first_took() {
     let (db, mut one, worker) = with(10).await;
     let mut two = connect(&db.url).await;
-    run(&mut one, "select queue.set_limit('type:t', 3)").await;
+    one.run("select queue.set_limit('type:t', 3)").await;
     let mut open = one.begin().await.unwrap();
     let first = claim(&mut open, worker, &["type:t"], &["default"], 2, &[]).await.unwrap();
     assert_eq!((first.ids.len(), first.closed), (2, None));
@@ -138,10 +40,10 @@ async fn a_claim_takes_no_more_than_there_are_permits_and_one_that_waits_sees_wh
     assert_eq!((third.ids.len(), held(&db).await), (2, 3));
     let part = "with cut as (update queue.lease set ids = ids[1:1], attempts = attempts[1:1], crashes = crashes[1:1] where cardinality(ids) = 2 returning 1)
         insert into queue.ready (lane, seq, id) select l.lane, l.ids[2], l.ids[2] from queue.lease l, cut where cardinality(l.ids) = 2";
-    run(&mut one, part).await;
+    one.run(part).await;
     let none = claim(&mut two, worker, &["type:t"], &["default"], 5, &[first.token]).await.unwrap();
     assert_eq!(none.ids.len(), 0, "nobody has said so yet");
-    run(&mut one, "update queue.gate set read_at = '-infinity'").await;
+    one.run("update queue.gate set read_at = '-infinity'").await;
     let fourth = claim(&mut two, worker, &["type:t"], &["default"], 5, &[]).await.unwrap();
     assert_eq!((fourth.ids.len(), held(&db).await), (1, 3));
     db.finish().await;
@@ -150,38 +52,34 @@ async fn a_claim_takes_no_more_than_there_are_permits_and_one_that_waits_sees_wh
 #[tokio::test]
 async fn only_a_living_worker_takes_jobs_and_of_its_lanes_only() {
     let (db, mut on, worker) = with(3).await;
-    run(&mut on, "select queue.enqueue('t', '{}', '{\"queue\": \"other\"}')").await;
-    run(&mut on, "select queue.set_limit('type:t', 9)").await;
+    on.run("select queue.enqueue('t', '{}', '{\"queue\": \"other\"}'), queue.set_limit('type:t', 9)").await;
     let none = claim(&mut on, Uuid::new_v4(), &["type:t"], &["default"], 9, &[]).await.unwrap();
-    assert!(none.ids.is_empty() && held(&db).await == 0 && db.count("select count(*) from queue.lease").await == 0);
-    let some = claim(&mut on, worker, &["type:t"], &["other"], 9, &[]).await.unwrap();
-    assert_eq!(some.ids.len(), 1);
+    assert_eq!((none.ids.len(), db.rows_of(&["permit", "lease"]).await), (0, 0));
+    assert_eq!(claim(&mut on, worker, &["type:t"], &["other"], 9, &[]).await.unwrap().ids.len(), 1);
     silence(&mut on, worker).await.unwrap();
-    let none = claim(&mut on, worker, &["type:t"], &["default"], 9, &[]).await.unwrap();
-    assert!(none.ids.is_empty());
+    assert!(claim(&mut on, worker, &["type:t"], &["default"], 9, &[]).await.unwrap().ids.is_empty());
     db.finish().await;
 }
 
 #[tokio::test]
 async fn a_new_limit_waits_until_every_living_worker_knows_it_and_counts_in_what_runs() {
     let (db, mut on, worker) = with(9).await;
-    let lease = tests::protocol::claim(&mut on, worker, 4).await.unwrap();
-    assert_eq!(lease.ids().len(), 4);
+    assert_eq!(tests::protocol::claim(&mut on, worker, 4).await.unwrap().ids().len(), 4);
     let other = register(&mut on).await.unwrap();
-    run(&mut on, "select queue.set_limit('type:t', 5)").await;
-    let awaits = async || operate::limits(&db.pool, Store::default()).await.unwrap()[0].awaits;
+    on.run("select queue.set_limit('type:t', 5)").await;
+    let limit = async || operate::limits(&db.pool, Store::default()).await.unwrap().remove(0);
     let none = claim(&mut on, worker, &["type:t"], &["default"], 9, &[]).await.unwrap();
-    assert_eq!((none.ids.len(), none.closed.as_deref(), awaits().await), (0, Some("unknown"), 1));
+    assert_eq!((none.ids.len(), none.closed.as_deref(), limit().await.awaits), (0, Some("unknown"), 1));
     knows(&mut on, other).await;
     let one = claim(&mut on, worker, &["type:t"], &["default"], 9, &[]).await.unwrap();
-    assert_eq!((one.ids.len(), one.closed.as_deref(), awaits().await), (1, Some("full"), 0));
-    let found = operate::limits(&db.pool, Store::default()).await.unwrap();
-    assert_eq!((found[0].name.as_str(), found[0].used, found[0].waiting, found[0].by_operator), ("type:t", 5, 4, true));
+    assert_eq!((one.ids.len(), one.closed.as_deref()), (1, Some("full")));
+    let found = limit().await;
+    assert_eq!((found.name.as_str(), found.used, found.waiting, found.by_operator, found.awaits), ("type:t", 5, 4, true, 0));
     // Other figures are no other lanes: nobody is waited for.
     register(&mut on).await.unwrap();
-    run(&mut on, "select queue.set_limit('type:t', 6)").await;
+    on.run("select queue.set_limit('type:t', 6)").await;
     assert_eq!(claim(&mut on, worker, &["type:t"], &["default"], 9, &[]).await.unwrap().ids.len(), 1);
-    run(&mut on, "select queue.unset_limit('type:t')").await;
+    on.run("select queue.unset_limit('type:t')").await;
     let none = claim(&mut on, worker, &["type:t"], &["default"], 9, &[]).await.unwrap();
     assert_eq!((none.closed.as_deref(), held(&db).await), (Some("gone"), 0));
     db.finish().await;
@@ -189,87 +87,133 @@ async fn a_new_limit_waits_until_every_living_worker_knows_it_and_counts_in_what
 
 #[tokio::test]
 async fn of_several_limits_every_one_must_have_room() {
-    let (db, mut on, worker) = with(9).await;
-    run(&mut on, "select queue.set_limit('type:t', 5), queue.set_limit('queue:default', 2), queue.set_limit('queue:other', 1)").await;
-    let both = ["type:t", "queue:default"];
-    let some = claim(&mut on, worker, &both, &["default"], 9, &[]).await.unwrap();
-    assert_eq!((some.ids.len(), some.closed.as_deref()), (2, Some("full")));
-    assert_eq!(db.count("select count(*) from queue.gate where wanted").await, 1, "only the one that has no permit is wanted");
-    run(&mut on, "select queue.enqueue('t', '{}', '{\"queue\": \"other\"}') from generate_series(1, 3)").await;
-    let other = claim(&mut on, worker, &["type:t", "queue:other"], &["other"], 9, &[]).await.unwrap();
-    assert_eq!((other.ids.len(), held(&db).await), (1, 6));
+    let steps = [
+        Fill("default", "9"),
+        Run("select queue.set_limit('type:t', 5), queue.set_limit('queue:default', 2), queue.set_limit('queue:other', 1)"),
+        TakesUnder(false, &["type:t", "queue:default"], "default", 9, "2", Some("full")),
+        // Only the one that has no permit is wanted.
+        Count("select count(*) from queue.gate where wanted", 1),
+        Fill("other", "3"),
+        TakesUnder(false, &["type:t", "queue:other"], "other", 9, "1", Some("full")),
+        Count("select sum(n)::bigint from queue.permit", 6),
+    ];
+    play("of several limits", &steps).await;
+}
+
+/// As after a limit was lowered: enough must have left the window, not any.
+#[tokio::test]
+async fn above_a_rate_it_is_said_when_enough_will_have_left_the_window() {
+    let (db, mut on, worker) = with(1).await;
+    let began = "select queue.set_limit('type:t', null, 3, '1 h'); insert into queue.rate (gate, at_ms, n)
+      select queue.hash('type:t'), queue.clock_ms() - ago, 3 from unnest('{1800000,600000}'::bigint[]) ago";
+    on.run(began).await;
+    let said = claim(&mut on, worker, &["type:t"], &["default"], 9, &[]).await.unwrap();
+    assert!(said.ids.is_empty() && said.wait_ms.unwrap() > 2_700_000.0, "{said:?}");
     db.finish().await;
 }
 
 #[tokio::test]
-async fn who_found_no_permit_is_told_of_one_that_nobody_else_needs() {
-    let (db, mut on, worker) = with(2).await;
-    let mut listener = db.listen("wake").await;
-    run(&mut on, "select queue.set_limit('shared', 2), queue.set_limit('type:t', 9)").await;
-    let first = claim(&mut on, worker, &["shared", "type:t"], &["default"], 2, &[]).await.unwrap();
-    run(&mut on, "select queue.enqueue('t', '{}', '{\"queue\": \"other\"}')").await;
-    let none = claim(&mut on, worker, &["shared"], &["other"], 2, &[]).await.unwrap();
-    assert_eq!((first.ids.len(), none.ids.len()), (2, 0));
-    settle_leases(&mut on, &[first.token]).await.unwrap();
-    claim(&mut on, worker, &["shared", "type:t"], &["default"], 2, &[first.token]).await.unwrap();
-    claim(&mut on, worker, &["shared", "type:t"], &["default"], 2, &[first.token]).await.unwrap();
-    let gate = db.count("select queue.hash('shared')").await;
-    let mut told = 0;
-    while let Ok(Ok(one)) = tokio::time::timeout(Duration::from_millis(500), listener.recv()).await {
-        told += i32::from(one.payload() == format!("!room {gate}"));
+async fn who_found_no_permit_is_told_of_one_once_that_nobody_else_needs() {
+    // Where others are by key, too, and the one that has no room is not.
+    for by_key in [false, true] {
+        let (db, mut on, worker) = with(0).await;
+        let mut listener = db.listen("wake").await;
+        on.run(&format!("select queue.set_limit('shared', 2), queue.set_limit('type:t', 9, keyed => {by_key})")).await;
+        fill(&mut on, "default", ["a", "b", "c"]).await;
+        if !by_key {
+            on.run("update queue.ready set line = null, lane = queue.lane_id('default', 't', 100, false)").await;
+        }
+        let claim = async |on: &mut PgConnection, most: i32, freed: &[Uuid]| {
+            if by_key {
+                claim_keyed(on, worker, &["shared", "type:t"], most, freed).await.unwrap()
+            } else {
+                claim(on, worker, &["shared", "type:t"], &["default"], most, freed).await.unwrap()
+            }
+        };
+        let (first, none) = (claim(&mut on, 2, &[]).await, claim(&mut on, 2, &[]).await);
+        assert_eq!((first.ids.len(), none.ids.len(), none.closed.as_deref()), (2, 0, Some("full")), "by key: {by_key}");
+        settle_leases(&mut on, &[first.token]).await.unwrap();
+        // Whoever reads what has ended has no use for it.
+        for _ in 0..2 {
+            claim(&mut on, 0, &[first.token]).await;
+        }
+        on.run("select pg_notify(queue.channel('wake'), 'the last')").await;
+        let (room, mut told) = (format!("!room {}", db.count("select queue.hash('shared')").await), Vec::new());
+        while told.last().is_none_or(|last| last != "the last") {
+            told.push(next_told(&mut listener).await);
+        }
+        assert_eq!(told.iter().filter(|told| **told == room).count(), 1, "by key: {by_key}: {told:?}");
+        db.finish().await;
     }
-    assert_eq!(told, 1, "once");
-    db.finish().await;
 }
 
 #[tokio::test]
 async fn no_window_has_more_starts_than_its_rate_nor_a_short_one_more_than_its_burst() {
-    let (db, mut on, worker) = with(30).await;
-    run(&mut on, "select queue.set_limit('type:t', null, 6, '600 ms', 2)").await;
-    let (mut taken, began) = (0, std::time::Instant::now());
-    while taken < 20 {
-        let said = claim(&mut on, worker, &["type:t"], &["default"], 9, &[]).await.unwrap();
-        assert_eq!((said.closed.as_deref(), said.within_ms), (Some("rate"), Some(10)));
-        taken += said.ids.len();
-        // Not a moment before it says so is there another one.
-        let wait = said.wait_ms.unwrap();
-        tokio::time::sleep(Duration::from_secs_f64(wait.max(0.0) / 1000.0) + Duration::from_millis(1)).await;
+    for by_key in [false, true] {
+        let (db, mut on, worker) = with(0).await;
+        let keys: &[&str] = if by_key { &["a", "b"] } else { &["a"] };
+        for key in keys {
+            fill(&mut on, "default", [*key; 14]).await;
+        }
+        if !by_key {
+            on.run("update queue.ready set line = null, lane = queue.lane_id('default', 't', 100, false)").await;
+        }
+        on.run(&format!("select queue.set_limit('type:t', null, 6, '600 ms', 2, keyed => {by_key})")).await;
+        let (mut taken, closes) = (0, if by_key { "lines" } else { "rate" });
+        while taken < 14 * keys.len() {
+            let said = if by_key {
+                claim_keyed(&mut on, worker, &["type:t"], 50, &[]).await.unwrap()
+            } else {
+                claim(&mut on, worker, &["type:t"], &["default"], 9, &[]).await.unwrap()
+            };
+            assert!(said.of.values().all(|count| *count <= 2), "{said:?}");
+            taken += said.ids.len();
+            if taken < 14 * keys.len() {
+                assert_eq!((said.closed.as_deref(), said.within_ms.is_none_or(|ms| ms == 10)), (Some(closes), true), "{said:?}");
+                // Not a moment before it says so is there another one.
+                let wait = said.wait_ms.unwrap().max(0.0);
+                tokio::time::sleep(Duration::from_secs_f64(wait / 1000.0) + Duration::from_millis(1)).await;
+            }
+        }
+        for (range, most) in [(599, 6), (199, 2)] {
+            let window = format!("partition by line order by at_ms range between {range} preceding and current row");
+            let found = db.count(&format!("select max(n)::bigint from (select sum(n) over ({window}) as n from queue.rate) w")).await;
+            assert!(found <= most, "by key: {by_key}: {found} within {range} ms");
+        }
+        db.finish().await;
     }
-    eprintln!("20 starts of 6 in 600 ms took {:?}", began.elapsed());
-    let most = "select max(n)::bigint from (select sum(n) over (order by at_ms range between 599 preceding and current row) as n from queue.rate) w";
-    assert!(db.count(most).await <= 6);
-    let most = "select max(n)::bigint from (select sum(n) over (order by at_ms range between 199 preceding and current row) as n from queue.rate) w";
-    assert!(db.count(most).await <= 2);
-    db.finish().await;
 }
 
 #[tokio::test]
 async fn a_start_is_counted_no_earlier_than_it_may_be_and_the_later_the_longer_its_worker_needs() {
-    let (db, mut on, worker) = with(4).await;
-    // Times are noted to the thousandth of the window, which is 3.6 seconds.
-    run(&mut on, "select queue.set_limit('type:t', null, 100, '1 h')").await;
-    for (slack, counted) in [(0, 250), (2000, 2000)] {
+    let (db, mut on, worker) = with(2).await;
+    fill(&mut on, "default", ["a", "b"]).await;
+    let of = async |on: &mut PgConnection, by_key: bool, slack: i64| {
+        let lanes: &[LaneOf] = &[("default", by_key, i64::MIN, 1)];
+        ask(on, worker, Ask { by_key, limits: &["type:t"], lanes, most: 1, freed: &[], slack, floors: None }).await.unwrap()
+    };
+    for (by_key, slack, counted) in [(false, 0, 250), (false, 2000, 2000), (true, 0, 250), (true, 20_000, 20_000)] {
+        // Times are noted to the thousandth of the window, which is 3.6 seconds.
+        on.run(&format!("delete from queue.rate; select queue.set_limit('type:t', null, 100, '1 h', keyed => {by_key})")).await;
         let before = db.count("select queue.clock_ms()").await;
-        let said = claim_within(&mut on, worker, slack).await;
+        let said = of(&mut on, by_key, slack).await;
+        let after = db.count("select queue.clock_ms()").await;
         assert_eq!((said.ids.len(), said.within_ms), (1, Some(counted)));
         let latest = db.count("select max(at_ms) from queue.rate").await;
-        assert!((before + counted..before + counted + 8000).contains(&latest), "{latest} of {before}");
-        run(&mut on, "delete from queue.rate").await;
+        assert!((before + counted..=after + counted + 3600).contains(&latest), "{latest} between {before} and {after}, by key: {by_key}");
     }
     // Without a rate there is no such time.
-    run(&mut on, "select queue.set_limit('type:t', 9)").await;
-    assert_eq!(claim_within(&mut on, worker, 2000).await.within_ms, None);
+    on.run("select queue.set_limit('type:t', 9, keyed => false)").await;
+    assert_eq!(of(&mut on, false, 2000).await.within_ms, None);
     db.finish().await;
 }
 
 #[tokio::test]
 async fn a_limit_that_was_slowed_down_lets_nothing_begin_until_then_and_never_sooner_than_said_before() {
     let (db, mut on, worker) = with(3).await;
-    run(&mut on, "select queue.set_limit('type:t', 3), queue.set_limit('other', 3)").await;
-    let slow = Store::default().sql(include_str!("../../../queue-worker/sql/slow_down.sql"));
-    for ms in [60_000.0, 10.0] {
-        let gates = vec![db.count("select queue.hash('type:t')").await];
-        sqlx::query(slow).bind(gates).bind(ms).execute(&mut on).await.unwrap();
+    on.run("select queue.set_limit('type:t', 3), queue.set_limit('other', 3)").await;
+    for ms in [3_600_000.0, 10.0] {
+        assert_eq!(slow_down(&mut on, "type:t", ms).await.unwrap(), 1);
     }
     let none = claim(&mut on, worker, &["type:t"], &["default"], 9, &[]).await.unwrap();
     assert!(none.ids.is_empty() && none.closed.as_deref() == Some("rate") && none.wait_ms.unwrap() > 30_000.0, "{none:?}");
@@ -289,44 +233,120 @@ async fn limits_are_checked_and_become_visible_in_the_order_of_their_numbers() {
         ("select queue.set_limit('x', null, 3, '1 s', 4)", "bound_burst_in_range"),
         ("select queue.set_limit('x', 1, reason => repeat('x', 1001))", "bound_reason_is_short"),
         ("insert into queue.gate (gate) values (1), (1)", "gate_pkey"),
-        (
-            "insert into queue.permit (gate, place, token, n) select 1, 1, '00000000-0000-0000-0000-000000000000', 1 from generate_series(1, 2)",
-            "permit_pkey",
-        ),
+        ("insert into queue.permit (gate, place, token, n) select 1, 1, gen_random_uuid(), 1 from generate_series(1, 2)", "permit_pkey"),
         ("insert into queue.rate (gate, at_ms, n) values (1, 1, 1), (1, 1, 1)", "rate_pkey"),
         ("insert into queue.bound_type values ('t', 'x'), ('t', 'x')", "bound_type_pkey"),
         ("insert into queue.bound (name, by_operator, number, revision) values ('x', true, 1, 1), ('x', true, 1, 1)", "bound_pkey"),
+        ("select queue.set_limit_key('a b', 'k', 1)", "key_bound_name_is_a_name"),
+        ("select queue.set_limit_key('x', 'k', -1)", "key_bound_concurrency_in_range"),
+        ("insert into queue.key_bound (name, line, key, concurrency) values ('x', 1, 'k', 1)", "key_bound_line_is_its_key"),
+        (
+            "insert into queue.key_bound (name, line, key, concurrency) select 'x', queue.line_id('k'), 'k', 1 from generate_series(1, 2)",
+            "key_bound_pkey",
+        ),
     ] {
         assert_eq!(refused(&mut on, statement).await, constraint, "{statement}");
     }
-    let mut other = connect(&db.url).await;
     let mut open = on.begin().await.unwrap();
-    open.execute("select queue.set_limit('x', 1)").await.unwrap();
-    other.execute("set lock_timeout = 0").await.unwrap();
-    let waits = tokio::time::timeout(Duration::from_secs(1), other.execute("select queue.pause('mail')")).await;
-    assert!(waits.is_err(), "whoever comes later waits, but not for ever");
-    drop(other);
+    open.run("select queue.set_limit('x', 1)").await;
+    let mut later = db.connect().await;
+    let later = tokio::spawn(async move { later.run("select queue.pause('mail')").await });
+    db.until_waiting(1).await;
     open.commit().await.unwrap();
+    later.await.unwrap();
     let mut listener = db.listen("wake").await;
-    for statement in ["select queue.set_limit('x', 2)", "select queue.unset_limit('x')"] {
-        on.execute(statement).await.unwrap();
-        let told = tokio::time::timeout(Duration::from_secs(10), listener.recv()).await.unwrap().unwrap();
-        assert_eq!(told.payload(), "!control", "{statement}");
+    for (statement, keyed) in [
+        ("select queue.set_limit('x', 2)", 0),
+        ("select queue.set_limit('x', 1, keyed => true)", 1),
+        ("select queue.set_limit_key('x', 'k', 2)", 1),
+        // It stays by key.
+        ("select queue.set_limit('x', 3)", 1),
+        ("select queue.unset_limit('x')", 0),
+    ] {
+        let revision = "select coalesce(max(revision), 0) from queue.bound";
+        let before = db.count(revision).await;
+        on.run(statement).await;
+        assert_eq!(next_told(&mut listener).await, "!control", "{statement}");
+        assert_eq!(db.count("select count(*) from queue.bound where keyed").await, keyed, "{statement}");
+        assert!(statement.contains("unset") || db.count(revision).await > before, "workers see that something has changed: {statement}");
     }
-    assert_eq!(db.count("select count(*) from queue.gate").await, 0, "nothing is left of it");
+    assert_eq!(db.rows_of(&["gate"]).await, 0, "nothing is left of it");
     db.finish().await;
 }
 
 #[tokio::test]
 async fn starts_are_forgotten_once_no_window_reaches_back_to_them() {
     let (db, mut on, worker) = with(3).await;
-    run(&mut on, "select queue.set_limit('type:t', null, 100, '1 h')").await;
+    on.run("select queue.set_limit('type:t', null, 100, '1 h')").await;
     claim(&mut on, worker, &["type:t"], &["default"], 3, &[]).await.unwrap();
-    let prune = include_str!("../../../queue-worker/sql/prune_rates.sql");
-    sqlx::query(Store::default().sql(prune)).execute(&mut on).await.unwrap();
-    assert_eq!(db.count("select count(*) from queue.rate").await, 1);
-    run(&mut on, "update queue.rate set at_ms = at_ms - 3607000").await;
-    sqlx::query(Store::default().sql(prune)).execute(&mut on).await.unwrap();
-    assert_eq!(db.count("select count(*) from queue.rate").await, 0);
+    for (forgotten, later) in [(0, "update queue.rate set at_ms = at_ms - 3607000"), (1, "select 1")] {
+        assert_eq!(prune_rates(&mut on).await.unwrap(), forgotten);
+        on.run(later).await;
+    }
+    db.finish().await;
+}
+
+#[tokio::test]
+async fn of_lanes_it_takes_what_they_say_from_their_floors_on_and_passes_over_what_others_hold() {
+    let (db, mut on, worker) = with(0).await;
+    on.run("select queue.set_limit('type:t', 100)").await;
+    let jobs: Vec<i64> = on.all("select queue.enqueue('t', '{}') from generate_series(1, 6)").await;
+    let others: Vec<i64> = on.all("select queue.enqueue('t', '{}', '{\"queue\": \"other\"}') from generate_series(1, 3)").await;
+    let take = async |on: &mut PgConnection, lanes: &[LaneOf<'_>], most| {
+        let said = ask(on, worker, Ask { by_key: false, limits: &["type:t"], lanes, most, freed: &[], slack: 0, floors: None }).await;
+        let mut said = said.unwrap();
+        said.ids.sort_unstable();
+        (said.ids, said.closed)
+    };
+    let mut other = connect(&db.url).await;
+    let mut open = other.begin().await.unwrap();
+    open.run(&format!("select from queue.ready where id = {} for update", jobs[1])).await;
+    let (taken, _) = take(&mut on, &[("default", false, jobs[0] + 1, 2)], 9).await;
+    assert_eq!(taken, jobs[2..4], "neither what is before the floor nor what others hold, and two of them");
+    open.rollback().await.unwrap();
+    let (taken, _) = take(&mut on, &[("default", false, 0, 1), ("other", false, 0, 5)], 9).await;
+    assert_eq!(taken, [&jobs[..1], &others[..]].concat(), "one of this lane, all of that");
+    // With two permits left, who wants two finds no limit in the way.
+    on.run("select queue.set_limit('type:t', 8)").await;
+    let (taken, closed) = take(&mut on, &[("default", false, 0, 5)], 2).await;
+    assert_eq!((taken, closed), (vec![jobs[1], jobs[4]], None));
+    on.run("select queue.set_limit('type:t', 100)").await;
+    // Of lines only what stands there, and of a lane only what does not.
+    let plain: Vec<i64> = on.all("select id from queue.ready order by id").await;
+    let fair: Vec<i64> = on.all("select queue.enqueue('t', '{}', '{\"fair\": \"a\"}') from generate_series(1, 4)").await;
+    let lined = ("default", true, i64::MIN, 9);
+    assert_eq!(take(&mut on, &[("default", true, i64::MIN, 2)], 9).await.0, fair[..2]);
+    assert_eq!(take(&mut on, &[("default", false, 0, 9)], 9).await.0, plain);
+    assert_eq!(take(&mut on, &[lined], 9).await.0, fair[2..]);
+    db.finish().await;
+}
+
+#[tokio::test]
+async fn it_takes_the_first_of_a_lane_however_its_rows_lie() {
+    let (db, mut on, worker) = with(4).await;
+    let jobs: Vec<i64> = on.all("select id from queue.ready order by id").await;
+    let turned = "select queue.set_limit('type:t', 100);
+      create temporary table turned as select * from queue.ready; delete from queue.ready;
+      insert into queue.ready select * from turned order by seq desc; drop table turned;
+      set enable_seqscan = on; set enable_indexscan = off; set enable_bitmapscan = off; set enable_indexonlyscan = off";
+    on.run(turned).await;
+    let mut taken = claim(&mut on, worker, &["type:t"], &["default"], 2, &[]).await.unwrap().ids;
+    taken.sort_unstable();
+    assert_eq!(taken, jobs[..2]);
+    assert_eq!(on.one::<Vec<i64>>("select ids from queue.lease").await, jobs[..2], "a lease lists its jobs by id");
+    db.finish().await;
+}
+
+/// A lease has jobs of other lanes, too.
+#[tokio::test]
+async fn a_lease_that_is_read_again_holds_no_more_permits_than_before() {
+    let (db, mut on, worker) = with(3).await;
+    let others = "select queue.enqueue('t', '{}', '{\"queue\": \"other\"}') from generate_series";
+    on.run(&format!("{others}(1, 1)")).await;
+    let lease = tests::protocol::claim(&mut on, worker, 9).await.unwrap();
+    on.run(&format!("{others}(1, 5); select queue.set_limit('queue:other', 3)")).await;
+    knows(&mut on, worker).await;
+    let said = claim(&mut on, worker, &["queue:other"], &["other"], 9, &[lease.token]).await.unwrap();
+    assert_eq!((lease.ids().len(), said.ids.len(), said.closed.as_deref()), (4, 2, Some("full")), "one of its jobs is of that queue");
     db.finish().await;
 }

@@ -1,179 +1,236 @@
-//! Who goes first: lanes under limits beside lanes without any, lanes under one limit, and limits beside each other.
+//! Who goes first: lanes under limits beside lanes without any, lanes under one limit, limits beside each other, and lanes that are empty.
 
 use std::time::Duration;
 
-use queue_core::{Context, Handler, Job as _, JobResult, JobState, Limit, Priority, job};
-use queue_worker::{Config, Worker};
+use queue_core::{Context, Handler, Job as _, JobId, JobResult, JobState, Limit, job};
 use serde::{Deserialize, Serialize};
-use tests::{TestDb, eventually};
+use sqlx::PgConnection;
+use tests::{Sql as _, TestDb, eventually};
 
-use super::{Limited, SharedOne, Unlimited, fresh, set, span, worker};
+use super::{BEGUN, CLAIMS, ENDED, begun, count_claims, fresh, narrow, set, span, worker};
 
-/// With so many slots.
-pub(super) fn narrow(db: &TestDb, slots: usize) -> Worker {
-    let mut config = Config::default();
-    (config.concurrency, config.batch) = (slots, 2);
-    Worker::new(db.pool.clone()).config(config).register::<Limited>().register::<SharedOne>().register::<Unlimited>().register::<Once>()
+/// Jobs of a type, in a queue, of a priority: so many, of which each takes so many ms.
+#[derive(Clone, Copy)]
+struct Lot(&'static str, &'static str, i16, i64, u64);
+
+async fn enqueue(on: &mut PgConnection, Lot(job_type, queue, priority, count, ms): Lot) -> Vec<JobId> {
+    on.all(&format!(
+        "select queue.enqueue('{job_type}', '{{\"ms\": {ms}}}', '{{\"queue\": \"{queue}\", \"priority\": {priority}}}') from generate_series(1, {count})"
+    ))
+    .await
 }
 
-async fn ended(db: &TestDb) -> i64 {
-    db.count("select count(*) from effect_span where ended is not null").await
-}
-
-/// How many of this type are among the first ones.
-async fn among(db: &TestDb, first: i64, job_type: &str) -> i64 {
-    db.count(&format!("select count(*) from (select job_type from effect_span order by n limit {first}) s where job_type = '{job_type}'"))
-        .await
-}
-
-#[tokio::test]
-async fn jobs_of_a_higher_priority_without_a_limit_go_before_those_that_a_limit_has_room_for() {
-    let db = fresh().await;
-    set(&db, "type:limited", Limit::new().concurrency(50)).await;
-    Limited::enqueue_all((0..60).map(|_| Limited { ms: 30 }), &db.pool).await.unwrap();
-    db.run_while(narrow(&db, 1), async {
-        eventually("some have run", async || ended(&db).await >= 3).await;
-        for _ in 0..3 {
-            let free = Unlimited { ms: 0 }.enqueue(&db.pool).priority(200).await.unwrap().id();
-            let before = ended(&db).await;
-            db.until(free, JobState::Completed).await;
-            let begun =
-                format!("select count(*) from effect_span where n < (select n from effect_span where job = {free}) and n > {before}");
-            let between = db.count(&begun).await;
-            assert!(between <= 12, "{between} of the limited began before it");
-        }
-        assert!(db.count("select count(*) from queue.ready").await > 20, "they were waiting all the time");
-    })
-    .await;
-    db.finish().await;
-}
-
-#[tokio::test]
-#[ignore = "deep"]
-async fn of_equal_priority_jobs_with_a_limit_and_without_one_take_turns() {
-    for slots in [1, 3] {
-        let db = fresh().await;
-        set(&db, "type:limited", Limit::new().concurrency(50)).await;
-        // They take longer than a claim: both kinds wait all the time.
-        Limited::enqueue_all((0..40).map(|_| Limited { ms: 30 }), &db.pool).await.unwrap();
-        Unlimited::enqueue_all((0..40).map(|_| Unlimited { ms: 30 }), &db.pool).await.unwrap();
-        db.run_while(narrow(&db, slots), eventually("all have run", async || ended(&db).await == 80)).await;
-        let order = "select string_agg(upper(left(job_type, 1)), '' order by n) from effect_span";
-        let order: String = sqlx::query_scalar(order).fetch_one(&db.pool).await.unwrap();
-        let (limited, free) = (among(&db, 50, "limited").await, among(&db, 50, "unlimited").await);
-        eprintln!("with {slots} slots: {limited} with a limit, {free} without: {order}");
-        assert!(limited.min(free) >= 15, "with {slots} slots: {order}");
-        db.finish().await;
+/// All in one transaction; returns the first one.
+async fn enqueue_all(db: &TestDb, lots: &[Lot]) -> JobId {
+    let (mut tx, mut jobs) = (db.pool.begin().await.unwrap(), Vec::new());
+    for lot in lots {
+        jobs.extend(enqueue(&mut tx, *lot).await);
     }
+    tx.commit().await.unwrap();
+    jobs[0]
 }
 
-#[tokio::test]
-async fn jobs_of_a_higher_priority_under_a_limit_go_before_those_without_one() {
+async fn with_limits(limits: &[&str]) -> TestDb {
     let db = fresh().await;
-    Unlimited::enqueue_all((0..600).map(|_| Unlimited { ms: 30 }), &db.pool).await.unwrap();
-    db.run_while(narrow(&db, 1), async {
-        eventually("some have run", async || ended(&db).await >= 3).await;
-        for _ in 0..3 {
-            let urgent = Limited { ms: 0 }.enqueue(&db.pool).priority(200).await.unwrap().id();
-            let before = ended(&db).await;
-            db.until(urgent, JobState::Completed).await;
-            let begun =
-                format!("select count(*) from effect_span where n < (select n from effect_span where job = {urgent}) and n > {before}");
-            let between = db.count(&begun).await;
-            assert!(between <= 60, "{between} of 600 others began before it");
-        }
-        assert!(db.count("select count(*) from queue.ready").await > 20, "they were waiting all the time");
-    })
-    .await;
-    db.finish().await;
+    for limit in limits {
+        set(&db, limit, Limit::new().concurrency(50)).await;
+    }
+    db
 }
 
+/// Jobs that take this many ms are not claimed in advance.
+const SLOW: u64 = 200;
+
+/// Whoever waits for looks at empty lanes waits for a claim of each of their limits.
 #[tokio::test]
-#[ignore = "deep"]
-async fn lanes_under_one_limit_take_turns_while_their_worker_sleeps() {
-    for most in [1, 2] {
-        let db = fresh().await;
-        set(&db, "type:unlimited", Limit::new().concurrency(most)).await;
-        db.run_while(worker(&db), async {
-            eventually("it sleeps", async || db.count("select count(*) from queue.idle").await > 0).await;
-            let mut tx = db.pool.begin().await.unwrap();
-            for queue in ["a", "b", "c"] {
-                for _ in 0..20 {
-                    Unlimited { ms: 5 }.enqueue(&mut tx).queue(queue).await.unwrap();
-                }
+async fn empty_lanes_keep_no_job_waiting_while_their_worker_sleeps() {
+    let many: Vec<String> = (0..16).map(|n| format!("q{n}")).collect();
+    // Queues that have limits of their own, a type whose better lane is empty, and the job that does not wait.
+    for (name, queues, empty, asked) in [
+        ("those under a limit, a job without one", &[][..], "limited", Lot("unlimited", "default", 100, 1, SLOW)),
+        ("those under a limit, one under another", &[], "shared_one", Lot("limited", "default", 100, 1, SLOW)),
+        ("those of many limits, one under the last", &many, "limited", Lot("unlimited", "last", 100, 1, 0)),
+    ] {
+        let db = with_limits(&["type:limited", "queue:last"]).await;
+        count_claims(&db).await;
+        for queue in queues {
+            set(&db, &format!("queue:{queue}"), Limit::new().concurrency(5)).await;
+            db.run(&format!("select queue.enqueue('unlimited', '{{\"ms\": 0}}', '{{\"queue\": \"{queue}\", \"priority\": 200}}')")).await;
+        }
+        enqueue_all(&db, &[Lot(empty, "default", 200, 1, SLOW)]).await;
+        enqueue_all(&db, &[asked]).await;
+        let worker = if queues.is_empty() { narrow(&db, 1) } else { worker(&db) };
+        db.run_while(worker, async {
+            for _ in 0..3 {
+                db.until_asleep().await;
+                let before = db.count(CLAIMS).await;
+                db.until(enqueue_all(&db, &[asked]).await, JobState::Completed).await;
+                db.until_asleep().await;
+                let between = db.count(CLAIMS).await - before;
+                let most = 100 * (1 + queues.len() as i64);
+                assert!(between < most, "{name}: {between} claims under limits for one job");
             }
-            tx.commit().await.unwrap();
-            eventually("all have run", async || ended(&db).await == 60).await;
         })
         .await;
-        for queue in ["a", "b", "c"] {
-            let first = format!(
-                "select count(*) from (select job from effect_span order by n limit 24) s join queue.job j on j.id = s.job
-                 join queue.lane l on l.lane = j.lane where l.queue = '{queue}'"
-            );
-            let first = db.count(&first).await;
-            assert!(first >= 4, "{first} of queue {queue} among the first 24, of {most} at once");
+        db.finish().await;
+    }
+}
+
+/// Those that are claimed already when a worker comes to know better ones.
+const IN_THE_AIR: i64 = 9;
+
+/// With one slot: how many of a lower priority begin before the last of a better one.
+#[tokio::test]
+async fn better_jobs_begin_before_lower_ones_beside_an_empty_lane_that_is_better_than_both() {
+    for (name, limits, lots, lower, better) in [
+        (
+            "better ones under a limit",
+            &["type:limited"][..],
+            [Lot("unlimited", "default", 200, 1, 0), Lot("unlimited", "default", 30, 60, 10), Lot("limited", "default", 100, 20, 10)],
+            30,
+            100,
+        ),
+        (
+            "better ones without a limit",
+            &["type:limited"],
+            [Lot("limited", "default", 250, 1, 0), Lot("limited", "default", 100, 20, 10), Lot("unlimited", "default", 200, 20, 10)],
+            100,
+            200,
+        ),
+        (
+            "better ones under another limit",
+            &["type:limited", "shared"],
+            [Lot("shared_one", "default", 250, 1, 0), Lot("shared_one", "default", 30, 20, 10), Lot("limited", "default", 100, 20, 10)],
+            30,
+            100,
+        ),
+    ] {
+        let db = with_limits(limits).await;
+        enqueue_all(&db, &lots).await;
+        db.run_while(narrow(&db, 1), db.until_count(ENDED, lots.iter().map(|lot| lot.3).sum())).await;
+        let earlier = begun(&format!("priority = {lower} and n < (select max(n) from span where priority = {better})"));
+        let earlier = db.count(&earlier).await;
+        assert!(earlier <= IN_THE_AIR, "{name}: {earlier} of a lower priority began before the last of the better ones");
+        db.finish().await;
+    }
+}
+
+/// Of so many that begin first, at least so many are of each kind.
+#[tokio::test]
+#[ignore = "deep"]
+async fn kinds_of_equal_priority_take_turns() {
+    let types = ["job_type = 'limited'", "job_type in ('unlimited', 'shared_one')"];
+    let queues = ["queue = 'a'", "queue = 'b'", "queue = 'c'"];
+    // Both take longer than a claim, so that some of each wait all the time.
+    let with_and_without = [Lot("limited", "default", 100, 40, 30), Lot("unlimited", "default", 100, 40, 30)];
+    let of_two_limits = [Lot("limited", "default", 100, 40, 5), Lot("shared_one", "default", 100, 40, 5)];
+    let lanes = ["a", "b", "c"].map(|queue| Lot("unlimited", queue, 100, 20, 5));
+    for (name, slots, limit, lots, (first, least), kinds) in [
+        ("with a limit and without one", 1, ("type:limited", 50), &with_and_without[..], (50, 15), &types[..]),
+        ("the same with three slots", 3, ("type:limited", 50), &with_and_without, (50, 15), &types),
+        ("under limits of their own", 1, ("type:limited", 3), &of_two_limits, (40, 10), &types),
+        ("lanes under one limit of one", 10, ("type:unlimited", 1), &lanes, (24, 4), &queues),
+        ("lanes under one limit of two", 10, ("type:unlimited", 2), &lanes, (24, 4), &queues),
+    ] {
+        let db = fresh().await;
+        set(&db, limit.0, Limit::new().concurrency(limit.1)).await;
+        let worker = if slots == 10 { worker(&db) } else { narrow(&db, slots) };
+        db.run_while(worker, async {
+            db.until_asleep().await;
+            enqueue_all(&db, lots).await;
+            db.until_count(ENDED, lots.iter().map(|lot| lot.3).sum()).await;
+        })
+        .await;
+        for kind in kinds {
+            let of = db.count(&format!("select count(*) from (select * from span order by n limit {first}) s where {kind}")).await;
+            assert!(of >= least, "{name}: {of} of the first {first} are those whose {kind}");
         }
         db.finish().await;
     }
 }
 
+/// How many others begin between the enqueue of an urgent job and its begin, with one slot.
 #[tokio::test]
-async fn limits_of_equal_priority_take_turns() {
-    let db = fresh().await;
-    Limited::enqueue_all((0..40).map(|_| Limited { ms: 5 }), &db.pool).await.unwrap();
-    SharedOne::enqueue_all((0..40).map(|_| SharedOne { ms: 5 }), &db.pool).await.unwrap();
-    db.run_while(narrow(&db, 1), eventually("all have run", async || ended(&db).await == 80)).await;
-    let (one, other) = (among(&db, 40, "limited").await, among(&db, 40, "shared_one").await);
-    assert!(one.min(other) >= 10, "{one} and {other}");
-    db.finish().await;
+async fn an_urgent_job_with_a_limit_or_without_one_begins_before_others_that_wait() {
+    for (name, crowd, urgent, most) in [
+        ("without a limit, before those that a limit has room for", Lot("limited", "default", 100, 60, 30), "unlimited", 12),
+        ("under a limit, before those without one", Lot("unlimited", "default", 100, 600, 30), "limited", 60),
+    ] {
+        let db = with_limits(&["type:limited"]).await;
+        enqueue_all(&db, &[crowd]).await;
+        db.run_while(narrow(&db, 1), async {
+            eventually("some have run", async || db.count(ENDED).await >= 3).await;
+            for _ in 0..3 {
+                let urgent = enqueue_all(&db, &[Lot(urgent, "default", 200, 1, 0)]).await;
+                let before = db.count(ENDED).await;
+                db.until(urgent, JobState::Completed).await;
+                let between = begun(&format!("n < (select n from span where job = {urgent}) and n > {before}"));
+                let between = db.count(&between).await;
+                assert!(between <= most, "{name}: {between} of the others began before it");
+            }
+            assert!(db.rows_of(&["ready"]).await > 20, "{name}: they were waiting all the time");
+        })
+        .await;
+        db.finish().await;
+    }
 }
 
 /// Enqueues another of its kind before it ends, so that there is always one more.
 #[job(name = "limits_once_more", send_only, priority = 200)]
 #[derive(Serialize, Deserialize)]
-struct Once;
+struct Once {
+    queue: String,
+}
 
 impl Handler for Once {
     async fn run(self, cx: &Context) -> JobResult {
-        Self.enqueue(cx.pool()).await?;
+        Self { queue: self.queue.clone() }.enqueue(cx.pool()).queue(&*self.queue).await?;
         span(cx, 0).await
     }
 }
 
-/// With these limits, a job of low priority runs although better ones keep coming.
-async fn nobody_waits_for_ever(limits: &[&str]) {
-    let db = fresh().await;
-    for limit in limits {
-        set(&db, limit, Limit::new().concurrency(50)).await;
+async fn once_more(db: &TestDb, count: usize, queue: &str) {
+    Once::enqueue_all((0..count).map(|_| Once { queue: queue.to_owned() }), &db.pool).queue(queue).await.unwrap();
+}
+
+#[tokio::test]
+async fn with_aging_better_jobs_keep_none_waiting_for_ever_with_a_limit_or_without_one() {
+    for limit in ["queue:default", "type:unlimited", "type:limits_once_more"] {
+        let db = with_limits(&[limit]).await;
+        once_more(&db, 40, "default").await;
+        db.run_while(narrow(&db, 1).register::<Once>().aging(Duration::from_millis(100)), async {
+            eventually("some have run", async || db.count(ENDED).await >= 3).await;
+            for _ in 0..3 {
+                db.until(enqueue_all(&db, &[Lot("unlimited", "default", 30, 1, 0)]).await, JobState::Completed).await;
+            }
+            let better = "select count(*) from queue.jobs where job_type = 'limits_once_more' and state in ('ready', 'running')";
+            assert!(db.count(better).await > 20, "{limit}: better ones were waiting all the time");
+            let before = db.count(ENDED).await;
+            eventually("and went on", async || db.count(ENDED).await > before + 20).await;
+        })
+        .await;
+        db.finish().await;
     }
-    Once::enqueue_all((0..40).map(|_| Once), &db.pool).await.unwrap();
-    db.run_while(narrow(&db, 1).aging(Duration::from_millis(100)), async {
-        eventually("some have run", async || ended(&db).await >= 3).await;
-        for _ in 0..3 {
-            let patient = Unlimited { ms: 0 }.enqueue(&db.pool).priority(Priority::BACKFILL).await.unwrap().id();
-            db.until(patient, JobState::Completed).await;
-        }
-        let better = "select count(*) from queue.jobs where job_type = 'limits_once_more' and state in ('ready', 'running')";
-        assert!(db.count(better).await > 20, "better ones were waiting all the time");
-        let before = ended(&db).await;
-        eventually("and went on", async || ended(&db).await > before + 20).await;
-    })
-    .await;
-    db.finish().await;
 }
 
+/// There is no end of the others, with as many slots as not all of them fill.
 #[tokio::test]
-async fn with_aging_better_jobs_under_the_same_limit_keep_nobody_waiting_for_ever() {
-    nobody_waits_for_ever(&["queue:default"]).await;
-}
-
-#[tokio::test]
-async fn with_aging_better_jobs_without_a_limit_keep_none_with_one_waiting_for_ever() {
-    nobody_waits_for_ever(&["type:unlimited"]).await;
-}
-
-#[tokio::test]
-async fn with_aging_better_jobs_under_a_limit_keep_none_without_one_waiting_for_ever() {
-    nobody_waits_for_ever(&["type:limits_once_more"]).await;
+async fn better_jobs_of_one_queue_keep_none_under_a_limit_waiting_in_another_and_those_of_their_own_wait() {
+    for slots in [1, 50] {
+        let db = with_limits(&["type:limited"]).await;
+        // The worker knows of these lanes before.
+        enqueue_all(&db, &["a", "b"].map(|queue| Lot("limited", queue, 100, 1, 0))).await;
+        db.run_while(narrow(&db, slots).register::<Once>(), async {
+            db.until_count(ENDED, 2).await;
+            once_more(&db, 200, "a").await;
+            eventually("some have run", async || db.count(BEGUN).await > 5).await;
+            let held = enqueue_all(&db, &[Lot("limited", "a", 100, 1, 0)]).await;
+            for _ in 0..3 {
+                db.until(enqueue_all(&db, &[Lot("limited", "b", 100, 1, 0)]).await, JobState::Completed).await;
+            }
+            assert_eq!(db.state(held).await, Some(JobState::Ready), "with {slots} slots: better ones go first");
+        })
+        .await;
+        db.finish().await;
+    }
 }

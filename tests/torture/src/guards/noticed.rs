@@ -65,14 +65,14 @@ const GATHERS: &[&str] = &["map::statements zombies::", "map::window", "map::", 
 const CHILDREN: &[&str] = &["children::statements zombies::", "children::ordered", "children::races", "children::", "durable:: roles::"];
 const FLOWS: &[&str] = &["flows::statements flows::races", "flows::", "flows:: roles:: why::"];
 const BY_KEY: &[&str] = &[
-    "held::leases limits::key_claims limits::key_costs limits::key_edges limits::key_rates limits::turned limits::behind::jobs",
+    "held::leases limits::key_claims limits::key_costs limits::key_edges limits::turned limits::behind::jobs limits::statements",
     "limits::keys",
     "limits::statements",
 ];
 const LIMITS: &[&str] = &[
     "limits::statements held::leases held::workers",
-    "limits::takes limits::settings",
-    "limits:: --skip statements --skip takes --skip settings --skip attacks --skip suspects --skip behind",
+    "limits::settings",
+    "limits:: --skip statements --skip settings --skip attacks --skip suspects --skip behind",
     "limits::attacks",
 ];
 const LINES: &[&str] = &["lines::claims lines::attacks::two held::jobs", "lines:: --skip attacks", "lines::attacks"];
