@@ -7,15 +7,14 @@ use tests::{Act, TestDb, eventually};
 
 use super::{Served, enqueue};
 use crate::durable::{
-    children::{self, Tree, tree},
     db,
-    map::{Mapper, leaves, parents},
+    family::{self, Parent, leaves, parents},
 };
 
 /// Waits for the signal `go`, and then for two children that nobody runs.
 async fn parent(db: &TestDb) -> JobId {
-    let options = children::Options { in_queue: Some("nobody".into()), signal: Some("go".into()), ..children::Options::default() };
-    tree([children::Act::Complete, children::Act::Complete], options).enqueue(&db.pool).await.unwrap().id()
+    let parent = Parent { count: 2, in_queue: Some("nobody".into()), signal: Some("go".into()), ..Parent::default() };
+    parent.enqueue(&db.pool).await.unwrap().id()
 }
 
 async fn page(served: &Served, job: JobId) -> String {
@@ -28,7 +27,7 @@ async fn a_page_shows_the_children_of_a_job_and_the_parent_of_a_child_and_sends_
     let parent = parent(&db).await;
     let served = Served::new(&db).await;
     let api = |of: JobId, what: &str| format!("/api/v1/jobs/{of}/{what}");
-    db.run_while(db.worker().register::<Tree>().queue("default", 4), async {
+    db.run_while(db.worker().register::<Parent>().queue("default", 4), async {
         db.until(parent, JobState::Parked).await;
         let family = served.client.get(&api(parent, "children")).await.json();
         let child: JobId = family["children"][0]["id"].as_str().unwrap().parse().unwrap();
@@ -73,8 +72,8 @@ async fn a_page_shows_the_children_of_a_job_and_the_parent_of_a_child_and_sends_
 #[tokio::test]
 async fn a_page_and_the_api_show_what_a_job_has_mapped_and_what_came_of_it() {
     let db = db().await;
-    let acts = vec![children::Act::Complete, children::Act::Fail];
-    let mapper = Mapper { acts, count: 3, in_queue: Some("leaves".into()), in_flight: Some(2), ..Mapper::default() };
+    let acts = vec![family::Act::Complete, family::Act::Fail];
+    let mapper = Parent { by_map: true, acts, count: 3, in_queue: Some("leaves".into()), in_flight: Some(2), ..Parent::default() };
     let parent = mapper.enqueue(&db.pool).await.unwrap().id();
     let served = Served::new(&db).await;
     let gathers = async || served.client.get(&format!("/api/v1/jobs/{parent}/gathers")).await.json();

@@ -1,19 +1,12 @@
 //! Workers that are killed between a step's effect and its journal, and commits whose answers are lost: what is committed with its journal happens
 //! once, what is beside it happens again only while it was under way.
 
-use std::time::Duration;
-
 use queue_core::{Durable, Failure, Handler, Job as _, JobId, JobResult, JobState, job};
 use queue_worker::Worker;
-use sqlx::Executor as _;
-use tests::{Cut, Proxy, Stages, TestDb, WorkerProcess, eventually, within};
+use tests::{Cut, Proxy, Stages, TestDb, kill_three};
 use tokio::sync::Barrier;
 
 use super::{Part, Plan, db, done, pairs, plan};
-
-fn start(db: &TestDb) -> WorkerProcess {
-    WorkerProcess::start(env!("CARGO_BIN_EXE_test-worker"), &db.url, &[("CONCURRENCY", "10")])
-}
 
 /// In a round.
 const JOBS: i64 = 40;
@@ -39,26 +32,14 @@ async fn kill_again_and_again() -> i64 {
     for _ in 0..JOBS {
         jobs.push(Stages { stages: STAGES, ms: 15 }.enqueue(&db.pool).await.unwrap().id());
     }
-    let mut kills = 0;
-    while db.count("select count(*) from queue.done").await < JOBS {
-        let steps = db.count("select count(*) from queue.step").await;
-        let process = start(&db);
-        // The third would make a dead letter of a job that was met each time.
-        if kills < 2 {
-            eventually("it goes forward", async || db.count("select count(*) from queue.step").await > steps + 100).await;
-            tokio::time::sleep(Duration::from_millis(fastrand::u64(0..40))).await;
-        } else {
-            within(Duration::from_mins(1), "all are over", async || db.count("select count(*) from queue.done").await == JOBS).await;
-        }
-        db.kill(process).await;
-        kills += 1;
-    }
+    let progress = ("select count(*) from queue.step", 100);
+    kill_three(&db, env!("CARGO_BIN_EXE_test-worker"), progress, ("select count(*) from queue.done", JOBS)).await;
     let within_once =
         "select count(*) from (select job, attempt from effect where attempt < 1000 group by job, attempt having count(*) = 1) e";
     assert_eq!(db.count(within_once).await, JOBS * i64::from(STAGES), "each exactly once");
     let beside = "select count(*) from effect where attempt >= 1000";
-    let (repeated, at_once) = (db.count(beside).await - JOBS * i64::from(STAGES), 10);
-    assert!((0..=kills * at_once).contains(&repeated), "{repeated} were under way at {kills} kills");
+    let repeated = db.count(beside).await - JOBS * i64::from(STAGES);
+    assert!((0..=3 * 10).contains(&repeated), "{repeated} were under way at three kills");
     let sums = db.count("select count(*) from queue.done where output = to_jsonb(66)").await;
     assert_eq!((sums, db.count("select count(*) from queue.dead").await), (JOBS, 0));
     db.finish().await;
@@ -70,7 +51,7 @@ fn behind(proxy: &Proxy) -> Worker {
 }
 
 async fn errors(db: &TestDb, job: JobId) -> i64 {
-    sqlx::query_scalar("select count(*) from queue.failure where id = $1").bind(job).fetch_one(&db.pool).await.unwrap()
+    db.one(&format!("select count(*) from queue.failure where id = {job}")).await
 }
 
 #[tokio::test]
@@ -148,15 +129,15 @@ async fn a_step_in_a_transaction_of_an_attempt_that_has_lost_its_job_is_rolled_b
     let db = TestDb::new().await;
     let job = Stages { stages: 2, ms: 60_000 }.enqueue(&db.pool).await.unwrap().id();
     db.run_while(db.worker().register::<Stages>(), async {
-        eventually("the first stage is over", async || db.count("select count(*) from queue.step").await == 2).await;
+        db.until_count("select count(*) from queue.step", 2).await;
     })
     .await;
     let one = "select count(*) from effect where attempt = 0";
     assert_eq!(db.count(one).await, 1);
     // It was given back by the end of the worker; whoever has a token of before writes nothing.
-    db.pool.execute("update queue.scheduled set run_at = now()").await.unwrap();
+    db.run("update queue.scheduled set run_at = now()").await;
     let quick = "update queue.job set payload = payload || '{\"ms\": 1}'";
-    db.pool.execute(quick).await.unwrap();
+    db.run(quick).await;
     db.run_while(db.worker().register::<Stages>(), db.until(job, JobState::Completed)).await;
     assert_eq!((db.count(one).await, db.count("select count(*) from effect").await), (1, 4));
     db.finish().await;

@@ -1,6 +1,7 @@
 //! Durable jobs in the test kit: the journal is in memory, or in the test's own transaction, and the test moves time.
 
 use std::time::Duration;
+use tests::Sql as _;
 
 use queue_core::{Job as _, Verdict, operate::Signalled, testing};
 
@@ -80,7 +81,7 @@ async fn a_drain_receives_what_was_sent_in_its_transaction_and_time_that_passes_
     assert_eq!(drained.of(other.id()).map(|attempt| attempt.waits_for().len()).collect::<Vec<_>>(), [1], "it waits to be paid");
     let drained = testing::drain(&mut tx).register::<Plan>().advance(Duration::from_hours(2)).await.unwrap();
     assert_eq!(drained.outputs::<Plan>(), [vec!["first", "second", "none"], vec!["another's", "the last", "none"]]);
-    assert_eq!(sqlx::query_scalar::<_, i64>("select count(*) from queue.signal").fetch_one(&mut *tx).await.unwrap(), 0);
+    assert_eq!(tx.one::<i64>("select count(*) from queue.signal").await, 0);
     tx.rollback().await.unwrap();
     db.finish().await;
 }

@@ -4,14 +4,13 @@ mod kept;
 mod kit;
 mod statements;
 
-use std::{future::pending, time::Duration};
+use std::future::pending;
 
 use queue_core::{Durable, Handler, Job as _, JobHandle, JobId, JobResult, JobState, Store, job, operate};
 use serde::{Deserialize, Serialize};
-use sqlx::AssertSqlSafe;
-use tests::{Laps, TestDb, WorkerProcess, eventually, within};
+use tests::{Laps, TestDb, kill_three};
 
-use super::{db, done, effect, journal, output, pairs, plan};
+use super::{db, db_by_hand, done, effect, journal, pairs, plan};
 
 /// Goes from round to round, and does in each what its act says.
 #[job(name = "durable_round", durable, max_attempts = 2, backoff = fixed("1ms"), output = Vec<String>)]
@@ -68,17 +67,13 @@ pub(super) fn rounds(last: u32, act: Act) -> Round {
     Round { number: 1, last, act }
 }
 
-async fn run(db: &TestDb, statement: &str) {
-    sqlx::raw_sql(AssertSqlSafe(statement.to_owned())).execute(&db.pool).await.unwrap();
-}
-
 /// Runs the job to its end.
 async fn run_to(db: &TestDb, job: JobId, state: JobState) {
     db.run_while(db.worker().register::<Round>(), db.until(job, state)).await;
 }
 
 async fn payload(db: &TestDb, job: JobId) -> serde_json::Value {
-    sqlx::query_scalar("select payload from queue.job where id = $1").bind(job).fetch_one(&db.pool).await.unwrap()
+    db.one(&format!("select payload from queue.job where id = {job}")).await
 }
 
 #[tokio::test]
@@ -89,7 +84,7 @@ async fn each_round_begins_with_an_empty_journal_and_all_its_attempts_and_the_jo
     run_to(&db, behind, JobState::Completed).await;
     // Two attempts are the most, and each round took them; the second of each found its step.
     assert_eq!(done(&db, job).await, pairs(&[("round 1", 1), ("round 2", 1), ("round 3", 1)]));
-    assert_eq!((output(&db, job).await, journal(&db, job).await), (serde_json::json!(["round 3"]), vec!["work".to_owned()]));
+    assert_eq!((db.output(job).await, journal(&db, job).await), (serde_json::json!(["round 3"]), vec!["work".to_owned()]));
     assert_eq!(db.count("select attempts::bigint from queue.done where output = '[\"round 3\"]'").await, 2);
     assert_eq!(db.count("select count(*) from queue.failure").await, 3);
     assert_eq!(payload(&db, job).await["number"], 3);
@@ -109,7 +104,7 @@ async fn signals_that_were_not_received_stay_and_those_that_were_do_not_come_aga
         let _ = job.signal(&db.pool, "go", text).await.unwrap();
     }
     run_to(&db, job.id(), JobState::Completed).await;
-    assert_eq!(output(&db, job.id()).await, serde_json::json!(["round 3", "third"]));
+    assert_eq!(db.output(job.id()).await, serde_json::json!(["round 3", "third"]));
     assert_eq!(operate::signals(&db.pool, Store::default(), job.id()).await.unwrap().len(), 1);
     db.finish().await;
 }
@@ -140,7 +135,7 @@ async fn what_runs_beside_it_is_dropped() {
     let db = db().await;
     let job = rounds(2, Act::Beside).enqueue(&db.pool).await.unwrap().id();
     run_to(&db, job, JobState::Completed).await;
-    assert_eq!(output(&db, job).await, serde_json::json!(["round 2"]));
+    assert_eq!(db.output(job).await, serde_json::json!(["round 2"]));
     db.finish().await;
 }
 
@@ -164,9 +159,9 @@ async fn who_has_the_most_steps_is_told_of_it() {
     let job = rounds(1, Act::Beside).enqueue(&db.pool).await.unwrap().id();
     let many = "insert into queue.step (id, name, attempt, at, ran_ms) select j.id, 's' || n, 1, now(), 0
         from queue.job j, generate_series(1, 10000) n";
-    run(&db, many).await;
+    db.run(many).await;
     run_to(&db, job, JobState::Dead).await;
-    let error: String = sqlx::query_scalar("select error from queue.dead where id = $1").bind(job).fetch_one(&db.pool).await.unwrap();
+    let error = db.death(job).await;
     assert!(error.contains("10,000 steps") && error.contains("cx.restart"), "{error}");
     db.finish().await;
 }
@@ -181,19 +176,8 @@ async fn workers_that_are_killed_lose_no_round_and_double_none() {
         Laps { lap: 1, last: LAST, ms: 10 }.enqueue(&db.pool).await.unwrap();
     }
     let ended = "select count(*) from queue.done where output = to_jsonb(12)";
-    for kill in 0..3 {
-        let laps = db.count("select count(*) from effect").await;
-        let settings = [("CONCURRENCY", "10")];
-        let process = WorkerProcess::start(env!("CARGO_BIN_EXE_test-worker"), &db.url, &settings);
-        // The third would make a dead letter of a job that was met each time.
-        if kill < 2 {
-            eventually("it goes forward", async || db.count("select count(*) from effect").await > laps + 50).await;
-            tokio::time::sleep(Duration::from_millis(fastrand::u64(0..30))).await;
-        } else {
-            within(Duration::from_mins(1), "all are over", async || db.count(ended).await == JOBS).await;
-        }
-        db.kill(process).await;
-    }
+    let progress = ("select count(*) from effect", 50);
+    kill_three(&db, env!("CARGO_BIN_EXE_test-worker"), progress, (ended, JOBS)).await;
     let once = "select count(*) from (select job, attempt from effect group by job, attempt having count(*) = 1) e";
     assert_eq!((db.count(once).await, db.count("select count(*) from effect").await), (JOBS * 12, JOBS * 12));
     assert_eq!(db.count("select count(*) from queue.step").await, JOBS, "of the last round of each");

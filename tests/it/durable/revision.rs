@@ -4,7 +4,7 @@ use queue_core::{Durable, Handler, Job as _, JobId, JobResult, JobState, job, te
 use serde::{Deserialize, Serialize};
 use tests::{TestDb, eventually};
 
-use super::{db, done, effect, journal, output, pairs};
+use super::{db, done, effect, journal, pairs};
 
 /// Asks for its revision, and waits for a signal. Its payload says which release this is.
 #[job(name = "durable_revised", durable, max_attempts = 3, backoff = fixed("1ms"), output = Vec<u32>)]
@@ -30,7 +30,7 @@ async fn deploy(db: &TestDb, release: i64) {
 }
 
 async fn failures(db: &TestDb, job: JobId) -> Vec<String> {
-    sqlx::query_scalar("select error from queue.failure where id = $1").bind(job).fetch_all(&db.pool).await.unwrap()
+    db.all(&format!("select error from queue.failure where id = {job}")).await
 }
 
 #[tokio::test]
@@ -49,7 +49,7 @@ async fn a_job_stays_under_the_revision_that_it_began_under_and_new_ones_begin_u
         db.until(new.id(), JobState::Completed).await;
     })
     .await;
-    assert_eq!((output(&db, job.id()).await, output(&db, new.id()).await), (serde_json::json!([3, 7]), serde_json::json!([4, 7])));
+    assert_eq!((db.output(job.id()).await, db.output(new.id()).await), (serde_json::json!([3, 7]), serde_json::json!([4, 7])));
     assert_eq!((done(&db, job.id()).await, done(&db, new.id()).await), (pairs(&[("old", 1)]), pairs(&[("new", 1)])));
     db.finish().await;
 }

@@ -3,9 +3,8 @@
 use std::time::Duration;
 
 use queue_core::{AttemptOutput, Context, Failure, Job as _, JobState, Middleware, Next, async_trait};
-use tests::eventually;
 
-use super::{Part, Plan, db, done, journal, output, pairs, plan, run_to, step};
+use super::{Part, Plan, db, done, pairs, plan, run_to, step};
 
 #[tokio::test]
 async fn a_sleep_holds_no_slot_and_goes_on_where_it_was() {
@@ -22,7 +21,7 @@ async fn a_sleep_holds_no_slot_and_goes_on_where_it_was() {
             where s.run_at >= t.until and s.run_at < t.until + interval '30 s' and s.crashes = 0";
         assert_eq!(db.count(due).await, 2, "due when it is over, and not before");
         let pass = "update queue.scheduled set run_at = now(); update queue.step set until = now() where until is not null";
-        sqlx::raw_sql(pass).execute(&db.pool).await.unwrap();
+        db.run(pass).await;
         for job in jobs {
             db.until(job, JobState::Completed).await;
             assert_eq!(done(&db, job).await, pairs(&[("a", 1), ("b", 1)]));
@@ -39,8 +38,8 @@ async fn a_sleep_that_is_cut_short_by_an_operator_sleeps_on() {
     db.run_while(db.worker().register::<Plan>(), async {
         db.until(job, JobState::Scheduled).await;
         let until = "select count(*) from queue.scheduled s join queue.step t on t.id = s.id where s.run_at >= t.until";
-        sqlx::query("select queue.run_now($1)").bind(job).execute(&db.pool).await.unwrap();
-        eventually("it sleeps on", async || db.count(until).await == 1).await;
+        db.run(&format!("select queue.run_now({job})")).await;
+        db.until_count(until, 1).await;
         assert_eq!(done(&db, job).await, []);
     })
     .await;
@@ -57,31 +56,13 @@ async fn a_job_that_has_begun_does_not_expire_in_its_sleep() {
         let over = "update queue.expiry set at = now() - interval '1 s';
             update queue.job set meta = jsonb_set(meta, '{expires_at}', to_jsonb(queue.expiry_text(now() - interval '1 s')))
             where meta ? 'expires_at'";
-        sqlx::raw_sql(over).execute(&db.pool).await.unwrap();
-        sqlx::query("select from queue.expire_due('-infinity', 100)").execute(&db.pool).await.unwrap();
+        db.run(over).await;
+        db.run("select from queue.expire_due('-infinity', 100)").await;
         db.until(late, JobState::Expired).await;
         sqlx::query("select queue.run_now($1)").bind(asleep).execute(&db.pool).await.unwrap();
-        eventually("it sleeps on", async || {
-            db.count("select count(*) from queue.scheduled where attempts = 1 and run_at > now() + interval '1 min'").await == 1
-        })
-        .await;
+        db.until_count("select count(*) from queue.scheduled where attempts = 1 and run_at > now() + interval '1 min'", 1).await;
     })
     .await;
-    db.finish().await;
-}
-
-#[tokio::test]
-#[ignore = "deep"]
-async fn short_sleeps_are_waited_for_in_place_and_a_step_beside_a_sleep_comes_first() {
-    let db = db().await;
-    let job = plan([Part::Sleep("nap".into(), 30), Part::Race(40)]).enqueue(&db.pool).await.unwrap().id();
-    run_to(&db, job, JobState::Completed).await;
-    assert_eq!(output(&db, job).await, serde_json::json!(["slept"]));
-    let job = plan([Part::Beside(3_600_000)]).enqueue(&db.pool).await.unwrap().id();
-    run_to(&db, job, JobState::Scheduled).await;
-    assert_eq!((done(&db, job).await, journal(&db, job).await.len()), (pairs(&[("beside", 1)]), 2));
-    let job = plan([Part::Race(3_600_000)]).enqueue(&db.pool).await.unwrap().id();
-    run_to(&db, job, JobState::Scheduled).await;
     db.finish().await;
 }
 
@@ -114,7 +95,7 @@ async fn middleware_stands_around_each_attempt_of_a_durable_job() {
         db.until(job, JobState::Scheduled).await;
         assert_eq!(done(&db, job).await, []);
         let pass = "update queue.scheduled set run_at = now(); update queue.step set until = now() where until is not null";
-        sqlx::raw_sql(pass).execute(&db.pool).await.unwrap();
+        db.run(pass).await;
         db.until(job, JobState::Completed).await;
     })
     .await;
@@ -138,9 +119,9 @@ impl Middleware for AsksWhetherItIsTheLast {
 /// Waits until these jobs sleep, and lets the time pass.
 async fn pass(db: &tests::TestDb, jobs: i64) {
     let asleep = "select count(*) from queue.scheduled where run_at > now() + interval '1 min'";
-    eventually("all sleep", async || db.count(asleep).await == jobs).await;
+    db.until_count(asleep, jobs).await;
     let pass = "update queue.step set until = now() where until is not null; update queue.scheduled set run_at = now()";
-    sqlx::raw_sql(pass).execute(&db.pool).await.unwrap();
+    db.run(pass).await;
 }
 
 #[tokio::test]
@@ -190,7 +171,7 @@ async fn attempts_that_ended_with_their_process_before_a_sleep_or_a_wait_count_n
     let db = db().await;
     let sleeps = plan([Part::Sleep("trial".into(), 3_600_000)]).enqueue(&db.pool).await.unwrap().id();
     let waits = plan([Part::Receive("paid".into())]).enqueue(&db.pool).await.unwrap().id();
-    sqlx::raw_sql("update queue.ready set crashes = 2").execute(&db.pool).await.unwrap();
+    db.run("update queue.ready set crashes = 2").await;
     db.run_while(db.worker().register::<Plan>(), async {
         db.until(sleeps, JobState::Scheduled).await;
         db.until(waits, JobState::Parked).await;

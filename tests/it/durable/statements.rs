@@ -2,7 +2,7 @@
 
 use queue_core::{Job as _, JobId};
 use sqlx::{Executor as _, PgConnection};
-use tests::{Act, Do, TestDb};
+use tests::{Do, Sql as _, TestDb};
 use uuid::Uuid;
 
 type Entry<'a> = (Uuid, JobId, &'a str, Option<&'a str>);
@@ -10,12 +10,18 @@ type Entry<'a> = (Uuid, JobId, &'a str, Option<&'a str>);
 const TOGETHER: &str = include_str!("../../../queue-worker/sql/journal.sql");
 const FRESH: &str = include_str!("../../../queue-worker/sql/journal_fresh.sql");
 
-/// Returns the names of those that were accepted.
-async fn journal(db: &TestDb, entries: &[Entry<'_>]) -> Vec<String> {
-    try_journal(db, TOGETHER, entries).await.unwrap()
-}
+const ALONE: &str = include_str!("../../../queue-worker/sql/journal_one.sql");
 
+/// By this statement, each alone if that takes one step; returns the names of those that were accepted.
 async fn try_journal(db: &TestDb, statement: &'static str, entries: &[Entry<'_>]) -> sqlx::Result<Vec<String>> {
+    let mut names = Vec::new();
+    if statement == ALONE {
+        let mut on = db.pool.acquire().await?;
+        for entry in entries {
+            names.extend(journal_one(&mut on, *entry).await?.map(|_| entry.2.to_owned()));
+        }
+        return Ok(names);
+    }
     let statement = sqlx::query_as(statement)
         .bind(entries.iter().map(|entry| entry.0).collect::<Vec<_>>())
         .bind(entries.iter().map(|entry| entry.1).collect::<Vec<_>>())
@@ -25,21 +31,23 @@ async fn try_journal(db: &TestDb, statement: &'static str, entries: &[Entry<'_>]
         .bind(entries.iter().map(|entry| entry.3.is_none().then_some(1500.0)).collect::<Vec<_>>())
         .bind(entries.iter().map(|entry| entry.3).collect::<Vec<_>>());
     let rows: Vec<(Uuid, JobId, String)> = statement.fetch_all(&db.pool).await?;
-    let mut names: Vec<String> = rows.into_iter().map(|(.., name)| name).collect();
+    names.extend(rows.into_iter().map(|(.., name)| name));
     names.sort();
     Ok(names)
 }
 
-const ALONE: &str = include_str!("../../../queue-worker/sql/journal_one.sql");
+async fn journal(db: &TestDb, entries: &[Entry<'_>]) -> Vec<String> {
+    try_journal(db, TOGETHER, entries).await.unwrap()
+}
 
-/// By the statement for one step; returns the number of the transaction if it was accepted.
+/// Returns the number of the transaction if it was accepted.
 async fn journal_one(connection: &mut PgConnection, (token, job, name, output): Entry<'_>) -> sqlx::Result<Option<String>> {
     let statement = sqlx::query_scalar(ALONE).bind(token).bind(job).bind(name).bind(1_i16).bind(5);
     statement.bind(output.is_none().then_some(1500.0)).bind(output).fetch_optional(connection).await
 }
 
 async fn job(db: &TestDb) -> JobId {
-    Do { act: Act::Ok(String::new()) }.enqueue(&db.pool).await.unwrap().id()
+    Do::ok().enqueue(&db.pool).await.unwrap().id()
 }
 
 /// A lease that has this job.
@@ -66,62 +74,29 @@ async fn steps(db: &TestDb, job: JobId) -> Vec<String> {
     sqlx::query_scalar(shown).bind(job).fetch_all(&db.pool).await.unwrap()
 }
 
+/// By each statement: of steps together, of new ones, of one alone.
 #[tokio::test]
 async fn a_step_counts_only_under_the_lease_that_has_its_job_and_once() {
-    let db = TestDb::new().await;
-    let (ours, theirs) = (job(&db).await, job(&db).await);
-    let (token, other) = (lease(&db, ours).await, lease(&db, theirs).await);
-    let said =
-        [(token, ours, "a", Some("1")), (token, theirs, "b", Some("2")), (Uuid::new_v4(), ours, "c", Some("3")), (token, ours, "z", None)];
-    assert_eq!(journal(&db, &said).await, ["a", "z"]);
-    assert_eq!((steps(&db, ours).await, steps(&db, theirs).await), (vec!["a=1".to_owned(), "z=15".to_owned()], vec![]));
-    // Said again, as after an answer that was lost, and beside another that is new.
-    assert_eq!(journal(&db, &[(token, ours, "a", Some("9")), (other, theirs, "b", Some("2"))]).await, ["a", "b"]);
-    assert_eq!((steps(&db, ours).await.len(), steps(&db, ours).await[0].as_str(), steps(&db, theirs).await.len()), (2, "a=1", 1));
-    sqlx::query("delete from queue.lease where token = $1").bind(token).execute(&db.pool).await.unwrap();
-    assert_eq!(journal(&db, &[(token, ours, "d", Some("4"))]).await, [""; 0], "a zombie writes nothing");
-    forget(&db, ours).await;
-    db.finish().await;
-}
-
-#[tokio::test]
-async fn a_step_alone_counts_as_it_does_among_others_and_is_an_error_the_second_time() {
-    let db = TestDb::new().await;
-    let (ours, theirs) = (job(&db).await, job(&db).await);
-    let token = lease(&db, ours).await;
-    let mut connection = db.pool.acquire().await.unwrap();
-    for entry in [(token, theirs, "b", Some("2")), (Uuid::new_v4(), ours, "c", Some("3"))] {
-        assert_eq!(journal_one(&mut connection, entry).await.unwrap(), None, "refused: {}", entry.2);
+    for statement in [TOGETHER, FRESH, ALONE] {
+        let db = TestDb::new().await;
+        let (ours, theirs) = (job(&db).await, job(&db).await);
+        let (token, other) = (lease(&db, ours).await, lease(&db, theirs).await);
+        let (mine, alien, lost) = ((token, ours, "a", Some("1")), (token, theirs, "b", Some("2")), (Uuid::new_v4(), ours, "c", Some("3")));
+        assert_eq!(try_journal(&db, statement, &[mine, alien, lost, (token, ours, "z", None)]).await.unwrap(), ["a", "z"]);
+        assert_eq!((steps(&db, ours).await, steps(&db, theirs).await), (vec!["a=1".to_owned(), "z=15".to_owned()], vec![]));
+        // Said again, as after an answer that was lost, and beside another that is new.
+        match try_journal(&db, statement, &[(token, ours, "a", Some("9")), (other, theirs, "b", Some("2"))]).await {
+            Ok(names) => assert!(statement == TOGETHER && names == ["a", "b"], "{statement}: {names:?}"),
+            Err(again) => assert!(statement != TOGETHER && again.as_database_error().unwrap().is_unique_violation(), "{again}"),
+        }
+        assert_eq!(steps(&db, ours).await, ["a=1", "z=15"]);
+        assert_eq!(steps(&db, theirs).await.len(), usize::from(statement == TOGETHER));
+        db.run(&format!("delete from queue.lease where token = '{token}'")).await;
+        assert_eq!(try_journal(&db, statement, &[(token, ours, "d", Some("4"))]).await.unwrap(), [""; 0], "a zombie writes nothing");
+        forget(&db, ours).await;
+        forget(&db, theirs).await;
+        db.finish().await;
     }
-    for entry in [(token, ours, "a", Some("1")), (token, ours, "z", None)] {
-        assert!(journal_one(&mut connection, entry).await.unwrap().is_some(), "accepted: {}", entry.2);
-    }
-    let again = journal_one(&mut connection, (token, ours, "a", Some("9"))).await.unwrap_err();
-    assert!(again.as_database_error().unwrap().is_unique_violation(), "{again}");
-    assert_eq!((steps(&db, ours).await, steps(&db, theirs).await), (vec!["a=1".to_owned(), "z=15".to_owned()], vec![]));
-    sqlx::query("delete from queue.lease where token = $1").bind(token).execute(&db.pool).await.unwrap();
-    assert_eq!(journal_one(&mut connection, (token, ours, "d", Some("4"))).await.unwrap(), None, "a zombie writes nothing");
-    drop(connection);
-    forget(&db, ours).await;
-    db.finish().await;
-}
-
-#[tokio::test]
-async fn new_steps_count_as_others_do_and_are_an_error_if_one_is_not_new() {
-    let db = TestDb::new().await;
-    let (ours, theirs) = (job(&db).await, job(&db).await);
-    let (token, _) = (lease(&db, ours).await, lease(&db, theirs).await);
-    let said =
-        [(token, ours, "a", Some("1")), (token, theirs, "b", Some("2")), (Uuid::new_v4(), ours, "c", Some("3")), (token, ours, "z", None)];
-    assert_eq!(try_journal(&db, FRESH, &said).await.unwrap(), ["a", "z"]);
-    let again = try_journal(&db, FRESH, &[(token, ours, "d", Some("4")), (token, ours, "a", Some("9"))]).await.unwrap_err();
-    assert!(again.as_database_error().unwrap().is_unique_violation(), "{again}");
-    assert_eq!((steps(&db, ours).await, steps(&db, theirs).await), (vec!["a=1".to_owned(), "z=15".to_owned()], vec![]));
-    sqlx::query("delete from queue.lease where token = $1").bind(token).execute(&db.pool).await.unwrap();
-    assert_eq!(try_journal(&db, FRESH, &[(token, ours, "d", Some("4"))]).await.unwrap(), [""; 0], "a zombie writes nothing");
-    forget(&db, ours).await;
-    forget(&db, theirs).await;
-    db.finish().await;
 }
 
 #[tokio::test]
@@ -146,12 +121,12 @@ async fn neither_comes_between(db: &TestDb, statement: &'static str) {
     }
     // While the step is not committed, nobody takes the lease away.
     let mut other = db.pool.acquire().await.unwrap();
-    other.execute("set lock_timeout = '100ms'").await.unwrap();
+    other.run("set lock_timeout = '100ms'").await;
     let taken = sqlx::query("delete from queue.lease where token = $1").bind(token).execute(&mut *other).await;
     assert!(taken.is_err(), "the lease is locked until the commit");
     writing.commit().await.unwrap();
     sqlx::query("delete from queue.lease where token = $1").bind(token).execute(&mut *other).await.unwrap();
-    other.execute("reset lock_timeout").await.unwrap();
+    other.run("reset lock_timeout").await;
     drop(other);
     forget(db, ours).await;
 }
@@ -184,7 +159,7 @@ async fn a_commit_without_an_answer_is_known_by_its_number() {
     assert_eq!(asked(kept.clone(), "undone", 1).await.unwrap(), None, "a number that another has got since");
     assert_eq!(asked(kept, "kept", 2).await.unwrap(), None);
     let mut open = db.pool.begin().await.unwrap();
-    let number: String = sqlx::query_scalar("select pg_current_xact_id()::text").fetch_one(&mut *open).await.unwrap();
+    let number: String = open.one("select pg_current_xact_id()::text").await;
     assert_eq!(asked(number, "kept", 1).await.unwrap(), None, "it is under way");
     open.rollback().await.unwrap();
     db.finish().await;

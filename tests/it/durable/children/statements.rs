@@ -2,12 +2,12 @@
 
 use queue_core::{JobId, JobState};
 use sqlx::{Connection as _, PgConnection};
-use tests::TestDb;
+use tests::{Sql as _, TestDb, complete, die};
 use uuid::Uuid;
 
 use super::{
     super::signals::races::{leased, wake},
-    db, run,
+    db, db_by_hand,
 };
 
 const SPAWN: &str = include_str!("../../../../queue-worker/sql/spawn.sql");
@@ -42,14 +42,13 @@ async fn park(db: &TestDb, job: JobId, child: &str) {
 }
 
 async fn forget(db: &TestDb) {
-    run(db, "delete from queue.lease; delete from queue.ready; delete from queue.parked; delete from queue.child; delete from queue.job")
+    db.run("delete from queue.lease; delete from queue.ready; delete from queue.parked; delete from queue.child; delete from queue.job")
         .await;
 }
 
 #[tokio::test]
 async fn a_name_spawns_one_child_and_what_is_cancelling_spawns_nothing() {
-    let db = db().await;
-    let mut on = db.pool.acquire().await.unwrap();
+    let (db, mut on) = db_by_hand().await;
     let (ours, token) = leased(&db).await;
     let mine = (token, ours.id());
     let first = spawn(&mut on, mine, "a").await;
@@ -62,7 +61,7 @@ async fn a_name_spawns_one_child_and_what_is_cancelling_spawns_nothing() {
     let error = try_spawn(&mut on, mine, "d", held).await.unwrap_err().to_string();
     assert!(error.contains("holds its uniqueness key"), "{error}");
     assert_eq!(db.count("select (select count(*) from queue.step) + (select count(*) from queue.child)").await, 6);
-    run(&db, "update queue.lease set cancelling = ids").await;
+    db.run("update queue.lease set cancelling = ids").await;
     assert_eq!(spawn(&mut on, mine, "e").await, None);
     drop(on);
     forget(&db).await;
@@ -75,75 +74,63 @@ async fn two_that_say_the_same_spawn_one_child_and_one_that_is_rolled_back_none(
     let (mut one, mut other) = (db.pool.acquire().await.unwrap(), db.pool.acquire().await.unwrap());
     let (job, token) = leased(&db).await;
     for end in ["rollback", "commit"] {
-        sqlx::query("begin").execute(&mut *one).await.unwrap();
+        one.run("begin").await;
         let first = spawn(&mut one, (token, job.id()), end).await;
-        let mut on = PgConnection::connect(&db.url).await.unwrap();
+        let mut on = db.connect().await;
         let again = tokio::spawn(async move { spawn(&mut on, (token, job.id()), end).await });
-        tests::eventually("it waits for the first", async || {
-            db.count("select count(*) from pg_stat_activity where wait_event_type = 'Lock' and datname = current_database()").await == 1
-        })
-        .await;
-        sqlx::raw_sql(end).execute(&mut *one).await.unwrap();
+        db.until_waiting(1).await;
+        one.run(end).await;
         let second = again.await.unwrap();
         assert_eq!(second == first, end == "commit", "{first:?} {second:?}");
         assert!(second.is_some());
     }
     // A cancel that is not committed holds up a spawn, which then spawns nothing.
-    sqlx::query("begin").execute(&mut *one).await.unwrap();
+    one.run("begin").await;
     sqlx::query("select queue.cancel_running_all($1)").bind([job.id()]).execute(&mut *one).await.unwrap();
     let late = tokio::spawn(async move { spawn(&mut other, (token, job.id()), "late").await });
-    tests::eventually("it waits for the cancel", async || {
-        db.count("select count(*) from pg_stat_activity where wait_event_type = 'Lock' and datname = current_database()").await == 1
-    })
-    .await;
-    sqlx::raw_sql("commit").execute(&mut *one).await.unwrap();
+    db.until_waiting(1).await;
+    one.run("commit").await;
     assert_eq!(late.await.unwrap(), None);
     assert_eq!(db.count("select count(*) from queue.child where state = 'cancelled'").await, 2, "those that it had are cancelled");
     drop(one);
-    run(&db, "delete from queue.lease; delete from queue.child; delete from queue.done; delete from queue.job").await;
+    db.run("delete from queue.lease; delete from queue.child; delete from queue.done; delete from queue.job").await;
     db.finish().await;
 }
 
 #[tokio::test]
 async fn only_what_is_over_tells_once_and_only_its_own_parent_is_woken() {
-    let db = db().await;
-    let mut on = db.pool.acquire().await.unwrap();
+    let (db, mut on) = db_by_hand().await;
     let ((ours, token), (theirs, other)) = (leased(&db).await, leased(&db).await);
     let mine = spawn(&mut on, (token, ours.id()), "a").await.unwrap();
     let alien = spawn(&mut on, (other, theirs.id()), "a").await.unwrap();
     park(&db, ours.id(), "a").await;
     park(&db, theirs.id(), "a").await;
     assert_eq!((tell(&mut on, &[mine, alien]).await, wake(&mut on).await), (0, 0), "neither is over");
-    let end = "with gone as (delete from queue.ready where id = $1 returning id)
-        insert into queue.done (id, finished_at, ran_ms, attempts, output) select id, now(), 1, 1, '7' from gone";
-    sqlx::query(end).bind(mine).execute(&mut *on).await.unwrap();
+    complete(&mut on, mine, "'7'").await;
     assert_eq!(tell(&mut on, &[alien]).await, 0);
     assert_eq!((tell(&mut on, &[mine, alien]).await, tell(&mut on, &[mine]).await), (1, 0), "it tells once");
     assert_eq!((state(&mut on, ours.id(), "a").await.as_deref(), state(&mut on, theirs.id(), "a").await), (Some("completed"), None));
     assert_eq!(wake(&mut on).await, 1);
     assert_eq!((db.state(ours.id()).await, db.state(theirs.id()).await), (Some(JobState::Ready), Some(JobState::Parked)));
     drop(on);
-    run(&db, "delete from queue.done").await;
+    db.run("delete from queue.done").await;
     forget(&db).await;
     db.finish().await;
 }
 
 #[tokio::test]
 async fn an_end_that_nobody_told_of_is_found_and_children_go_with_their_parents() {
-    let db = db().await;
-    let mut on = db.pool.acquire().await.unwrap();
+    let (db, mut on) = db_by_hand().await;
     let ((ours, token), (gone, other)) = (leased(&db).await, leased(&db).await);
     let child = spawn(&mut on, (token, ours.id()), "a").await.unwrap();
     spawn(&mut on, (token, ours.id()), "b").await.unwrap();
     spawn(&mut on, (other, gone.id()), "a").await.unwrap();
     park(&db, ours.id(), "a").await;
-    let die = "with gone as (delete from queue.ready where id = $1 returning id, lane)
-        insert into queue.dead (id, died_at, lane, attempts, crashes, error) select id, now(), lane, 1, 0, 'by hand' from gone";
-    sqlx::query(die).bind(child).execute(&mut *on).await.unwrap();
-    sqlx::query("delete from queue.job where id = $1").bind(gone.id()).execute(&mut *on).await.unwrap();
-    let mut holding = PgConnection::connect(&db.url).await.unwrap();
+    die(&mut on, child).await;
+    on.run(&format!("delete from queue.job where id = {0}", gone.id())).await;
+    let mut holding = db.connect().await;
     let mut held = holding.begin().await.unwrap();
-    sqlx::query("select from queue.child where parent = $1 for update").bind(gone.id()).execute(&mut *held).await.unwrap();
+    held.run(&format!("select from queue.child where parent = {0} for update", gone.id())).await;
     let last: Option<JobId> = sqlx::query_scalar(PRUNE).bind(JobId(0)).bind(100).fetch_one(&mut *on).await.unwrap();
     assert_eq!((last, db.count("select count(*) from queue.child").await), (Some(gone.id()), 3), "it waits for nobody");
     assert_eq!(state(&mut on, ours.id(), "a").await.as_deref(), Some("dead"));
@@ -153,7 +140,7 @@ async fn an_end_that_nobody_told_of_is_found_and_children_go_with_their_parents(
     sqlx::query(PRUNE).bind(JobId(0)).bind(100).execute(&mut *on).await.unwrap();
     assert_eq!(db.count("select count(*) from queue.child").await, 2);
     drop((on, holding));
-    run(&db, "delete from queue.dead").await;
+    db.run("delete from queue.dead").await;
     forget(&db).await;
     db.finish().await;
 }

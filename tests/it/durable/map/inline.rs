@@ -2,11 +2,11 @@
 
 use queue_core::{Verdict, testing};
 
-use super::{Mapper, Said};
+use super::{Parent, Said};
 
 #[tokio::test]
 async fn a_map_is_over_as_the_test_says_and_otherwise_waits() {
-    let mapper = || Mapper { count: 3, ..Mapper::default() };
+    let mapper = || Parent { by_map: true, count: 3, ..Parent::default() };
     let db = super::db().await;
     let parked = testing::run(mapper()).pool(&db.pool).await;
     assert_eq!((parked.verdict, parked.waits_for()), (Verdict::Park(None), &["leaf (join)".to_owned()][..]));
@@ -16,7 +16,7 @@ async fn a_map_is_over_as_the_test_says_and_otherwise_waits() {
     assert_eq!(told.output(), Said { counts: [3, 2, 1, 0], first, sum: 12 });
     let other = testing::run(mapper()).pool(&db.pool).map_ended("leaf", [Ok(5)]).await;
     assert!(other.error.as_ref().is_some_and(|error| error.contains("what 1 jobs of the map")), "{:?}", other.error);
-    let empty = testing::run(Mapper::default()).pool(&db.pool).await;
+    let empty = testing::run(Parent { by_map: true, ..Parent::default() }).pool(&db.pool).await;
     assert_eq!(empty.output().counts, [0; 4]);
     db.finish().await;
 }

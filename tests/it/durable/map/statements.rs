@@ -2,12 +2,12 @@
 
 use queue_core::{JobId, JobState};
 use sqlx::{PgConnection, Row as _};
-use tests::TestDb;
+use tests::{Sql as _, TestDb};
 use uuid::Uuid;
 
 use super::{
     super::signals::races::{leased, wake},
-    db, run,
+    db_by_hand,
 };
 
 const ADD: &str = include_str!("../../../../queue-worker/sql/add_chunk.sql");
@@ -55,9 +55,7 @@ async fn look(on: &mut PgConnection, parent: JobId) -> (Option<i64>, i64, i64, i
 }
 
 async fn complete(db: &TestDb, job: JobId) {
-    let end = "with gone as (delete from queue.ready where id = $1 returning id)
-        insert into queue.done (id, finished_at, ran_ms, attempts, output) select id, now(), 1, 1, '7' from gone";
-    assert_eq!(sqlx::query(end).bind(job).execute(&db.pool).await.unwrap().rows_affected(), 1);
+    tests::complete(&mut db.pool.acquire().await.unwrap(), job, "'7'").await;
 }
 
 async fn park(db: &TestDb, job: JobId) {
@@ -67,14 +65,13 @@ async fn park(db: &TestDb, job: JobId) {
 }
 
 async fn forget(db: &TestDb) {
-    run(db, "delete from queue.lease; delete from queue.ready; delete from queue.parked; delete from queue.done; delete from queue.job")
+    db.run("delete from queue.lease; delete from queue.ready; delete from queue.parked; delete from queue.done; delete from queue.job")
         .await;
 }
 
 #[tokio::test]
 async fn a_chunk_is_added_once_and_what_is_cancelling_maps_nothing() {
-    let db = db().await;
-    let mut on = db.pool.acquire().await.unwrap();
+    let (db, mut on) = db_by_hand().await;
     let (ours, token) = leased(&db).await;
     let mine = (token, ours.id());
     assert_eq!(add(&db, mine, 0, 10, None).await.0, Some(true));
@@ -86,7 +83,7 @@ async fn a_chunk_is_added_once_and_what_is_cancelling_maps_nothing() {
     assert_eq!((close(&mut on, mine, 15).await, close(&mut on, mine, 15).await), (Some(true), Some(true)));
     assert_eq!(look(&mut on, ours.id()).await, (Some(15), 15, 0, 0, 0, 2, 15));
     assert_eq!(db.count("select count(*) from queue.step where attempt = 1 and output = '{\"map\": 15}'").await, 1);
-    run(&db, "update queue.lease set cancelling = ids").await;
+    db.run("update queue.lease set cancelling = ids").await;
     assert_eq!(add(&db, mine, 2, 1, None).await.0, None);
     drop(on);
     forget(&db).await;
@@ -95,8 +92,7 @@ async fn a_chunk_is_added_once_and_what_is_cancelling_maps_nothing() {
 
 #[tokio::test]
 async fn each_part_counts_once_and_only_once_it_is_over_and_the_last_wakes_its_own_parent() {
-    let db = db().await;
-    let mut on = db.pool.acquire().await.unwrap();
+    let (db, mut on) = db_by_hand().await;
     let ((ours, token), (theirs, other)) = (leased(&db).await, leased(&db).await);
     let (_, mine) = add(&db, (token, ours.id()), 0, 3, None).await;
     let (_, alien) = add(&db, (other, theirs.id()), 0, 1, None).await;
@@ -129,8 +125,7 @@ async fn each_part_counts_once_and_only_once_it_is_over_and_the_last_wakes_its_o
 
 #[tokio::test]
 async fn what_has_completed_is_counted_without_a_look_and_once() {
-    let db = db().await;
-    let mut on = db.pool.acquire().await.unwrap();
+    let (db, mut on) = db_by_hand().await;
     let (job, token) = leased(&db).await;
     let (_, parts) = add(&db, (token, job.id()), 0, 3, Some(2)).await;
     assert_eq!(close(&mut on, (token, job.id()), 3).await, Some(true));
@@ -148,8 +143,7 @@ async fn what_has_completed_is_counted_without_a_look_and_once() {
 
 #[tokio::test]
 async fn what_nobody_told_of_is_found_and_a_wrong_count_is_mended() {
-    let db = db().await;
-    let mut on = db.pool.acquire().await.unwrap();
+    let (db, mut on) = db_by_hand().await;
     let (job, token) = leased(&db).await;
     let (_, parts) = add(&db, (token, job.id()), 0, 5, Some(1)).await;
     assert_eq!(close(&mut on, (token, job.id()), 5).await, Some(true));
@@ -159,9 +153,9 @@ async fn what_nobody_told_of_is_found_and_a_wrong_count_is_mended() {
         async |on: &mut PgConnection| -> Option<JobId> { sqlx::query_scalar(PRUNE).bind(JobId(0)).bind(100).fetch_one(on).await.unwrap() };
     assert_eq!((prune(&mut on).await, look(&mut on, job.id()).await.1), (Some(job.id()), 5), "it moved just now");
     let old = "update queue.gather set at = now() - interval '1 h', need = need + 7";
-    run(&db, old).await;
+    db.run(old).await;
     let mut held = db.pool.begin().await.unwrap();
-    sqlx::query("select from queue.gather for update").execute(&mut *held).await.unwrap();
+    held.run("select from queue.gather for update").await;
     prune(&mut on).await;
     held.rollback().await.unwrap();
     assert_eq!(look(&mut on, job.id()).await.1, 12, "it waits for nobody");
@@ -171,12 +165,12 @@ async fn what_nobody_told_of_is_found_and_a_wrong_count_is_mended() {
     assert_eq!((look(&mut on, job.id()).await.1, db.state(parts[1]).await), (4, Some(JobState::Ready)));
     // Woken too if it is recounted to nothing.
     for part in &parts[1..] {
-        run(&db, &format!("with p as (delete from queue.parked where id = {part} returning id, lane) insert into queue.ready (lane, seq, id) select lane, id, id from p")).await;
+        db.run(&format!("with p as (delete from queue.parked where id = {part} returning id, lane) insert into queue.ready (lane, seq, id) select lane, id, id from p")).await;
         complete(&db, *part).await;
     }
     assert_eq!(tell(&mut on, &parts).await, 4);
-    run(&db, "delete from queue.gather_hint").await;
-    run(&db, old).await;
+    db.run("delete from queue.gather_hint").await;
+    db.run(old).await;
     prune(&mut on).await;
     assert_eq!((look(&mut on, job.id()).await.1, wake(&mut on).await), (0, 1));
     drop(on);
@@ -186,14 +180,13 @@ async fn what_nobody_told_of_is_found_and_a_wrong_count_is_mended() {
 
 #[tokio::test]
 async fn a_parent_that_begins_anew_counts_no_end_of_before_and_what_waited_for_its_turn_is_let_run() {
-    let db = db().await;
-    let mut on = db.pool.acquire().await.unwrap();
+    let (db, mut on) = db_by_hand().await;
     let (job, token) = leased(&db).await;
     let mine = (token, job.id());
     let (_, before) = add(&db, mine, 0, 3, Some(1)).await;
     complete(&db, before[0]).await;
     assert_eq!(tell(&mut on, &before).await, 1, "which nobody has counted yet");
-    sqlx::query("select queue.forget_gathers(array[$1])").bind(job.id()).execute(&mut *on).await.unwrap();
+    on.run(&format!("select queue.forget_gathers(array[{0}])", job.id())).await;
     for waiting in &before[1..] {
         assert_eq!(db.state(*waiting).await, Some(JobState::Ready), "nobody would let it run");
     }
@@ -204,7 +197,7 @@ async fn a_parent_that_begins_anew_counts_no_end_of_before_and_what_waited_for_i
     let parked = "with gone as (delete from queue.ready where id = $1 returning id, lane)
         insert into queue.parked (id, lane, attempts, crashes, since, names) select id, lane, 0, 0, now(), '{}' from gone";
     sqlx::query(parked).bind(before[1]).execute(&mut *on).await.unwrap();
-    run(&db, "update queue.gather set at = now() - interval '1 h'").await;
+    db.run("update queue.gather set at = now() - interval '1 h'").await;
     sqlx::query(PRUNE).bind(JobId(0)).bind(100).execute(&mut *on).await.unwrap();
     assert_eq!(look(&mut on, job.id()).await.1, 3, "it is open, and has two parts");
     assert_eq!(count(&mut on).await, (0, 0));
@@ -214,7 +207,7 @@ async fn a_parent_that_begins_anew_counts_no_end_of_before_and_what_waited_for_i
     assert_eq!((db.state(parts[1]).await, db.state(before[1]).await), (Some(JobState::Ready), Some(JobState::Parked)));
     assert_eq!(look(&mut on, job.id()).await.2, 1);
     drop(on);
-    run(&db, "delete from queue.gather_part; delete from queue.gather").await;
+    db.run("delete from queue.gather_part; delete from queue.gather").await;
     forget(&db).await;
     db.finish().await;
 }

@@ -3,7 +3,7 @@
 use queue_core::{Context, Durable, Handler, Job as _, JobResult, JobState, job};
 use serde::{Deserialize, Serialize};
 
-use super::{all_is_counted, db, gather, run};
+use super::{all_is_counted, db, gather};
 
 /// Maps so many, and gives how many completed.
 #[job(name = "fanned", durable, output = u64)]
@@ -69,9 +69,9 @@ async fn parts_of_a_lease_that_others_have_are_not_counted_by_who_had_it() {
     .await;
     let put_off = db.count("select count(*) from queue.scheduled").await;
     assert_eq!(db.count("select count(*) from queue.gather_part").await, put_off, "each that is not over is not counted");
-    run(&db, "update queue.scheduled set run_at = now()").await;
+    db.run("update queue.scheduled set run_at = now()").await;
     // Those that lost it before begin at their first attempt again, and nobody has it from them.
-    run(&db, "update queue.job set payload = '{\"loses\": false}' where id in (select id from queue.scheduled)").await;
+    db.run("update queue.job set payload = '{\"loses\": false}' where id in (select id from queue.scheduled)").await;
     let both = db.worker().register::<Fanned>().register::<Quiet>().queue("default", 2).queue("quiet", 20);
     assert_eq!(db.run_while(both, parent.wait(&db.pool).into_future()).await.unwrap(), 40);
     assert_eq!(gather(&db, parent.id()).await.completed, 40);

@@ -3,7 +3,7 @@
 use queue_core::{Job as _, JobHandle, JobState, testing};
 use tests::{eventually, within};
 
-use super::{Act, Leaf, Mapper, all_is_counted, db, gather, given, leaves, parents, parts};
+use super::{Act, Leaf, Parent, all_is_counted, db, gather, given, leaves, parents, parts};
 
 const AT_ONCE: &str = "select count(*) from queue.jobs where job_type = 'child' and state in ('ready', 'running', 'scheduled')";
 
@@ -11,7 +11,14 @@ const AT_ONCE: &str = "select count(*) from queue.jobs where job_type = 'child' 
 #[ignore = "deep"]
 async fn no_more_than_that_are_ready_or_running_and_they_go_in_their_order() {
     let db = db().await;
-    let mapper = Mapper { acts: vec![Act::Hang; 3], count: 60, in_queue: Some("leaves".into()), in_flight: Some(4), ..Mapper::default() };
+    let mapper = Parent {
+        by_map: true,
+        acts: vec![Act::Hang; 3],
+        count: 60,
+        in_queue: Some("leaves".into()),
+        in_flight: Some(4),
+        ..Parent::default()
+    };
     let parent = mapper.enqueue(&db.pool).await.unwrap();
     db.run_while(
         parents(&db),
@@ -28,8 +35,7 @@ async fn no_more_than_that_are_ready_or_running_and_they_go_in_their_order() {
                     gather(&db, parent.id()).await.completed == 60
                 })
                 .await;
-                let order: Vec<i64> =
-                    sqlx::query_scalar("select job from done_by where what = 'leaf' order by ctid").fetch_all(&db.pool).await.unwrap();
+                let order: Vec<i64> = db.all("select job from done_by where what = 'leaf' order by ctid").await;
                 let late: Vec<i64> = order.into_iter().filter(|id| all[3..].iter().any(|part| part.0 == *id)).collect();
                 assert_eq!(late, all[3..].iter().map(|part| part.0).collect::<Vec<_>>());
                 for hanging in &all[..3] {
@@ -50,7 +56,7 @@ async fn no_more_than_that_are_ready_or_running_and_they_go_in_their_order() {
 async fn over_several_chunks_and_retries_the_room_is_kept() {
     let db = db().await;
     let acts = (0..1100).map(|n| if n % 7 == 0 { Act::Fail } else { Act::Complete }).collect();
-    let mapper = Mapper { acts, in_queue: Some("leaves".into()), in_flight: Some(64), ..Mapper::default() };
+    let mapper = Parent { by_map: true, acts, in_queue: Some("leaves".into()), in_flight: Some(64), ..Parent::default() };
     let parent = mapper.enqueue(&db.pool).await.unwrap();
     db.run_while(
         parents(&db),
@@ -72,7 +78,7 @@ async fn over_several_chunks_and_retries_the_room_is_kept() {
 #[tokio::test]
 async fn those_that_are_cancelled_while_they_wait_count_and_free_nothing() {
     let db = db().await;
-    let mapper = Mapper { count: 10, in_queue: Some("leaves".into()), in_flight: Some(2), ..Mapper::default() };
+    let mapper = Parent { by_map: true, count: 10, in_queue: Some("leaves".into()), in_flight: Some(2), ..Parent::default() };
     let parent = mapper.enqueue(&db.pool).await.unwrap();
     db.run_while(
         parents(&db),
@@ -89,7 +95,7 @@ async fn those_that_are_cancelled_while_they_wait_count_and_free_nothing() {
             eventually("the one that might run is counted", async || gather(&db, parent.id()).await.cancelled == 1).await;
             assert_eq!(db.count(AT_ONCE).await, 1);
             open.commit().await.unwrap();
-            eventually("the next may run", async || db.count(AT_ONCE).await == 2).await;
+            db.until_count(AT_ONCE, 2).await;
             eventually("all three are counted", async || gather(&db, parent.id()).await.cancelled == 3).await;
             assert_eq!((db.state(all[3]).await, db.state(all[4]).await), (Some(JobState::Ready), Some(JobState::Parked)));
             // One that is hurried runs beside the others.
@@ -110,7 +116,10 @@ async fn those_that_are_cancelled_while_they_wait_count_and_free_nothing() {
 #[tokio::test]
 async fn a_window_of_none_and_one_with_a_time_are_refused() {
     let db = db().await;
-    for wrong in [Mapper { in_flight: Some(0), ..Mapper::default() }, Mapper { in_flight: Some(1), at: true, ..Mapper::default() }] {
+    for wrong in [
+        Parent { by_map: true, in_flight: Some(0), ..Parent::default() },
+        Parent { by_map: true, in_flight: Some(1), at: true, ..Parent::default() },
+    ] {
         let refused = testing::run(wrong).pool(&db.pool).await;
         assert!(refused.error.as_ref().is_some_and(|error| error.contains("in_flight")), "{:?}", refused.error);
     }

@@ -59,7 +59,7 @@ async fn a_payload_of_an_older_version_is_stored_as_this_release_has_it() {
     let job = Old { page: 7 }.enqueue(&db.pool).await.unwrap().id();
     db.run_while(db.worker().register::<Pages>(), db.until(job, JobState::Completed)).await;
     assert_eq!(payload(&db, job).await, serde_json::json!({ "pages": [7, 0, 0] }));
-    assert_eq!(super::output(&db, job).await, "durable_pages@2", "older releases pass it over");
+    assert_eq!(db.output(job).await, "durable_pages@2", "older releases pass it over");
     db.finish().await;
 }
 
@@ -74,7 +74,7 @@ async fn a_sealed_payload_is_sealed_again() {
     db.run_while(db.worker().register::<Sealed>(), db.until(job.id(), JobState::Completed)).await;
     let after = payload(&db, job.id()).await;
     assert!(after != before && !after.to_string().contains("hunter2"), "{after}");
-    assert_eq!(super::output(&db, job.id()).await, 48);
+    assert_eq!(db.output(job.id()).await, 48);
     let ran = testing::run(card()).await;
     assert_eq!(ran.restarted_with::<Sealed>().unwrap().card, "4111-hunter24111-hunter2");
     db.finish().await;

@@ -1,11 +1,11 @@
 //! The statement that begins jobs anew: under the lease that has them, once, whole, and after all that was committed under it.
 
 use queue_core::{JobId, JobState};
-use sqlx::{Connection as _, PgConnection};
-use tests::{TestDb, eventually};
+use sqlx::PgConnection;
+use tests::TestDb;
 use uuid::Uuid;
 
-use super::{db, leased, payload, run};
+use super::{db, db_by_hand, leased, payload};
 
 const RESTART: &str = include_str!("../../../../queue-worker/sql/restart.sql");
 const JOURNAL: &str = include_str!("../../../../queue-worker/sql/journal.sql");
@@ -26,13 +26,12 @@ async fn is(db: &TestDb, job: JobId) -> Option<String> {
 }
 
 async fn forget(db: &TestDb) {
-    run(db, "delete from queue.lease; delete from queue.ready; delete from queue.step; delete from queue.job").await;
+    db.run("delete from queue.lease; delete from queue.ready; delete from queue.step; delete from queue.job").await;
 }
 
 #[tokio::test]
 async fn a_job_is_restarted_once_and_whole() {
-    let db = db().await;
-    let mut on = db.pool.acquire().await.unwrap();
+    let (db, mut on) = db_by_hand().await;
     let ((ours, token), (theirs, _)) = (leased(&db).await, leased(&db).await);
     let (ours, theirs) = (ours.id(), theirs.id());
     let written = "insert into queue.step (id, name, attempt, at, ran_ms) select id, 'a', 1, now(), 0 from queue.job;
@@ -40,7 +39,7 @@ async fn a_job_is_restarted_once_and_whole() {
         insert into queue.progress (id, attempt) select id, 1 from queue.job;
         insert into queue.gather (parent, name) select id, 'c' from queue.job;
         update queue.job set meta = '{\"expires_at\": \"2020-01-01T00:00:00.000000Z\", \"a\": 1}'";
-    run(&db, written).await;
+    db.run(written).await;
     let rest = "select (select count(*) from queue.lease) + (select count(*) from queue.step) + (select count(*) from queue.child)
         + (select count(*) from queue.progress) + (select count(*) from queue.gather)";
     // One that is rolled back, as when the session ends before the commit, changes nothing.
@@ -58,15 +57,14 @@ async fn a_job_is_restarted_once_and_whole() {
     let of_others = format!("select count(*) from queue.job where meta ? 'expires_at' and id = {theirs}");
     assert_eq!(db.count(&of_others).await, 1);
     drop(on);
-    run(&db, "delete from queue.child; delete from queue.progress; delete from queue.gather").await;
+    db.run("delete from queue.child; delete from queue.progress; delete from queue.gather").await;
     forget(&db).await;
     db.finish().await;
 }
 
 #[tokio::test]
 async fn others_of_the_lease_stay_each_has_its_own_payload_and_what_is_cancelling_is_cancelled() {
-    let db = db().await;
-    let mut on = db.pool.acquire().await.unwrap();
+    let (db, mut on) = db_by_hand().await;
     let (mut jobs, mut tokens) = (Vec::new(), Vec::new());
     for _ in 0..4 {
         let (job, token) = leased(&db).await;
@@ -74,7 +72,7 @@ async fn others_of_the_lease_stay_each_has_its_own_payload_and_what_is_cancellin
         tokens.push(token);
     }
     let (first, second) = (tokens[0], tokens[1]);
-    run(&db, &format!("delete from queue.lease where token in ('{}', '{}')", tokens[2], tokens[3])).await;
+    db.run(&format!("delete from queue.lease where token in ('{}', '{}')", tokens[2], tokens[3])).await;
     for (token, more) in [(first, jobs[2]), (second, jobs[3])] {
         let both = "update queue.lease set ids = ids || $1, attempts = '{1,2}', crashes = '{0,3}' where token = $2";
         sqlx::query(both).bind(more).bind(token).execute(&db.pool).await.unwrap();
@@ -92,13 +90,13 @@ async fn others_of_the_lease_stay_each_has_its_own_payload_and_what_is_cancellin
         insert into queue.active_key (key, seq, id) values (7, 1, {0}), (8, 1, {1})",
         jobs[2], jobs[3], first
     );
-    run(&db, &head).await;
+    db.run(&head).await;
     assert_eq!(restart(&mut on, &[(first, jobs[2], "three"), (second, jobs[3], "four")]).await, []);
     assert_eq!((db.state(jobs[2]).await, is(&db, jobs[2]).await), (Some(JobState::Cancelled), None));
     assert_eq!((db.state(jobs[3]).await, is(&db, jobs[3]).await), (Some(JobState::Ready), Some("four".to_owned())));
     assert_eq!(db.count("select sum(key)::bigint from queue.active_key").await, 8, "what begins anew holds its own");
     assert_eq!(db.count("select count(*) from queue.key_hint where key = 7").await, 1);
-    run(&db, "delete from queue.active_key; delete from queue.key_hint; delete from queue.done").await;
+    db.run("delete from queue.active_key; delete from queue.key_hint; delete from queue.done").await;
     drop(on);
     forget(&db).await;
     db.finish().await;
@@ -111,13 +109,10 @@ async fn a_step_whose_commit_is_on_its_way_goes_with_the_journal() {
     let mut open = db.pool.begin().await.unwrap();
     let journal = sqlx::query(JOURNAL).bind([token]).bind([job.id()]).bind(["late"]).bind([1_i16]).bind([5]);
     journal.bind([None::<f64>]).bind(["1"]).execute(&mut *open).await.unwrap();
-    let mut other = PgConnection::connect(&db.url).await.unwrap();
+    let mut other = db.connect().await;
     let id = job.id();
     let restarting = tokio::spawn(async move { restart(&mut other, &[(token, id, "new")]).await });
-    eventually("it waits for the step", async || {
-        db.count("select count(*) from pg_stat_activity where wait_event_type = 'Lock' and datname = current_database()").await == 1
-    })
-    .await;
+    db.until_waiting(1).await;
     open.commit().await.unwrap();
     assert_eq!(restarting.await.unwrap(), []);
     assert_eq!(db.count("select count(*) from queue.step").await, 0, "the new journal begins empty");
@@ -131,16 +126,15 @@ async fn a_step_whose_commit_is_on_its_way_goes_with_the_journal() {
 
 #[tokio::test]
 async fn workers_that_sleep_are_told() {
-    let db = db().await;
-    let mut on = db.pool.acquire().await.unwrap();
+    let (db, mut on) = db_by_hand().await;
     let (job, token) = leased(&db).await;
     let mut listening = db.listen("wake").await;
-    run(&db, "insert into queue.idle (queue, worker) values ('default', gen_random_uuid())").await;
+    db.run("insert into queue.idle (queue, worker) values ('default', gen_random_uuid())").await;
     assert_eq!(restart(&mut on, &[(token, job.id(), "new")]).await, []);
     let told = tokio::time::timeout(std::time::Duration::from_secs(30), listening.recv()).await.unwrap().unwrap();
     assert_eq!(told.payload(), "default");
     drop((on, listening));
-    run(&db, "delete from queue.idle").await;
+    db.run("delete from queue.idle").await;
     forget(&db).await;
     db.finish().await;
 }

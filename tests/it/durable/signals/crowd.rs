@@ -1,14 +1,13 @@
-//! Many signals from transactions that stay open for any time, to jobs that park again and again: none of them is lost. Where whoever parks leaves
-//! no hint, as one that looks and then parks, some are.
+//! Many signals from transactions that stay open for any time, to jobs that park again and again: none of them is lost.
 
 use std::{sync::Arc, time::Duration};
 
 use queue_core::{Job as _, JobHandle, operate::Signalled};
 use sqlx::{Connection as _, PgConnection};
-use tests::{TestDb, within};
+use tests::TestDb;
 use tokio::{sync::Mutex, task::JoinSet};
 
-use super::{Part, Plan, db, plan, run};
+use super::{Part, Plan, db, plan};
 
 /// Of each job, one after the other.
 const EACH: u32 = 10;
@@ -80,51 +79,16 @@ async fn of_thousands_of_signals_none_is_lost_whenever_their_transactions_end() 
     let (db, crowd) = (db().await, Crowd::wanted());
     let jobs = wait_for(&db, crowd.signals).await;
     let worker = || db.worker().register::<Plan>().queue("default", 64);
-    let began = std::time::Instant::now();
     db.run_while(
         worker(),
         db.run_while(worker(), async {
             send_all(&db, &jobs, crowd).await;
-            within(Duration::from_mins(2), "all are received", async || db.count(LEFT).await == 0).await;
+            db.until_count(LEFT, 0).await;
         }),
     )
     .await;
-    println!("{} signals, open for up to {:?}: {:?}", crowd.signals, crowd.held, began.elapsed());
     assert_eq!(db.count("select count(*) from queue.signal").await, 0, "each was received");
     let received = "select count(distinct output) from queue.step where name like 'go/%'";
     assert_eq!(db.count(received).await, i64::try_from(crowd.signals).unwrap(), "once");
-    db.finish().await;
-}
-
-/// A hint that is left by whoever parks is dropped.
-const NO_HINT: &str = "create function queue.no_hint() returns trigger language plpgsql as
-    $$ begin return case when current_query() like '%insert into queue.parked%' then null else new end; end $$;
-  create trigger no_hint before insert on queue.signal_hint for each row execute function queue.no_hint()";
-
-#[tokio::test]
-#[ignore = "deep"]
-async fn where_whoever_parks_leaves_no_hint_signals_are_lost() {
-    let db = db().await;
-    run(&db, NO_HINT).await;
-    let crowd = Crowd { signals: 400, held: Duration::from_millis(300), together: 4, senders: 10 };
-    let idle = "select (select count(*) from queue.ready) + (select count(*) from queue.scheduled) + (select count(*) from queue.lease)
-        + (select count(*) from queue.signal_hint)";
-    let lost = "select count(*) from queue.signal s join queue.parked p on p.id = s.id and s.name = any (p.names)";
-    // Which of them come at the wrong moment is luck.
-    for round in 1.. {
-        let jobs = wait_for(&db, crowd.signals).await;
-        db.run_while(db.worker().register::<Plan>().queue("default", 64), async {
-            send_all(&db, &jobs, crowd).await;
-            within(Duration::from_mins(1), "nothing moves any more", async || db.count(idle).await == 0).await;
-        })
-        .await;
-        let (lost, left) = (db.count(lost).await, db.count(LEFT).await);
-        println!("round {round}: {lost} of {} signals are there, and {left} of {} jobs wait for them", crowd.signals, jobs.len());
-        if lost > 0 && left > 0 {
-            break;
-        }
-        assert!(round < 10, "a look and then a park loses some");
-    }
-    run(&db, "drop trigger no_hint on queue.signal_hint; drop function queue.no_hint").await;
     db.finish().await;
 }

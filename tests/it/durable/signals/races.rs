@@ -4,10 +4,10 @@ use std::time::Duration;
 
 use queue_core::{Job as _, JobHandle, JobId, JobState, operate::Signalled};
 use sqlx::{AssertSqlSafe, Connection as _, PgConnection, Row as _};
-use tests::{TestDb, eventually, within};
+use tests::{Sql as _, TestDb, within};
 use uuid::Uuid;
 
-use super::{Part, Plan, db, plan, receive, run, send};
+use super::{Part, Plan, db, db_by_hand, plan, receive, send};
 
 const PARK: &str = include_str!("../../../../queue-worker/sql/park_held.sql");
 const WAKE: &str = include_str!("../../../../queue-worker/sql/wake_parked.sql");
@@ -32,7 +32,7 @@ pub(in super::super) async fn leased(db: &TestDb) -> (JobHandle<Plan>, Uuid) {
 
 /// Parks it until a signal called `go`; returns whether that was accepted.
 pub(super) async fn park(on: &mut PgConnection, statement: &str, job: JobId, token: Uuid) -> bool {
-    let lane: i64 = sqlx::query_scalar("select lane from queue.job where id = $1").bind(job).fetch_one(&mut *on).await.unwrap();
+    let lane: i64 = on.one(&format!("select lane from queue.job where id = {job}")).await;
     let statement = sqlx::query(AssertSqlSafe(statement.to_owned())).bind([token]).bind([job]).bind([lane]).bind([1_i16]);
     let refused = statement.bind([None::<f64>]).bind([r#"["go"]"#]).persistent(false).fetch_all(on).await.unwrap();
     refused.is_empty()
@@ -62,8 +62,7 @@ async fn is_woken(db: &TestDb, job: JobId) -> bool {
 
 #[tokio::test]
 async fn a_signal_between_the_look_and_the_park_wakes_the_job_and_without_the_hint_it_is_lost() {
-    let db = db().await;
-    let mut on = db.pool.acquire().await.unwrap();
+    let (db, mut on) = db_by_hand().await;
     for (name, statement) in park_statements() {
         let (job, token) = leased(&db).await;
         assert!(!look(&mut on, job.id(), token).await, "there is none");
@@ -80,8 +79,7 @@ async fn a_signal_between_the_look_and_the_park_wakes_the_job_and_without_the_hi
 
 #[tokio::test]
 async fn a_signal_that_is_committed_after_the_park_wakes_the_job() {
-    let db = db().await;
-    let mut on = db.pool.acquire().await.unwrap();
+    let (db, mut on) = db_by_hand().await;
     let (job, token) = leased(&db).await;
     let mut open = db.pool.begin().await.unwrap();
     assert_eq!(job.signal(&mut open, "go", "now").await.unwrap(), Signalled::Sent);
@@ -92,52 +90,6 @@ async fn a_signal_that_is_committed_after_the_park_wakes_the_job() {
     assert_eq!(wake(&mut on).await, 1);
     assert!(is_woken(&db, job.id()).await);
     drop(on);
-    db.finish().await;
-}
-
-/// Sends it on a connection of its own, in a transaction that stays open for so long.
-async fn send_slowly(url: String, job: JobHandle<Plan>, before: Duration, open: Duration) {
-    let mut on = PgConnection::connect(&url).await.unwrap();
-    tokio::time::sleep(before).await;
-    let mut tx = on.begin().await.unwrap();
-    assert_eq!(job.signal(&mut tx, "go", "now").await.unwrap(), Signalled::Sent);
-    tokio::time::sleep(open).await;
-    tx.commit().await.unwrap();
-    on.close().await.unwrap();
-}
-
-#[tokio::test]
-#[ignore = "deep"]
-async fn no_signal_is_lost_whenever_its_transaction_ends() {
-    let db = db().await;
-    let (rounds, at_once) = (5, 24);
-    let mut received = 0;
-    for _ in 0..rounds {
-        let jobs: Vec<_> = (0..at_once).map(|_| plan([receive("go"), Part::Votes("go".into(), 1)])).collect();
-        let mut handles = Vec::new();
-        for job in jobs {
-            handles.push(job.enqueue(&db.pool).await.unwrap());
-        }
-        let two = [db.worker().register::<Plan>().queue("default", 8), db.worker().register::<Plan>().queue("default", 8)];
-        let [one, other] = two;
-        db.run_while(
-            one,
-            db.run_while(other, async {
-                let dice = || Duration::from_millis(fastrand::u64(0..400));
-                let sent = handles.iter().flat_map(|job| {
-                    [send_slowly(db.url.clone(), *job, dice(), dice() * 2), send_slowly(db.url.clone(), *job, dice(), Duration::ZERO)]
-                });
-                futures_util::future::join_all(sent).await;
-                eventually("all are received", async || db.count("select count(*) from queue.jobs where state <> 'completed'").await == 0)
-                    .await;
-            }),
-        )
-        .await;
-        received += handles.len();
-    }
-    assert_eq!(received, rounds * at_once);
-    assert_eq!(db.count("select count(*) from queue.signal").await, 0, "each was received once");
-    assert_eq!(db.count("select count(*) from queue.step where name like 'go%'").await, 2 * i64::try_from(received).unwrap());
     db.finish().await;
 }
 
@@ -154,7 +106,7 @@ async fn a_worker_that_hears_of_no_signal_finds_it_by_looking() {
             "insert into queue.signal (id, name, payload) values ({0}, 'go', '\"now\"'); insert into queue.signal_hint (id) values ({0})",
             job.id()
         );
-        run(&db, &quietly).await;
+        db.run(&quietly).await;
         db.until(job.id(), JobState::Completed).await;
     })
     .await;
@@ -168,7 +120,7 @@ async fn a_signal_that_was_received_without_an_answer_is_found() {
     let job = plan([Part::Receive("go".into())]).enqueue(&db.pool).await.unwrap();
     send(&db, job, "go", "come").await;
     // Whoever journals the step has to wait for this, which holds no lock on anything else.
-    let mut holder = PgConnection::connect(&db.url).await.unwrap();
+    let mut holder = db.connect().await;
     let mut open = holder.begin().await.unwrap();
     let other = "insert into queue.step (id, name, attempt, at, ran_ms) values ($1, 'go', 1, now(), 0)";
     sqlx::query(other).bind(job.id()).execute(&mut *open).await.unwrap();

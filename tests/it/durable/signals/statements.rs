@@ -2,13 +2,13 @@
 
 use queue_core::{JobId, JobState};
 use sqlx::PgConnection;
-use tests::TestDb;
+use tests::{Sql as _, TestDb, die};
 use uuid::Uuid;
 
 use super::{
-    db, left,
+    db, db_by_hand, left,
     races::{leased, park, wake},
-    run, send,
+    send,
 };
 
 const PARK: &str = include_str!("../../../../queue-worker/sql/park_held.sql");
@@ -59,8 +59,7 @@ pub(super) fn text(text: &str) -> Heard {
 
 #[tokio::test]
 async fn a_signal_is_received_in_its_order_and_once() {
-    let db = db().await;
-    let mut on = db.pool.acquire().await.unwrap();
+    let (db, mut on) = db_by_hand().await;
     let ((ours, token), (theirs, _)) = (leased(&db).await, leased(&db).await);
     for (job, name, payload) in [(theirs, "go", "theirs"), (ours, "stop", "another"), (ours, "go", "first"), (ours, "go", "second")] {
         send(&db, job, name, payload).await;
@@ -87,14 +86,11 @@ async fn a_signal_that_another_answer_was_journaled_for_stays() {
     send(&db, job, "go", "first").await;
     send(&db, job, "go", "second").await;
     // The first is asked for twice at once: its answer was lost, and its commit is on its way.
-    sqlx::query("begin").execute(&mut *one).await.unwrap();
+    one.run("begin").await;
     assert_eq!(receive(&mut one, (token, job.id()), "a", None).await, text("first"));
     let again = tokio::spawn(async move { receive(&mut other, (token, job.id()), "a", None).await });
-    tests::eventually("it waits for the first", async || {
-        db.count("select count(*) from pg_stat_activity where wait_event_type = 'Lock' and datname = current_database()").await == 1
-    })
-    .await;
-    sqlx::query("commit").execute(&mut *one).await.unwrap();
+    db.until_waiting(1).await;
+    one.run("commit").await;
     assert_eq!(again.await.unwrap(), Some((false, None, false)), "it asks again");
     assert_eq!(receive(&mut one, (token, job.id()), "a", None).await, text("first"));
     assert_eq!(left(&db, job.id()).await, ["go"], "the second goes for nothing");
@@ -105,8 +101,7 @@ async fn a_signal_that_another_answer_was_journaled_for_stays() {
 
 #[tokio::test]
 async fn the_end_of_a_wait_is_decided_once_and_only_when_its_time_is_over_and_nothing_has_come() {
-    let db = db().await;
-    let mut on = db.pool.acquire().await.unwrap();
+    let (db, mut on) = db_by_hand().await;
     let (job, token) = leased(&db).await;
     let mine = (token, job.id());
     let end = format!(
@@ -114,7 +109,7 @@ async fn the_end_of_a_wait_is_decided_once_and_only_when_its_time_is_over_and_no
         ({0}, 'over', 1, now(), 0, now() - interval '1 s')",
         job.id()
     );
-    run(&db, &end).await;
+    db.run(&end).await;
     assert_eq!(receive(&mut on, mine, "a", Some("later")).await, Some((false, None, false)));
     assert_eq!(receive(&mut on, mine, "a", Some("over")).await, Some((true, None, true)));
     send(&db, job, "go", "late").await;
@@ -127,11 +122,10 @@ async fn the_end_of_a_wait_is_decided_once_and_only_when_its_time_is_over_and_no
 
 #[tokio::test]
 async fn of_a_lease_one_job_is_parked_and_what_is_cancelling_is_cancelled() {
-    let db = db().await;
-    let mut on = db.pool.acquire().await.unwrap();
+    let (db, mut on) = db_by_hand().await;
     let ((ours, token), (theirs, other)) = (leased(&db).await, leased(&db).await);
     // Of a lease with two jobs one is parked, and the other stays.
-    run(&db, &format!("delete from queue.lease where token = '{other}'")).await;
+    db.run(&format!("delete from queue.lease where token = '{other}'")).await;
     let both = "update queue.lease set ids = ids || $1, attempts = '{1,2}', crashes = '{0,3}' where token = $2";
     sqlx::query(both).bind(theirs.id()).bind(token).execute(&db.pool).await.unwrap();
     assert!(park(&mut on, PARK, ours.id(), token).await);
@@ -139,7 +133,7 @@ async fn of_a_lease_one_job_is_parked_and_what_is_cancelling_is_cancelled() {
         "select count(*) from queue.lease where cardinality(ids) = 1 and attempts = '{2}' and crashes = '{3}' and cancelling is null";
     assert_eq!(db.count(rest).await, 1);
     assert_eq!(db.count("select count(*) from queue.signal_hint").await, 1);
-    run(&db, "update queue.lease set cancelling = ids").await;
+    db.run("update queue.lease set cancelling = ids").await;
     assert!(park(&mut on, PARK, theirs.id(), token).await);
     assert_eq!(db.state(theirs.id()).await, Some(JobState::Cancelled));
     assert_eq!(db.count("select (select count(*) from queue.lease) + (select count(*) from queue.signal_hint)").await, 1);
@@ -149,8 +143,7 @@ async fn of_a_lease_one_job_is_parked_and_what_is_cancelling_is_cancelled() {
 
 #[tokio::test]
 async fn only_a_signal_that_is_waited_for_wakes_and_only_as_many_hints_as_asked_for_are_consumed() {
-    let db = db().await;
-    let mut on = db.pool.acquire().await.unwrap();
+    let (db, mut on) = db_by_hand().await;
     let (job, token) = leased(&db).await;
     assert!(park(&mut on, PARK, job.id(), token).await);
     send(&db, job, "stop", "not this").await;
@@ -168,14 +161,11 @@ async fn only_a_signal_that_is_waited_for_wakes_and_only_as_many_hints_as_asked_
 
 #[tokio::test]
 async fn signals_go_with_a_dead_letter_that_is_discarded() {
-    let db = db().await;
-    let mut on = db.pool.acquire().await.unwrap();
+    let (db, mut on) = db_by_hand().await;
     let (job, token) = leased(&db).await;
     send(&db, job, "go", "now").await;
     assert!(park(&mut on, PARK, job.id(), token).await);
-    let die = "with gone as (delete from queue.parked returning id, lane)
-        insert into queue.dead (id, died_at, lane, attempts, crashes, error) select id, now(), lane, 1, 0, 'as told' from gone";
-    run(&db, die).await;
+    die(&mut on, job.id()).await;
     job.discard(&db.pool).await.unwrap();
     assert_eq!(db.count("select count(*) from queue.signal").await, 0);
     drop(on);
@@ -187,8 +177,8 @@ async fn pruning_takes_no_more_signals_at_once_than_it_is_asked_for_and_passes_o
     let db = db().await;
     let ((gone, token), (there, other)) = (leased(&db).await, leased(&db).await);
     let many = "insert into queue.signal (id, name) select j.id, 'go' from queue.job j, generate_series(1, 25)";
-    run(&db, many).await;
-    run(&db, &format!("delete from queue.lease where token = '{token}'; delete from queue.job where id = {}", gone.id())).await;
+    db.run(many).await;
+    db.run(&format!("delete from queue.lease where token = '{token}'; delete from queue.job where id = {}", gone.id())).await;
     let (mut after, mut left, mut looks) = (JobId(0), 50, 0);
     while let Some(last) = sqlx::query_scalar::<_, Option<JobId>>(PRUNE).bind(after).bind(10).fetch_one(&db.pool).await.unwrap() {
         let now = db.count("select count(*) from queue.signal").await;
@@ -196,7 +186,7 @@ async fn pruning_takes_no_more_signals_at_once_than_it_is_asked_for_and_passes_o
         (after, left, looks) = (last, now, looks + 1);
     }
     assert_eq!((left, super::left(&db, there.id()).await.len()), (25, 25), "those of a job that is there stay");
-    run(&db, &format!("delete from queue.signal; delete from queue.lease where token = '{other}'")).await;
-    sqlx::query("delete from queue.job where id = $1").bind(there.id()).execute(&db.pool).await.unwrap();
+    db.run(&format!("delete from queue.signal; delete from queue.lease where token = '{other}'")).await;
+    db.run(&format!("delete from queue.job where id = {0}", there.id())).await;
     db.finish().await;
 }

@@ -4,27 +4,25 @@ use std::time::Duration;
 
 use queue_core::{Job as _, JobState};
 use sqlx::Connection as _;
-use tests::{eventually, within};
 use uuid::Uuid;
 
 use super::{
-    Part, db, done, left, output, plan,
+    Part, db, db_by_hand, done, left, plan,
     races::leased,
-    receive, run, send,
+    receive, send,
     statements::{Heard, forget_lease, receive_all, text},
     step,
 };
 
 #[tokio::test]
 async fn asks_that_come_together_have_each_a_signal_of_its_own_in_the_order_of_the_asks() {
-    let db = db().await;
-    let mut on = db.pool.acquire().await.unwrap();
+    let (db, mut on) = db_by_hand().await;
     let ((ours, token), (theirs, other)) = (leased(&db).await, leased(&db).await);
     for (job, name, payload) in [(ours, "go", "1"), (theirs, "go", "7"), (ours, "stop", "end"), (ours, "go", "2"), (ours, "go", "3")] {
         send(&db, job, name, payload).await;
     }
     let end = "insert into queue.step (id, name, attempt, at, ran_ms, until) select id, 'over', 1, now(), 0, now() - interval '1 s' from queue.job";
-    run(&db, end).await;
+    db.run(end).await;
     let asks = [
         (token, ours.id(), "c", "go", None),
         (other, theirs.id(), "d", "go", None),
@@ -72,11 +70,8 @@ async fn jobs_whose_leases_are_locked_keep_no_other_from_its_signal_and_none_of_
     }
     let worker = db.worker().register::<super::Plan>().queue("default", 30);
     db.run_while(worker, async {
-        within(Duration::from_mins(1), "all run", async || {
-            db.count("select coalesce(sum(cardinality(ids)), 0)::bigint from queue.lease").await == 12
-        })
-        .await;
-        let mut open = sqlx::PgConnection::connect(&db.url).await.unwrap();
+        db.until_count("select coalesce(sum(cardinality(ids)), 0)::bigint from queue.lease", 12).await;
+        let mut open = db.connect().await;
         let mut holding = open.begin().await.unwrap();
         sqlx::query("select from queue.lease for update").execute(&mut *holding).await.unwrap();
         for job in &jobs {
@@ -107,12 +102,12 @@ async fn waits_of_one_job_that_come_together_are_few_statements() {
     }
     super::run_to(&db, job.id(), JobState::Completed).await;
     let mut all: Vec<u32> =
-        serde_json::from_value::<Vec<String>>(output(&db, job.id()).await).unwrap().iter().map(|vote| vote.parse().unwrap()).collect();
+        serde_json::from_value::<Vec<String>>(db.output(job.id()).await).unwrap().iter().map(|vote| vote.parse().unwrap()).collect();
     all.sort_unstable();
     assert_eq!(all, (0..60).collect::<Vec<_>>(), "each once");
     let statements = db.count("select count(distinct at) from queue.step where name like 'vote/%'").await;
     assert!(statements < 15, "60 waits were {statements} statements");
-    eventually("nothing is left", async || db.count("select count(*) from queue.signal").await == 0).await;
+    db.until_count("select count(*) from queue.signal", 0).await;
     db.finish().await;
 }
 
@@ -120,12 +115,12 @@ async fn waits_of_one_job_that_come_together_are_few_statements() {
 #[ignore = "deep"]
 async fn what_is_wrong_with_the_store_and_not_with_an_ask_fails_no_attempt() {
     let db = db().await;
-    run(&db, "alter table queue.signal rename to away").await;
+    db.run("alter table queue.signal rename to away").await;
     let job = plan([receive("go")]).enqueue(&db.pool).await.unwrap();
     db.run_while(db.worker().register::<super::Plan>(), async {
         db.until(job.id(), JobState::Scheduled).await;
         assert_eq!(db.count("select count(*) from queue.failure").await, 0, "it is put off");
-        run(&db, "alter table queue.away rename to signal").await;
+        db.run("alter table queue.away rename to signal").await;
         send(&db, job, "go", "now").await;
         db.until(job.id(), JobState::Completed).await;
     })
