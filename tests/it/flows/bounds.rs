@@ -3,23 +3,13 @@
 use std::time::Duration;
 
 use queue_core::{Flow, IfDead, Job as _, JobId, JobState, Of, OnConflict, Store, operate};
-use sqlx::{Connection as _, PgConnection};
-use tests::TestDb;
+use sqlx::Connection as _;
+use tests::{Sql as _, TestDb, die};
 
-use super::{Act, db, give, part, run, states};
+use super::{Act, db, end, give, part, states};
 
-/// As a settle that gave this output.
-async fn end(db: &TestDb, job: JobId, output: &str) {
-    let over = format!(
-        "with gone as (delete from queue.ready where id = {job} returning id)
-         insert into queue.done (id, finished_at, ran_ms, attempts, output) select id, now(), 1, 1, {output} from gone;
-         select queue.tell_parents(array[{job}])"
-    );
-    run(db, &over).await;
-}
-
-async fn release(db: &TestDb) -> (i32, bool) {
-    sqlx::query_as("select moved, more from queue.release_nodes(0, 1000)").fetch_one(&db.pool).await.unwrap()
+async fn release(db: &TestDb, most: i32) -> (i32, bool) {
+    sqlx::query_as("select moved, more from queue.release_nodes(0, $1)").bind(most).fetch_one(&db.pool).await.unwrap()
 }
 
 #[tokio::test]
@@ -31,34 +21,48 @@ async fn what_would_become_gigabytes_is_refused_before_it_is_made() {
     let huge = flow.add("huge", give("huge", many));
     let fine = flow.add("fine", give("fine", [large.output()]));
     let flow = flow.enqueue(&db.pool).await.unwrap();
-    end(&db, flow.job(&large).id(), "to_jsonb(repeat('x', 200000))").await;
     let mut on = db.pool.acquire().await.unwrap();
+    end(&mut on, flow.job(&large).id(), "to_jsonb(repeat('x', 200000))").await;
     // A gigabyte of text would take longer, and far more memory.
-    sqlx::query("set statement_timeout = '15s'").execute(&mut *on).await.unwrap();
-    let moved: i32 = sqlx::query_scalar("select moved from queue.release_nodes(0, 1000)").fetch_one(&mut *on).await.unwrap();
-    sqlx::query("reset statement_timeout").execute(&mut *on).await.unwrap();
+    on.run("set statement_timeout = '15s'").await;
+    let moved: i32 = on.one("select moved from queue.release_nodes(0, 1000)").await;
+    on.run("reset statement_timeout").await;
     drop(on);
     assert_eq!(moved, 2);
     assert_eq!(states(&db, &flow).await, ["large completed", "huge dead", "fine ready"]);
-    let said: String =
-        sqlx::query_scalar("select error from queue.dead where id = $1").bind(flow.job(&huge).id()).fetch_one(&db.pool).await.unwrap();
+    let said: String = db.one(&format!("select error from queue.dead where id = {0}", flow.job(&huge).id())).await;
     assert!(said.contains("its payload has 9") && said.contains("the limit is"), "{said}");
     let _ = flow.job(&fine);
     db.finish().await;
 }
 
+/// How much a look does of a wide flow: where it fills payloads, and where it does not.
 #[tokio::test]
-async fn a_look_fills_few_payloads_and_cancels_one_node_that_is_many() {
-    let db = db().await;
-    let mut flow = Flow::new("wide");
-    let root = flow.add("root", give("root", []));
-    for n in 0..150 {
-        flow.add(format!("n{n}"), give("n", [root.output()]));
+async fn a_look_takes_some_edges_fills_few_payloads_and_says_that_there_are_more() {
+    for (nodes, filled, most, expected) in
+        [(150, true, 1000, [(64, true), (64, true), (22, false)]), (25, false, 10, [(10, true), (10, true), (5, false)])]
+    {
+        let db = db().await;
+        let mut flow = Flow::new("wide");
+        let root = flow.add("root", give("root", []));
+        for n in 0..nodes {
+            if filled {
+                flow.add(format!("n{n}"), give("n", [root.output()]));
+            } else {
+                flow.add(format!("n{n}"), give("n", [])).after(&root);
+            }
+        }
+        let root = flow.enqueue(&db.pool).await.unwrap().job(&root).id();
+        end(&mut db.pool.acquire().await.unwrap(), root, "'\"given\"'").await;
+        assert_eq!([release(&db, most).await, release(&db, most).await, release(&db, most).await], expected);
+        assert_eq!(db.rows_of(&["node_hint", "parked"]).await, 0);
+        db.finish().await;
     }
-    let root = flow.enqueue(&db.pool).await.unwrap().job(&root).id();
-    end(&db, root, "'\"given\"'").await;
-    assert_eq!([release(&db).await, release(&db).await, release(&db).await], [(64, true), (64, true), (22, false)]);
+}
 
+#[tokio::test]
+async fn a_look_cancels_one_node_that_is_many_after_the_other() {
+    let db = db().await;
     let mut flow = Flow::new("stopped");
     let bad = flow.add("bad", part("bad", Act::Fail, [])).if_dead(IfDead::Cancel);
     for n in 0..3 {
@@ -66,12 +70,11 @@ async fn a_look_fills_few_payloads_and_cancels_one_node_that_is_many() {
     }
     let bad = flow.enqueue(&db.pool).await.unwrap().job(&bad);
     bad.cancel(&db.pool).await.unwrap();
-    let cancelled = async || db.count("select count(*) from queue.done where cancelled").await;
     let mut seen = Vec::new();
-    while release(&db).await.1 {
-        seen.push(cancelled().await);
+    while release(&db, 1000).await.1 {
+        seen.push(db.count("select count(*) from queue.done where cancelled").await);
     }
-    assert_eq!(seen, [6, 11, 16], "one node with its four jobs after the other");
+    assert_eq!(seen, [6, 11, 16], "each with its four jobs");
     db.finish().await;
 }
 
@@ -87,12 +90,12 @@ async fn nodes_that_wait_no_more_take_no_room_of_a_look() {
     let cancelled: i64 =
         sqlx::query_scalar("select count(*) from queue.cancel_waiting_all($1)").bind(&gone).fetch_one(&db.pool).await.unwrap();
     assert_eq!(cancelled, 80);
-    end(&db, flow.job(&root).id(), "'\"given\"'").await;
-    let mut other = PgConnection::connect(&db.url).await.unwrap();
+    end(&mut db.pool.acquire().await.unwrap(), flow.job(&root).id(), "'\"given\"'").await;
+    let mut other = db.connect().await;
     let mut held = other.begin().await.unwrap();
     sqlx::query("select from queue.edge where target = $1 for update").bind(gone[0]).execute(&mut *held).await.unwrap();
     let mut look = db.pool.begin().await.unwrap();
-    sqlx::query("set local lock_timeout = '1s'").execute(&mut *look).await.unwrap();
+    look.run("set local lock_timeout = '1s'").await;
     let seen: (i32, bool) = sqlx::query_as("select moved, more from queue.release_nodes(0, 1000)").fetch_one(&mut *look).await.unwrap();
     look.commit().await.unwrap();
     assert_eq!(seen, (10, false));
@@ -112,24 +115,21 @@ async fn a_flow_that_is_cancelled_holds_up_no_verdict() {
     let (a, b) = (flow.add("a", give("a", [])), flow.add("b", give("b", [])));
     let flow = flow.enqueue(&db.pool).await.unwrap();
     for job in [flow.job(&a).id(), flow.job(&b).id()] {
-        run(
-            &db,
-            &format!(
-                "delete from queue.ready where id = {job}; insert into queue.lease (token, worker, ids, attempts, crashes)
+        db.run(&format!(
+            "delete from queue.ready where id = {job}; insert into queue.lease (token, worker, ids, attempts, crashes)
             values (gen_random_uuid(), gen_random_uuid(), '{{{job}}}', '{{1}}', '{{0}}')"
-            ),
-        )
+        ))
         .await;
     }
-    let (mut holder, mut settler) = (PgConnection::connect(&db.url).await.unwrap(), PgConnection::connect(&db.url).await.unwrap());
+    let (mut holder, mut settler) = (db.connect().await, db.connect().await);
     let mut held = holder.begin().await.unwrap();
-    sqlx::query("select from queue.lease where $1 = any (ids) for update").bind(flow.job(&b).id()).execute(&mut *held).await.unwrap();
+    held.run(&format!("select from queue.lease where {0} = any (ids) for update", flow.job(&b).id())).await;
     let cancelling = operate::cancel_flow(&db.pool, Store::default(), flow.id());
     let settling = async {
         // As often as a settle may come: none waits for the lease of the other.
         for _ in 0..20 {
             let mut tx = settler.begin().await.unwrap();
-            sqlx::query("set local lock_timeout = '400ms'").execute(&mut *tx).await.unwrap();
+            tx.run("set local lock_timeout = '400ms'").await;
             let free = sqlx::query("select from queue.lease where $1 = any (ids) for update").bind(flow.job(&a).id());
             free.execute(&mut *tx).await.unwrap();
             tx.rollback().await.unwrap();
@@ -144,7 +144,7 @@ async fn a_flow_that_is_cancelled_holds_up_no_verdict() {
     drop((holder, settler));
     let over = "with gone as (delete from queue.lease returning ids)
         insert into queue.done (id, finished_at, ran_ms, attempts, cancelled) select u.id, now(), 1, 1, true from gone cross join unnest(gone.ids) u (id)";
-    run(&db, over).await;
+    db.run(over).await;
     db.finish().await;
 }
 
@@ -186,6 +186,10 @@ async fn what_is_not_understood_is_refused() {
         (r#""payload": 1, "in_flight": 1"#, "is not many jobs"),
         (r#""payload": 1, "in_flight": null"#, ""),
         (r#""jobs": [1], "options": {"expires_in": 5}"#, ""),
+        (r#""payload": {}, "after": ["a"], "options": {"key": "k"}"#, "takes no ordering key"),
+        (r#""after": ["a"], "jobs": [1], "options": {"key": "k"}"#, "takes no ordering key"),
+        (r#""payload": {}}, {"name": "a", "job_type": "t", "payload": 1"#, "is there twice"),
+        (r#""payload": {}, "after": ["z"]}, {"name": "z", "job_type": "t", "payload": 1"#, "stands before"),
     ] {
         let error = said(&db, &after(rest)).await;
         assert!(error.contains(says) && error.is_empty() == says.is_empty(), "{rest}: {error}");
@@ -205,17 +209,10 @@ async fn the_jobs_of_a_node_that_never_begins_are_cancelled_and_are_not_run_befo
     let flow = flow.enqueue(&db.pool).await.unwrap();
     let many = flow.job(&many).id();
     assert_eq!(db.count("select count(*) from queue.jobs where queue = 'imports'").await, 4, "the node goes where its jobs go");
-    let ids: Vec<JobId> = sqlx::query_scalar("select id from queue.parked").fetch_all(&db.pool).await.unwrap();
+    let ids: Vec<JobId> = db.all("select id from queue.parked").await;
     assert_eq!((ids.len(), db.count("select count(*) from queue.run_now_all(array(select id from queue.parked))").await), (4, 0));
     // Dead before it began, and discarded.
-    run(
-        &db,
-        &format!(
-            "with gone as (delete from queue.parked where id = {many} returning id, lane)
-        insert into queue.dead (id, died_at, lane, attempts, crashes, error) select id, now(), lane, 0, 0, 'no' from gone"
-        ),
-    )
-    .await;
+    die(&mut db.pool.acquire().await.unwrap(), many).await;
     queue_core::JobRef::from_id(many).discard(&db.pool).await.unwrap();
     assert_eq!(db.count("select count(*) from queue.done where cancelled").await, 3);
     assert_eq!(db.count("select (select count(*) from queue.parked) + (select count(*) from queue.gather)").await, 0);
@@ -230,16 +227,15 @@ async fn what_is_let_run_during_a_cancel_is_cancelled() {
     let many = flow.add_all("many", (0..6).map(|_| give("many", []))).in_flight(2);
     let flow = flow.enqueue(&db.pool).await.unwrap();
     let many = flow.job(&many).id();
-    run(&db, &format!("update queue.gather set room = 3 where parent = {many}; insert into queue.gather_hint (parent, born, name, completed, dead, cancelled, freed)
+    db.run(&format!("update queue.gather set room = 3 where parent = {many}; insert into queue.gather_hint (parent, born, name, completed, dead, cancelled, freed)
         select parent, born, name, 0, 0, 0, 0 from queue.gather")).await;
-    let mut other = PgConnection::connect(&db.url).await.unwrap();
+    let mut other = db.connect().await;
     let mut consumer = other.begin().await.unwrap();
     let moved: i32 = sqlx::query_scalar("select moved from queue.count_gathers(0, 100)").fetch_one(&mut *consumer).await.unwrap();
     assert_eq!(moved, 3);
     let cancelling = async { queue_core::JobRef::from_id(many).cancel(&db.pool).await.unwrap() };
     let committing = async {
-        let waits = "select count(*) from pg_stat_activity where wait_event_type = 'Lock' and datname = current_database()";
-        tests::eventually("the cancel waits", async || db.count(waits).await > 0).await;
+        db.until_waiting(1).await;
         consumer.commit().await.unwrap();
     };
     tokio::join!(cancelling, committing);

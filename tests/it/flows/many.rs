@@ -7,7 +7,7 @@ use serde::{Deserialize, Serialize};
 use sqlx::Row as _;
 use tests::{TestDb, eventually, within};
 
-use super::{Act, db, give, output, part, run, settle, states};
+use super::{Act, db, give, output, part, settle, states};
 
 /// Is told how many there were.
 #[job(name = "flow_report", output = Counts)]
@@ -28,7 +28,7 @@ fn worker(db: &TestDb) -> queue_worker::Worker {
 }
 
 async fn counted<J>(db: &TestDb, flow: &FlowHandle, node: &Node<J>) -> serde_json::Value {
-    sqlx::query_scalar("select output from queue.done where id = $1").bind(flow.job(node).id()).fetch_one(&db.pool).await.unwrap()
+    db.one(&format!("select output from queue.done where id = {0}", flow.job(node).id())).await
 }
 
 async fn over<J>(db: &TestDb, flow: &FlowHandle, node: &Node<J>, state: JobState) {
@@ -83,12 +83,12 @@ async fn many_that_wait_for_a_node_begin_once_that_has_completed() {
     db.run_while(worker(&db), async {
         db.until(first.id(), JobState::Dead).await;
         db.until(flow.job(&never).id(), JobState::Cancelled).await;
-        eventually("hints are consumed", async || db.count("select count(*) from queue.node_hint").await == 0).await;
+        db.until_count("select count(*) from queue.node_hint", 0).await;
     })
     .await;
     assert_eq!(db.count("select count(*) from ran").await, 2, "none of the others ran");
     assert_eq!(db.count("select count(*) from queue.jobs where state = 'cancelled'").await, 31);
-    run(&db, "insert into mended default values").await;
+    db.run("insert into mended default values").await;
     first.requeue(&db.pool).await.unwrap();
     over(&db, &flow, &report, JobState::Completed).await;
     assert_eq!(counted(&db, &flow, &all).await["completed"], 1200);
@@ -110,7 +110,7 @@ async fn a_node_is_opened_once_and_lets_as_many_run_as_may() {
     };
     let open = async || {
         sqlx::query(include_str!("../../../queue-core/sql/open_gather.sql")).bind(some_id).execute(&db.pool).await.unwrap();
-        sqlx::query("select queue.count_gathers(0, 100)").execute(&db.pool).await.unwrap();
+        db.run("select queue.count_gathers(0, 100)").await;
         db.count("select count(*) from queue.gather_part p where not p.held").await
     };
     assert_eq!((open().await, open().await), (4, 4));
@@ -132,11 +132,6 @@ async fn many_in_sql() {
     let output: serde_json::Value =
         sqlx::query_scalar("select output from queue.done where id = $1").bind(nodes[2].id).fetch_one(&db.pool).await.unwrap();
     assert_eq!(output, serde_json::json!({"total": 3, "completed": 2, "dead": 1, "cancelled": 0}));
-    // Whole or not at all.
-    let keyed = r#"[{"name": "a", "job_type": "t", "payload": 1},
-        {"name": "b", "job_type": "t", "after": ["a"], "jobs": [1], "options": {"key": "k"}}]"#;
-    let refused = sqlx::query("select queue.enqueue_flow('sql', $1::text::jsonb)").bind(keyed).execute(&db.pool).await.unwrap_err();
-    assert!(refused.to_string().contains("takes no ordering key"), "{refused}");
     db.finish().await;
 }
 
@@ -233,17 +228,14 @@ async fn what_is_known_of_a_flow_goes_with_its_last_job() {
     let (first, second) = (flow.job(&first).id(), flow.job(&second).id());
     settle(&db, &[(first, JobState::Completed)]).await;
     let forget = async |job: JobId| {
-        run(
-            &db,
-            &format!(
-                "delete from queue.done where id = {job}; delete from queue.ready where id = {job}; delete from queue.job where id = {job}"
-            ),
-        )
+        db.run(&format!(
+            "delete from queue.done where id = {job}; delete from queue.ready where id = {job}; delete from queue.job where id = {job}"
+        ))
         .await;
         sqlx::query(include_str!("../../../queue-worker/sql/prune_nodes.sql")).bind(0_i64).bind(100).execute(&db.pool).await.unwrap();
     };
     eventually("the second is ready", async || {
-        sqlx::query("select queue.release_nodes(0, 100)").execute(&db.pool).await.unwrap();
+        db.run("select queue.release_nodes(0, 100)").await;
         db.state(second).await == Some(JobState::Ready)
     })
     .await;

@@ -1,12 +1,10 @@
 //! Ends of parents against each other, in every order: a node is released once, and none is lost.
 
-use std::time::Duration;
-
 use queue_core::{Flow, FlowHandle, JobId, JobState};
 use sqlx::{Connection as _, PgConnection};
-use tests::{TestDb, within};
+use tests::TestDb;
 
-use super::{db, give, run, worker};
+use super::{db, end, give, worker};
 
 #[tokio::test]
 #[ignore = "deep"]
@@ -24,12 +22,9 @@ async fn two_workers_release_every_node_once() {
     db.run_while(
         worker(&db),
         db.run_while(worker(&db), async {
-            within(Duration::from_mins(2), "all flows are over", async || {
-                db.count("select count(*) from queue.jobs where state <> 'completed'").await == 0
-            })
-            .await;
+            db.until_count("select count(*) from queue.jobs where state <> 'completed'", 0).await;
             // A look that was full says again what it has looked at.
-            within(Duration::from_mins(1), "no hint is left", async || db.count("select count(*) from queue.node_hint").await == 0).await;
+            db.until_count("select count(*) from queue.node_hint", 0).await;
         }),
     )
     .await;
@@ -53,15 +48,6 @@ async fn fan_in(db: &TestDb) -> (FlowHandle, [JobId; 3]) {
     (flow, ids)
 }
 
-/// Ends a job, as a settle does.
-async fn end(on: &mut PgConnection, job: JobId) {
-    let statement = "with gone as (delete from queue.ready where id = $1 returning id)
-        insert into queue.done (id, finished_at, ran_ms, attempts, output) select id, now(), 1, 1, '\"x\"' from gone";
-    sqlx::query(statement).bind(job).execute(&mut *on).await.unwrap();
-    let tell = include_str!("../../../queue-worker/sql/tell_parents.sql");
-    sqlx::query(tell).bind([job]).execute(&mut *on).await.unwrap();
-}
-
 /// How many nodes were moved.
 async fn release(on: &mut PgConnection) -> i32 {
     let statement = sqlx::query_as(include_str!("../../../queue-worker/sql/release_nodes.sql")).bind(0_i64).bind(1000);
@@ -74,14 +60,14 @@ async fn ends_in_transactions_that_stay_open_and_consumers_that_do_release_a_nod
     let db = db().await;
     let mut on = Vec::new();
     for _ in 0..4 {
-        on.push(PgConnection::connect(&db.url).await.unwrap());
+        on.push(db.connect().await);
     }
     let [one, other, look, again] = &mut on[..] else { unreachable!("four were made") };
     for rounds in 0..6 {
         let (_, [a, b, both]) = fan_in(&db).await;
         let (mut first, mut second) = (one.begin().await.unwrap(), other.begin().await.unwrap());
-        end(&mut first, a).await;
-        end(&mut second, b).await;
+        end(&mut first, a, "'\"x\"'").await;
+        end(&mut second, b, "'\"x\"'").await;
         assert_eq!(release(look).await, 0, "neither is committed");
         if rounds % 2 == 0 {
             first.commit().await.unwrap();
@@ -107,23 +93,23 @@ async fn ends_in_transactions_that_stay_open_and_consumers_that_do_release_a_nod
     // An end that is rolled back releases nothing.
     let (_, [a, _, both]) = fan_in(&db).await;
     let mut first = one.begin().await.unwrap();
-    end(&mut first, a).await;
+    end(&mut first, a, "'\"x\"'").await;
     first.rollback().await.unwrap();
     assert_eq!((release(look).await, db.state(both).await), (0, Some(JobState::Parked)));
     drop(on);
-    run(&db, "delete from queue.edge; delete from queue.node").await;
+    db.run("delete from queue.edge; delete from queue.node").await;
     db.finish().await;
 }
 
 #[tokio::test]
 async fn what_somebody_has_stops_no_other_node() {
     let db = db().await;
-    let (mut on, mut holder) = (PgConnection::connect(&db.url).await.unwrap(), PgConnection::connect(&db.url).await.unwrap());
+    let (mut on, mut holder) = (db.connect().await, db.connect().await);
     for table in ["parked", "job"] {
         let (_, [a, b, both]) = fan_in(&db).await;
         let (_, [c, d, free]) = fan_in(&db).await;
         for job in [a, b, c, d] {
-            end(&mut on, job).await;
+            end(&mut on, job, "'\"x\"'").await;
         }
         let mut held = holder.begin().await.unwrap();
         let lock = sqlx::AssertSqlSafe(format!("select from queue.{table} where id = $1 for update"));

@@ -1,8 +1,8 @@
-//! Who tells of ends, and how much one look does.
+//! Who tells of ends.
 
 use queue_core::{Flow, JobState};
 
-use super::{db, give, run};
+use super::{db, give};
 
 #[tokio::test]
 async fn only_what_is_over_and_waited_for_leaves_a_hint() {
@@ -19,31 +19,15 @@ async fn only_what_is_over_and_waited_for_leaves_a_hint() {
     };
     assert_eq!(tell().await, 0, "none is over");
     // A zombie, whose lease is another's, settles nothing, and so tells of nothing.
-    run(&db, &format!("delete from queue.ready where id in ({a}, {b});
+    db.run(&format!("delete from queue.ready where id in ({a}, {b});
         insert into queue.lease (token, worker, ids, attempts, crashes) values (gen_random_uuid(), gen_random_uuid(), '{{{a}, {b}}}', '{{1, 1}}', '{{0, 0}}')")).await;
     assert_eq!(tell().await, 0, "they run");
-    run(&db, &format!("delete from queue.lease; insert into queue.done (id, finished_at, ran_ms, attempts) values ({a}, now(), 1, 1), ({b}, now(), 1, 1)")).await;
+    db.run(&format!(
+        "delete from queue.lease; insert into queue.done (id, finished_at, ran_ms, attempts) values ({a}, now(), 1, 1), ({b}, now(), 1, 1)"
+    ))
+    .await;
     assert_eq!((tell().await, tell().await), (1, 2), "only a is waited for; said twice, it is looked at twice");
     assert_eq!(db.count("select moved::bigint from queue.release_nodes(0, 1000)").await, 1);
     assert_eq!((tell().await, db.state(next).await), (0, Some(JobState::Ready)));
-    db.finish().await;
-}
-
-#[tokio::test]
-async fn a_look_takes_some_edges_and_says_that_there_are_more() {
-    let db = db().await;
-    let mut flow = Flow::new("wide");
-    let root = flow.add("root", give("root", []));
-    for n in 0..25 {
-        flow.add(format!("n{n}"), give("n", [])).after(&root);
-    }
-    let root = flow.enqueue(&db.pool).await.unwrap().job(&root).id();
-    run(&db, &format!("delete from queue.ready where id = {root}; insert into queue.done (id, finished_at, ran_ms, attempts) values ({root}, now(), 1, 1);
-        select queue.tell_parents(array[{root}])")).await;
-    for (moved, more) in [(10, true), (10, true), (5, false)] {
-        let look: (i32, bool) = sqlx::query_as("select moved, more from queue.release_nodes(0, 10)").fetch_one(&db.pool).await.unwrap();
-        assert_eq!(look, (moved, more));
-    }
-    assert_eq!(db.count("select (select count(*) from queue.node_hint) + (select count(*) from queue.parked)").await, 0);
     db.finish().await;
 }

@@ -61,8 +61,8 @@ const EXPIRY: &[&str] =
     &["expiry::looks held::jobs zombies::", "expiry::statements expiry::ways", "expiry::hands expiry::attacks", "expiry::"];
 const WHY: &[&str] = &["why::locked why::turns why::served why::waits", "why:: --skip locked --skip turns --skip served --skip waits"];
 const SIGNALS: &[&str] = &["durable::signals held:: zombies::", "durable:: operate:: control:: days:: unique::"];
-const GATHERS: &[&str] = &["map::statements zombies::", "map::window", "map::", "durable:: roles::"];
-const CHILDREN: &[&str] = &["children::statements zombies::", "children::ordered", "children::races", "children::", "durable:: roles::"];
+const GATHERS: &[&str] = &["map::statements zombies::", "map::window", "durable::family map::", "durable:: roles::"];
+const CHILDREN: &[&str] = &["children::statements zombies::", "children::ordered", "durable::family", "children::", "durable:: roles::"];
 const FLOWS: &[&str] = &["flows::statements flows::races", "flows::", "flows:: roles:: why::"];
 const BY_KEY: &[&str] = &[
     "held::leases limits::key_claims limits::key_costs limits::key_edges limits::turned limits::behind::jobs limits::statements",
