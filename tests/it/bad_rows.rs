@@ -59,7 +59,7 @@ async fn a_job_that_no_table_takes_holds_up_its_own_key_and_no_other() {
         eventually("it is a dead letter", async || sqlx::query(first_dead).fetch_optional(&db.pool).await.unwrap().is_some()).await;
         assert_eq!(behind().await, 1, "it holds up its own key");
         let dead: JobId = sqlx::query_scalar(first_dead).fetch_one(&db.pool).await.unwrap();
-        JobRef::from_id(dead).requeue(&mut *db.pool.acquire().await.unwrap()).await.unwrap();
+        JobRef::from_id(dead).requeue(&mut db.pool.acquire().await.unwrap()).await.unwrap();
         eventually("its key goes on once somebody has decided", async || behind().await == 0).await;
         db.until(dead, JobState::Completed).await;
     })

@@ -13,17 +13,13 @@ use queue_core::operate::{capacities, set_capacity};
 use queue_core::{Batch, Enqueued, Error, Job as _, JobState, Store};
 use sqlx::{AssertSqlSafe, Connection as _, Executor as _, PgConnection};
 use tests::{
-    Act, Do, TestDb,
+    Do, Sql as _, TestDb,
     protocol::{claim, register, settle},
 };
 use tokio::task::JoinSet;
 
 fn quick() -> Do {
-    Do { act: Act::Ok(String::new()) }
-}
-
-async fn connect(db: &TestDb) -> PgConnection {
-    PgConnection::connect(&db.url).await.unwrap()
+    Do::ok()
 }
 
 /// A database whose default queue may hold so many waiting jobs.
@@ -34,7 +30,7 @@ async fn with_capacity(capacity: u64) -> TestDb {
 }
 
 async fn set(db: &TestDb, capacity: Option<u64>) {
-    set_capacity(&mut connect(db).await, Store::default(), "default", capacity).await.unwrap();
+    set_capacity(&mut db.connect().await, Store::default(), "default", capacity).await.unwrap();
 }
 
 async fn waiting(db: &TestDb) -> i64 {
@@ -47,8 +43,8 @@ fn is_full(error: &Error) -> bool {
 
 /// Takes all that waits away.
 async fn drain(db: &TestDb) {
-    let mut on = connect(db).await;
-    db.pool.execute("update queue.scheduled set run_at = now() - interval '1 s'").await.unwrap();
+    let mut on = db.connect().await;
+    db.run("update queue.scheduled set run_at = now() - interval '1 s'").await;
     sqlx::query(include_str!("../../queue-worker/sql/promote.sql")).bind(100_000_i64).execute(&mut on).await.unwrap();
     let worker = register(&mut on).await.unwrap();
     let lease = claim(&mut on, worker, 100_000).await.unwrap();
@@ -69,7 +65,7 @@ async fn fill(mut on: PgConnection, n: usize) -> u64 {
         }
         for _ in 0..round % 3 {
             tokio::task::yield_now().await;
-            tx.execute("select 1").await.unwrap();
+            tx.run("select 1").await;
         }
         if round % 4 == 0 {
             tx.rollback().await.unwrap();
@@ -88,7 +84,7 @@ async fn of_fifty_producers_exactly_as_many_enter_as_there_is_room_for() {
     for round in 0..3 {
         let mut producers = JoinSet::new();
         for n in 0..50 {
-            producers.spawn(fill(connect(&db).await, n));
+            producers.spawn(fill(db.connect().await, n));
         }
         let entered: u64 = producers.join_all().await.into_iter().sum();
         assert_eq!((entered, waiting(&db).await), (100, 100), "round {round}");
@@ -102,7 +98,7 @@ async fn with_consumers_in_between_it_is_never_above_its_capacity_and_goes_on() 
     let db = with_capacity(20).await;
     let (over, entered, most) = (AtomicBool::new(false), AtomicU64::new(0), AtomicU64::new(0));
     let produce = async || {
-        let mut on = connect(&db).await;
+        let mut on = db.connect().await;
         while entered.load(Ordering::SeqCst) < 600 {
             match quick().enqueue(&mut on).unless_at_capacity().await.unwrap() {
                 Some(_) => drop(entered.fetch_add(1, Ordering::SeqCst)),
@@ -112,7 +108,7 @@ async fn with_consumers_in_between_it_is_never_above_its_capacity_and_goes_on() 
         over.store(true, Ordering::SeqCst);
     };
     let consume = async || {
-        let mut on = connect(&db).await;
+        let mut on = db.connect().await;
         let worker = register(&mut on).await.unwrap();
         while !over.load(Ordering::SeqCst) {
             let lease = claim(&mut on, worker, 7).await.unwrap();
@@ -136,7 +132,7 @@ async fn with_consumers_in_between_it_is_never_above_its_capacity_and_goes_on() 
 async fn a_try_that_is_refused_leaves_the_transaction_as_it_was() {
     let db = with_capacity(2).await;
     let mut tx = db.pool.begin().await.unwrap();
-    tx.execute("insert into effect (job) values (1)").await.unwrap();
+    tx.run("insert into effect (job) values (1)").await;
     let mut told = Vec::new();
     for n in 0..4 {
         let handle = quick().enqueue(&mut tx).unless_at_capacity().unique(format!("key {}", n.min(2))).await.unwrap();
@@ -176,11 +172,11 @@ async fn nobody_waits_for_capacity_in_a_transaction_and_anybody_may_on_a_connect
     assert!(matches!(refused, Error::WaitInTransaction), "{refused}");
     tx.commit().await.unwrap();
 
-    let mut on = connect(&db).await;
-    on.execute("begin").await.unwrap();
+    let mut on = db.connect().await;
+    on.run("begin").await;
     let refused = quick().enqueue(&mut on).wait_for_capacity(Duration::from_secs(30)).await.unwrap_err();
     assert!(matches!(refused, Error::WaitInTransaction), "begun in SQL: {refused}");
-    on.execute("rollback").await.unwrap();
+    on.run("rollback").await;
     let in_vain = quick().enqueue(&mut on).wait_for_capacity(Duration::from_millis(30)).unless_at_capacity().await.unwrap();
     assert!(in_vain.is_none(), "none, once it has waited");
     let waits = quick().enqueue(&mut on).wait_for_capacity(Duration::from_secs(30));
@@ -212,7 +208,7 @@ async fn many_at_once_enter_all_or_none() {
 #[tokio::test]
 async fn what_comes_back_to_a_full_queue_is_not_refused() {
     let db = with_capacity(1).await;
-    let mut on = connect(&db).await;
+    let mut on = db.connect().await;
     let worker = register(&mut on).await.unwrap();
     for verdict in ["release", "retry", "snooze"] {
         quick().enqueue(&db.pool).await.unwrap();
@@ -236,7 +232,7 @@ async fn a_capacity_may_be_changed_and_taken_away_and_holds_for_lanes_that_come_
     for priority in [1, 2, 3] {
         enqueue(priority).await.unwrap_err();
     }
-    let shown = capacities(&mut connect(&db).await, Store::default()).await.unwrap();
+    let shown = capacities(&mut db.connect().await, Store::default()).await.unwrap();
     assert_eq!((shown.len(), &*shown[0].queue, shown[0].capacity, shown[0].waiting), (1, "default", 2, 2));
     set(&db, Some(3)).await;
     enqueue(3).await.unwrap();
@@ -249,10 +245,10 @@ async fn a_capacity_may_be_changed_and_taken_away_and_holds_for_lanes_that_come_
         enqueue(priority).await.unwrap();
     }
     assert_eq!(db.count("select count(*) from queue.lane where has_capacity").await, 0);
-    let error = set_capacity(&mut connect(&db).await, Store::default(), "no queue", Some(1)).await.unwrap_err();
+    let error = set_capacity(&mut db.connect().await, Store::default(), "no queue", Some(1)).await.unwrap_err();
     assert!(matches!(error, Error::InvalidName { .. }), "{error}");
     for capacity in [(1 << 48) + 1, u64::MAX] {
-        let error = set_capacity(&mut connect(&db).await, Store::default(), "default", Some(capacity)).await.unwrap_err();
+        let error = set_capacity(&mut db.connect().await, Store::default(), "default", Some(capacity)).await.unwrap_err();
         assert!(matches!(error, Error::OutOfRange { what: "the capacity", .. }), "{error}");
     }
     db.finish().await;
@@ -265,8 +261,7 @@ async fn a_lane_that_is_met_while_its_queue_gets_a_capacity_has_it_too() {
     let mut tx = db.pool.begin().await.unwrap();
     quick().enqueue(&mut tx).await.unwrap();
     let ((), ()) = tokio::join!(set(&db, Some(1)), async {
-        let waits = "select count(*) from pg_stat_activity where datname = current_database() and wait_event_type = 'Lock'";
-        tests::eventually("the capacity waits", async || db.count(waits).await == 1).await;
+        db.until_waiting(1).await;
         tx.commit().await.unwrap();
     });
     quick().enqueue(&db.pool).await.unwrap_err();
@@ -280,7 +275,7 @@ async fn under_an_old_snapshot_it_is_not_exceeded_either() {
     for level in ["repeatable read", "serializable"] {
         let mut old = db.pool.begin().await.unwrap();
         old.execute(AssertSqlSafe(format!("set transaction isolation level {level}"))).await.unwrap();
-        old.execute("select count(*) from queue.job").await.unwrap();
+        old.run("select count(*) from queue.job").await;
         Do::enqueue_all((0..60).map(|_| quick()), &db.pool).await.unwrap();
         Do::enqueue_all((0..60).map(|_| quick()), &mut old).await.unwrap_err();
         old.rollback().await.unwrap();

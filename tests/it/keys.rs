@@ -8,7 +8,7 @@ mod ways;
 use queue_core::{Job as _, JobId, KeyPolicy};
 use sqlx::PgConnection;
 use tests::{
-    Act, Do, TestDb, operate,
+    Act, Do, operate,
     protocol::{self, Lease},
 };
 
@@ -20,10 +20,6 @@ async fn enqueue(connection: &mut PgConnection, key: &str) -> JobId {
 /// As above, that goes on without its dead.
 async fn enqueue_skipping(connection: &mut PgConnection, key: &str) -> JobId {
     Do { act: Act::Ok("done".to_owned()) }.enqueue(connection).key(key).key_policy(KeyPolicy::Skip).await.unwrap().id()
-}
-
-async fn connect(db: &TestDb) -> PgConnection {
-    <PgConnection as sqlx::Connection>::connect(&db.url).await.unwrap()
 }
 
 /// Consumes all hints; returns how many jobs were moved.

@@ -7,15 +7,11 @@ use std::time::Duration;
 
 use queue_core::{Job as _, JobState};
 use queue_worker::{Config, Worker};
-use sqlx::{Connection as _, Executor as _, PgConnection};
-use tests::{Act, Do, TestDb, eventually, lanes};
-
-async fn connect(db: &TestDb) -> PgConnection {
-    PgConnection::connect(&db.url).await.unwrap()
-}
+use sqlx::PgConnection;
+use tests::{Act, Do, Sql as _, TestDb, eventually, lanes};
 
 fn quick() -> Do {
-    Do { act: Act::Ok(String::new()) }
+    Do::ok()
 }
 
 /// How many rows this queue's lanes have.
@@ -27,7 +23,7 @@ async fn rows(db: &TestDb, queue: &str) -> i64 {
 async fn forget_history(on: &mut PgConnection) {
     let over = "with d as (delete from queue.done returning id), m as (delete from queue.done_many returning ids)
       delete from queue.job where id = any (array(select id from d union all select unnest(ids) from m))";
-    on.execute(over).await.unwrap();
+    on.run(over).await;
 }
 
 /// All steps, each a minute's; returns how many lanes went.
@@ -53,8 +49,7 @@ async fn forget(on: &mut PgConnection) -> i64 {
 #[tokio::test]
 #[ignore = "deep"]
 async fn a_lane_that_nobody_used_goes_and_a_running_worker_serves_it_when_it_is_born_again() {
-    let db = TestDb::new().await;
-    let mut on = connect(&db).await;
+    let (db, mut on) = TestDb::with_connection().await;
     let mut config = Config::default();
     config.poll_interval = Duration::from_millis(200);
     db.run_while(Worker::new(db.pool.clone()).config(config).register::<Do>(), async {
@@ -91,8 +86,7 @@ async fn a_lane_that_nobody_used_goes_and_a_running_worker_serves_it_when_it_is_
 #[tokio::test]
 #[ignore = "deep"]
 async fn housekeeping_forgets_lanes_that_nobody_uses_and_those_of_jobs_that_are_there_stay() {
-    let db = TestDb::new().await;
-    let mut on = connect(&db).await;
+    let (db, mut on) = TestDb::with_connection().await;
     let mut over = Vec::new();
     for queue in ["gone", "used"] {
         over.push((quick().enqueue(&db.pool).queue(queue).await.unwrap().id(), JobState::Completed));
@@ -109,7 +103,7 @@ async fn housekeeping_forgets_lanes_that_nobody_uses_and_those_of_jobs_that_are_
     forget_history(&mut on).await;
     // Each start of a worker is a minute's step.
     for step in ["leaving", "passed", "above"] {
-        on.execute("update queue.lane set since = now() - interval '30 days'").await.unwrap();
+        on.run("update queue.lane set since = now() - interval '30 days'").await;
         if step == "passed" {
             quick().enqueue(&db.pool).queue("used").await.unwrap();
         }
@@ -124,7 +118,7 @@ async fn housekeeping_forgets_lanes_that_nobody_uses_and_those_of_jobs_that_are_
                 "select count(*) from pg_stat_activity where datname = current_database() and application_name = 'queue-worker prune'";
             db.run_while(db.worker(), async {
                 eventually("it prunes", async || db.count(pruned).await > 0 || stepped().await).await;
-                eventually("it has pruned", async || db.count(pruned).await == 0).await;
+                db.until_count(pruned, 0).await;
             })
             .await;
         }
@@ -137,16 +131,15 @@ async fn housekeeping_forgets_lanes_that_nobody_uses_and_those_of_jobs_that_are_
 #[tokio::test]
 #[ignore = "deep"]
 async fn a_queue_with_a_capacity_keeps_it_when_its_lane_is_met_again() {
-    let db = TestDb::new().await;
-    let mut on = connect(&db).await;
-    on.execute("select queue.enqueue('do', '{}')").await.unwrap();
-    on.execute("delete from queue.ready; delete from queue.job").await.unwrap();
+    let (db, mut on) = TestDb::with_connection().await;
+    on.run("select queue.enqueue('do', '{}')").await;
+    on.run("delete from queue.ready; delete from queue.job").await;
     lanes::leave_lanes(&mut on, -1.0, 10).await.unwrap();
     // A row that is leaving takes no mark.
-    on.execute("select queue.set_capacity('default', 2)").await.unwrap();
+    on.run("select queue.set_capacity('default', 2)").await;
     let full = "select count(*) from generate_series(1, 5) n cross join lateral queue.try_enqueue('do', jsonb_build_object('n', n)) e where e.id is null";
     assert_eq!(db.count(full).await, 3);
-    on.execute("delete from queue.ready; delete from queue.job").await.unwrap();
+    on.run("delete from queue.ready; delete from queue.job").await;
     eventually("the lane goes", async || {
         forget(&mut on).await;
         rows(&db, "default").await == 0

@@ -9,12 +9,7 @@ mod turns;
 mod ways;
 
 use queue_core::JobId;
-use sqlx::{Connection as _, PgConnection};
-use tests::TestDb;
-
-async fn connect(db: &TestDb) -> PgConnection {
-    PgConnection::connect(&db.url).await.unwrap()
-}
+use sqlx::PgConnection;
 
 /// The fair key of a job that stands in a line, of these.
 async fn key_of(on: &mut PgConnection, job: JobId, keys: &[&str]) -> Option<String> {

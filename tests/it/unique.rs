@@ -10,9 +10,9 @@ use chrono::{DateTime, Utc};
 use queue_core::{Batch, Enqueued, Error, Job as _, JobHandle, JobState, OnConflict, While, job};
 use queue_worker::Config;
 use serde::{Deserialize, Serialize};
-use sqlx::{AssertSqlSafe, Connection as _, Executor as _, PgConnection, PgPool};
+use sqlx::{AssertSqlSafe, Executor as _, PgConnection, PgPool};
 use tests::{
-    Act, Do, TestDb, eventually,
+    Act, Do, Sql as _, TestDb,
     protocol::{claim, register, settle},
 };
 
@@ -33,10 +33,6 @@ fn say(text: &str) -> Do {
     Do { act: Act::Ok(text.to_owned()) }
 }
 
-async fn connect(db: &TestDb) -> PgConnection {
-    PgConnection::connect(&db.url).await.unwrap()
-}
-
 async fn jobs(db: &TestDb) -> i64 {
     db.count("select count(*) from queue.job").await
 }
@@ -55,42 +51,12 @@ async fn payload(db: &TestDb, job: JobHandle<Do>) -> String {
 }
 
 async fn run_at(db: &TestDb, job: JobHandle<Do>) -> Option<DateTime<Utc>> {
-    sqlx::query_scalar("select run_at from queue.jobs where id = $1").bind(job.id()).fetch_one(&db.pool).await.unwrap()
-}
-
-#[tokio::test]
-async fn a_live_key_is_held_until_its_job_is_over_whatever_way_that_comes_about() {
-    let db = TestDb::new().await;
-    let mut on = connect(&db).await;
-    for (n, verdict) in ["complete", "plain", "forget", "cancel", "dead"].into_iter().enumerate() {
-        let key = format!("key {n}");
-        let first = say("1").enqueue(&mut on).unique(&key).await.unwrap();
-        assert_eq!(first.outcome(), Enqueued::New);
-        let waiting = say("2").enqueue(&mut on).unique(&key).await.unwrap();
-        assert_eq!((waiting.id(), waiting.outcome()), (first.id(), Enqueued::Kept));
-
-        let worker = register(&mut on).await.unwrap();
-        let lease = claim(&mut on, worker, 1).await.unwrap();
-        for on_conflict in [OnConflict::Keep, OnConflict::Replace, OnConflict::Debounce] {
-            let running = say("3").enqueue(&mut on).unique(&key).on_conflict(on_conflict).await.unwrap();
-            assert_eq!((running.id(), running.outcome()), (first.id(), Enqueued::Kept), "it runs: {on_conflict:?}");
-        }
-        settle(&mut on, &lease.all(verdict)).await.unwrap();
-        let second = say("4").enqueue(&mut on).unique(&key).await.unwrap();
-        assert_eq!(second.outcome(), Enqueued::New, "{verdict}");
-        assert_ne!(second.id(), first.id());
-        let worker = second.cancel(&mut on).await;
-        worker.unwrap();
-        assert_eq!(say("5").enqueue(&mut on).unique(&key).await.unwrap().outcome(), Enqueued::New, "cancelled");
-        end(&mut on, "plain").await;
-    }
-    db.finish().await;
+    db.one(&format!("select run_at from queue.jobs where id = {0}", job.id())).await
 }
 
 #[tokio::test]
 async fn a_queued_key_is_free_once_its_job_is_claimed_and_held_again_when_it_comes_back() {
-    let db = TestDb::new().await;
-    let mut on = connect(&db).await;
+    let (db, mut on) = TestDb::with_connection().await;
     let enqueue = |text| say(text).enqueue(&db.pool).unique("key").unique_while(While::Queued);
     let first = enqueue("1").await.unwrap();
     assert_eq!(enqueue("2").await.unwrap().outcome(), Enqueued::Kept);
@@ -103,17 +69,17 @@ async fn a_queued_key_is_free_once_its_job_is_claimed_and_held_again_when_it_com
     let replaced = enqueue("4").on_conflict(OnConflict::Replace).await.unwrap();
     assert_eq!((replaced.id(), replaced.outcome()), (first.id(), Enqueued::Replaced), "it waits for a retry");
     // Its place is not its id any more.
-    db.pool.execute("update queue.scheduled set run_at = now() - interval '1 s'").await.unwrap();
+    db.run("update queue.scheduled set run_at = now() - interval '1 s'").await;
     sqlx::query(include_str!("../../queue-worker/sql/promote.sql")).bind(10_i64).execute(&mut on).await.unwrap();
     let replaced = enqueue("5").on_conflict(OnConflict::Replace).await.unwrap();
     assert_eq!((replaced.id(), replaced.outcome()), (first.id(), Enqueued::Replaced), "it is ready again");
     assert_eq!(payload(&db, first).await, "5");
     // A suspect that was given back stands in the solo twin.
-    db.pool.execute("update queue.ready set seq = id, lane = queue.lane_id('default', 'do', 100::smallint, true)").await.unwrap();
+    db.run("update queue.ready set seq = id, lane = queue.lane_id('default', 'do', 100::smallint, true)").await;
     assert_eq!(enqueue("6").on_conflict(OnConflict::Replace).await.unwrap().outcome(), Enqueued::Replaced);
     let place = "select count(*) from queue.ready where seq = id and lane = queue.lane_id('default', 'do', 100::smallint, true)";
     assert_eq!(db.count(place).await, 1, "in its place");
-    db.pool.execute("update queue.ready set lane = queue.lane_id('default', 'do', 100::smallint, false)").await.unwrap();
+    db.run("update queue.ready set lane = queue.lane_id('default', 'do', 100::smallint, false)").await;
     let lease = claim(&mut on, worker, 1).await.unwrap();
     let second = enqueue("7").await.unwrap();
     assert_eq!(second.outcome(), Enqueued::New);
@@ -123,20 +89,18 @@ async fn a_queued_key_is_free_once_its_job_is_claimed_and_held_again_when_it_com
 }
 
 #[tokio::test]
-async fn a_key_for_a_time_is_held_that_long_whatever_becomes_of_its_job() {
-    let db = TestDb::new().await;
-    let mut on = connect(&db).await;
-    let enqueue = || say("1").enqueue(&db.pool).unique("key").unique_while(While::For(Duration::from_hours(1)));
-    let first = enqueue().await.unwrap();
+async fn a_key_for_a_time_is_held_that_long_and_that_was_said_when_it_was_taken() {
+    let (db, mut on) = TestDb::with_connection().await;
+    let enqueue = |held| say("1").enqueue(&db.pool).unique("key").unique_while(held);
+    let hour = While::For(Duration::from_hours(1));
+    enqueue(hour).await.unwrap();
     end(&mut on, "plain").await;
-    assert_eq!(enqueue().await.unwrap().id(), first.id());
-    let brief = say("2").enqueue(&db.pool).unique("key").unique_while(While::Live).await.unwrap();
-    assert_eq!(brief.outcome(), Enqueued::Kept, "what counts was said when the key was taken");
-    assert_eq!(db.count("select count(*) from queue.unique_key where until between now() + '59 min' and now() + '1 hour'").await, 1);
-    db.pool.execute("update queue.unique_key set until = now()").await.unwrap();
-    assert_eq!(enqueue().await.unwrap().outcome(), Enqueued::New);
+    assert_eq!(enqueue(While::Live).await.unwrap().outcome(), Enqueued::Kept);
+    assert_eq!(db.count("select count(*) from queue.unique_key where until between now() + '30 min' and now() + '1 hour'").await, 1);
+    db.run("update queue.unique_key set until = now()").await;
+    assert_eq!(enqueue(hour).await.unwrap().outcome(), Enqueued::New);
     for time in [Duration::ZERO, Duration::MAX] {
-        let error = say("3").enqueue(&db.pool).unique("key").unique_while(While::For(time)).await.unwrap_err();
+        let error = enqueue(While::For(time)).await.unwrap_err();
         assert!(matches!(error, Error::OutOfRange { .. }), "{error}");
     }
     db.finish().await;
@@ -144,8 +108,7 @@ async fn a_key_for_a_time_is_held_that_long_whatever_becomes_of_its_job() {
 
 #[tokio::test]
 async fn a_replaced_payload_is_what_runs_in_the_place_of_the_first() {
-    let db = TestDb::new().await;
-    let mut on = connect(&db).await;
+    let (db, mut on) = TestDb::with_connection().await;
     let first = say("old").enqueue(&db.pool).unique("key").await.unwrap();
     let other = say("other").enqueue(&db.pool).await.unwrap();
     let mut tx = db.pool.begin().await.unwrap();
@@ -170,8 +133,7 @@ async fn a_replaced_payload_is_what_runs_in_the_place_of_the_first() {
 
 #[tokio::test]
 async fn a_debounced_job_runs_when_the_last_one_would_have_and_never_earlier() {
-    let db = TestDb::new().await;
-    let mut on = connect(&db).await;
+    let (db, mut on) = TestDb::with_connection().await;
     let enqueue = |text| say(text).enqueue(&db.pool).unique("key").on_conflict(OnConflict::Debounce);
     let first = enqueue("1").await.unwrap();
     assert_eq!(enqueue("2").await.unwrap().outcome(), Enqueued::Debounced);
@@ -188,7 +150,7 @@ async fn a_debounced_job_runs_when_the_last_one_would_have_and_never_earlier() {
     assert_eq!(run_at(&db, first).await.map(|at| at.timestamp()), Some(later.timestamp()));
     assert_eq!(payload(&db, first).await, "1");
     // Of a job that was tried before, the count of its attempts goes along.
-    db.pool.execute("update queue.scheduled set run_at = now() - interval '1 s'").await.unwrap();
+    db.run("update queue.scheduled set run_at = now() - interval '1 s'").await;
     sqlx::query(include_str!("../../queue-worker/sql/promote.sql")).bind(10_i64).execute(&mut on).await.unwrap();
     end(&mut on, "retry").await;
     enqueue("6").after(Duration::from_hours(9)).await.unwrap();
@@ -213,7 +175,7 @@ async fn a_worker_that_sleeps_runs_what_was_replaced_or_debounced_before_its_eye
         let same = say("3").enqueue(&mut tx).unique("key").on_conflict(OnConflict::Replace).await.unwrap();
         assert_eq!(same.id(), second.id());
         say("4").enqueue(&db.pool).await.unwrap();
-        eventually("the worker looked", async || db.count("select count(*) from queue.ready").await == 0).await;
+        db.until_count("select count(*) from queue.ready", 0).await;
         tx.commit().await.unwrap();
         db.until(second.id(), JobState::Completed).await;
     })
@@ -307,8 +269,7 @@ impl OnKeep for queue_core::EnqueueAll<'_, Report, Vec<JobHandle<Report>>> {
 
 #[tokio::test]
 async fn keys_that_no_job_holds_are_forgotten_and_no_others() {
-    let db = TestDb::new().await;
-    let mut on = connect(&db).await;
+    let (db, mut on) = TestDb::with_connection().await;
     let enqueue = |key: &str, held| say("1").enqueue(&db.pool).unique(key).unique_while(held);
     for n in 0..20 {
         enqueue(&format!("over {n}"), While::Live).await.unwrap();
@@ -342,7 +303,7 @@ async fn a_worker_forgets_keys_by_itself() {
         say("1").enqueue(&db.pool).unique(n.to_string()).unique_while(While::For(Duration::from_millis(1))).await.unwrap();
     }
     db.run_while(db.worker(), async {
-        eventually("the keys are forgotten", async || db.count("select count(*) from queue.unique_key").await == 0).await;
+        db.until_count("select count(*) from queue.unique_key", 0).await;
     })
     .await;
     db.finish().await;
@@ -357,7 +318,7 @@ async fn under_an_old_snapshot_a_conflict_is_answered_rightly_or_is_a_serializat
         let begin = async |pool: &PgPool| {
             let mut tx = pool.begin().await.unwrap();
             tx.execute(AssertSqlSafe(format!("set transaction isolation level {level}"))).await.unwrap();
-            tx.execute("select count(*) from queue.job").await.unwrap();
+            tx.run("select count(*) from queue.job").await;
             tx
         };
         let mut late = begin(&db.pool).await;
@@ -371,7 +332,7 @@ async fn under_an_old_snapshot_a_conflict_is_answered_rightly_or_is_a_serializat
         seen.commit().await.unwrap();
 
         let mut stale = begin(&db.pool).await;
-        first.cancel(&mut connect(&db).await).await.unwrap();
+        first.cancel(&mut db.connect().await).await.unwrap();
         let second = say("4").enqueue(&db.pool).unique(&key).await.unwrap();
         assert_eq!(second.outcome(), Enqueued::New);
         say("5").enqueue(&mut stale).unique(&key).await.unwrap_err();

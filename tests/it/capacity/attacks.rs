@@ -8,14 +8,14 @@ use queue_core::{
 };
 use sqlx::{Connection as _, Executor as _, Postgres, Transaction};
 use tests::{
-    Do, TestDb, eventually,
+    Do, Sql as _, TestDb,
     protocol::{claim, register, settle},
 };
 
-use super::{connect, is_full, quick, set, waiting, with_capacity};
+use super::{is_full, quick, set, waiting, with_capacity};
 
 async fn set_other(db: &TestDb, capacity: Option<u64>) {
-    set_capacity(&mut connect(db).await, Store::default(), "other", capacity).await.unwrap();
+    set_capacity(&mut db.connect().await, Store::default(), "other", capacity).await.unwrap();
 }
 
 /// How many of ten jobs, one after another, a queue takes.
@@ -34,14 +34,14 @@ async fn taken(db: &TestDb, queue: &str) -> usize {
 /// A transaction that sees nothing of what comes after it.
 async fn old_snapshot(db: &TestDb) -> Transaction<'static, Postgres> {
     let mut old = db.pool.begin().await.unwrap();
-    old.execute("set transaction isolation level repeatable read").await.unwrap();
-    old.execute("select count(*) from queue.job").await.unwrap();
+    old.run("set transaction isolation level repeatable read").await;
+    old.run("select count(*) from queue.job").await;
     old
 }
 
 async fn looks_again(db: &TestDb) {
     let sleeps = "select count(*) from pg_stat_activity where datname = current_database() and wait_event = 'PgSleep'";
-    eventually("it looks again", async || db.count(sleeps).await == 1).await;
+    db.until_count(sleeps, 1).await;
 }
 
 #[tokio::test]
@@ -78,7 +78,7 @@ async fn a_queue_holds_what_is_ready_scheduled_and_blocked_each_once() {
     }
     assert_eq!(db.count("select count(*) from queue.blocked").await, 1);
     // As two producers write it that meet a lane at the same time.
-    db.pool.execute("insert into queue.lane select * from queue.lane").await.unwrap();
+    db.run("insert into queue.lane select * from queue.lane").await;
     assert_eq!(db.count("select queue.count_waiting('default', null)").await, 4);
     assert_eq!(db.count("select queue.count_waiting('default', 3)").await, 3, "counted no further");
     assert_eq!(db.count("select queue.count_waiting('other', null)").await, 0);
@@ -153,8 +153,7 @@ async fn what_a_transaction_has_open_counts_while_it_waits_for_another() {
         quick().enqueue(&mut behind).queue("other").key("key").await.unwrap();
         behind
     });
-    let waiting = "select count(*) from pg_stat_activity where datname = current_database() and wait_event_type = 'Lock'";
-    eventually("it waits", async || db.count(waiting).await == 1).await;
+    db.until_waiting(1).await;
     assert_eq!(taken(&db, "default").await, 10);
     assert!(is_full(&quick().enqueue(&db.pool).await.unwrap_err()));
     ahead.commit().await.unwrap();
@@ -187,7 +186,7 @@ async fn whoever_waits_for_another_transaction_believes_what_that_leaves() {
             counting.commit().await.unwrap();
             assert!(is_full(&many().await.unwrap_err()));
             assert_eq!(waiting(&db).await, 100);
-            db.pool.execute("select queue.cancel(id) from (select id from queue.ready limit 99) r").await.unwrap();
+            db.run("select queue.cancel(id) from (select id from queue.ready limit 99) r").await;
         }
     }
     db.finish().await;
@@ -246,7 +245,7 @@ async fn a_lane_that_is_met_under_an_old_snapshot_has_the_capacity_too() {
 #[tokio::test]
 async fn while_a_queue_is_being_given_a_capacity_recoveries_go_on_and_jobs_that_come_back_need_no_room() {
     let db = with_capacity(1).await;
-    let (mut on, mut operator) = (connect(&db).await, connect(&db).await);
+    let (mut on, mut operator) = (db.connect().await, db.connect().await);
     quick().enqueue(&db.pool).await.unwrap();
     let worker = register(&mut on).await.unwrap();
     let lease = claim(&mut on, worker, 1).await.unwrap();
@@ -255,8 +254,8 @@ async fn while_a_queue_is_being_given_a_capacity_recoveries_go_on_and_jobs_that_
     on.execute("select queue.take_capacity('default', 0)").await.expect("no job needs no capacity, even above it");
     let mut changing = operator.begin().await.unwrap();
     changing.execute("select queue.set_capacity('default', 2)").await.unwrap();
-    on.execute("set lock_timeout = '2s'").await.unwrap();
-    on.execute("select queue.meet_lane('default', 'do', 7::smallint, true)").await.unwrap();
+    on.run("set lock_timeout = '2s'").await;
+    on.run("select queue.meet_lane('default', 'do', 7::smallint, true)").await;
     changing.rollback().await.unwrap();
     db.finish().await;
 }
@@ -267,7 +266,7 @@ async fn a_capacity_does_not_wait_for_ever_for_a_lane_that_is_being_met() {
     let db = TestDb::new().await;
     let mut tx = db.pool.begin().await.unwrap();
     quick().enqueue(&mut tx).await.unwrap();
-    let mut operator = connect(&db).await;
+    let mut operator = db.connect().await;
     let error = set_capacity(&mut operator, Store::default(), "default", Some(1));
     let error = tokio::time::timeout(std::time::Duration::from_secs(30), error).await.expect("it gives up").unwrap_err();
     assert!(error.to_string().contains("lock timeout"), "{error}");
@@ -283,10 +282,9 @@ async fn a_producer_that_has_counted_and_meets_a_lane_is_no_deadlock_with_a_new_
     set(&db, Some(100)).await;
     let mut producer = db.pool.begin().await.unwrap();
     quick().enqueue(&mut producer).await.unwrap();
-    let mut operator = connect(&db).await;
+    let mut operator = db.connect().await;
     let changing = tokio::spawn(async move { set_capacity(&mut operator, Store::default(), "default", Some(50)).await });
-    let waits = "select count(*) from pg_stat_activity where datname = current_database() and wait_event_type = 'Lock'";
-    eventually("the new capacity waits", async || db.count(waits).await == 1).await;
+    db.until_waiting(1).await;
     quick().enqueue(&mut producer).priority(7).await.expect("a new lane is met");
     producer.commit().await.unwrap();
     changing.await.unwrap().unwrap();

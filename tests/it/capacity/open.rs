@@ -12,12 +12,12 @@ use queue_core::operate::set_capacity;
 use queue_core::{Error, Job as _, Store};
 use sqlx::{Connection as _, Executor as _, PgConnection};
 use tests::{
-    Do, TestDb,
+    Do, Sql as _, TestDb,
     protocol::{beat, claim, register, settle},
 };
 use tokio::{task::JoinSet, time::timeout};
 
-use super::{connect, is_full, quick, waiting, with_capacity};
+use super::{is_full, quick, waiting, with_capacity};
 
 /// What is uncommitted counts. Whoever it leaves room for waits for nobody, far from the capacity or near it.
 #[tokio::test]
@@ -26,7 +26,7 @@ async fn producers_do_not_wait_for_each_other_and_what_they_have_open_counts() {
     quick().enqueue(&db.pool).await.unwrap();
     let (mut first, mut second) = (db.pool.begin().await.unwrap(), db.pool.begin().await.unwrap());
     for tx in [&mut first, &mut second] {
-        tx.execute("set local lock_timeout = '2s'").await.unwrap();
+        tx.run("set local lock_timeout = '2s'").await;
         quick().enqueue(tx).await.unwrap();
     }
     let mut near = db.pool.begin().await.unwrap();
@@ -53,11 +53,11 @@ async fn producers_do_not_wait_for_each_other_and_what_they_have_open_counts() {
 #[ignore = "deep"]
 async fn of_forty_producers_with_mixed_transactions_near_their_capacities_none_is_a_deadlock() {
     let db = with_capacity(100).await;
-    set_capacity(&mut connect(&db).await, Store::default(), "other", Some(100)).await.unwrap();
+    set_capacity(&mut db.connect().await, Store::default(), "other", Some(100)).await.unwrap();
     let (stop, refused) = (Arc::new(AtomicBool::new(false)), Arc::new(AtomicUsize::new(0)));
     let mut producers = JoinSet::new();
     for n in 0..40 {
-        let (mut on, stop, refused) = (connect(&db).await, stop.clone(), refused.clone());
+        let (mut on, stop, refused) = (db.connect().await, stop.clone(), refused.clone());
         producers.spawn(async move {
             let mut committed = 0;
             for round in 0_usize.. {
@@ -85,14 +85,14 @@ async fn of_forty_producers_with_mixed_transactions_near_their_capacities_none_i
         });
     }
     let mut taken = 0;
-    let mut on = connect(&db).await;
+    let mut on = db.connect().await;
     let worker = register(&mut on).await.unwrap();
     while taken < 3000 || refused.load(Ordering::SeqCst) == 0 {
         assert!(beat(&mut on, worker).await.unwrap(), "a round takes no minute");
         let waiting = "select greatest(queue.count_waiting('default', null), queue.count_waiting('other', null))";
-        let waiting = sqlx::query_scalar::<_, i64>(waiting).fetch_one(&mut on).await.unwrap();
+        let waiting: i64 = on.one(waiting).await;
         assert!(waiting <= 100, "{waiting} waited at once");
-        sqlx::query("select queue.unblock(0, 1000)").execute(&mut on).await.unwrap();
+        on.run("select queue.unblock(0, 1000)").await;
         if waiting < 90 {
             // Whoever takes faster than they enqueue keeps them far from their capacities.
             continue;
@@ -104,7 +104,7 @@ async fn of_forty_producers_with_mixed_transactions_near_their_capacities_none_i
     stop.store(true, Ordering::SeqCst);
     let committed: usize = producers.join_all().await.into_iter().sum();
     assert!(committed >= taken, "{committed} entered and {taken} were taken");
-    sqlx::query("select pg_stat_force_next_flush()").execute(&mut on).await.unwrap();
+    on.run("select pg_stat_force_next_flush()").await;
     assert_eq!(db.count("select deadlocks from pg_stat_database where datname = current_database()").await, 0);
     // What is over counts no longer, however it ended: there is room for as many as are not there.
     for queue in ["default", "other"] {
@@ -149,11 +149,11 @@ async fn writes(db: &TestDb) -> bool {
     assert!(quick().enqueue(&mut tx).unless_at_capacity().unique("new").await.unwrap().is_none());
     assert!(quick().enqueue(&mut tx).unless_at_capacity().key("new").await.unwrap().is_none());
     assert!(quick().enqueue(&mut tx).unless_at_capacity().priority(7).await.unwrap().is_none());
-    tx.execute("savepoint one").await.unwrap();
+    tx.run("savepoint one").await;
     assert!(is_full(&Do::enqueue_all((0..20).map(|_| quick()), &mut tx).await.unwrap_err()));
-    tx.execute("rollback to one").await.unwrap();
+    tx.run("rollback to one").await;
     let wrote = "select pg_current_xact_id_if_assigned() is not null";
-    let wrote = sqlx::query_scalar(wrote).fetch_one(&mut *tx).await.unwrap();
+    let wrote = tx.one(wrote).await;
     tx.rollback().await.unwrap();
     wrote
 }
@@ -192,15 +192,15 @@ async fn a_full_queue_refuses_at_once_and_writes_nothing_while_another_producer_
 async fn a_transaction_that_enqueues_many_jobs_one_by_one_holds_few_locks_and_is_counted() {
     let db = with_capacity(2000).await;
     let mut tx = db.pool.begin().await.unwrap();
-    tx.execute("savepoint before").await.unwrap();
+    tx.run("savepoint before").await;
     quick().enqueue(&mut tx).await.unwrap();
-    tx.execute("rollback to before").await.unwrap();
+    tx.run("rollback to before").await;
     assert_eq!(Do::enqueue_all((0..1000).map(|_| quick()), &db.pool).await.unwrap(), 1000, "none is open");
     for _ in 0..900 {
         quick().enqueue(&mut tx).await.unwrap();
     }
     let locks = "select count(*) from pg_locks where locktype = 'advisory' and pid = pg_backend_pid()";
-    let locks: i64 = sqlx::query_scalar(locks).fetch_one(&mut *tx).await.unwrap();
+    let locks: i64 = tx.one(locks).await;
     assert!(locks < 60, "{locks} locks");
     assert!(Do::enqueue_all((0..101).map(|_| quick()), &db.pool).await.is_err(), "what is open counts");
     tx.commit().await.unwrap();

@@ -4,14 +4,14 @@ use std::time::Duration;
 
 use queue_core::{Batch, Job as _, JobId, JobRef, JobState};
 use sqlx::{AssertSqlSafe, Connection as _, PgConnection};
-use tests::{Act, Do, TestDb, operate, protocol};
+use tests::{Do, Sql as _, TestDb, operate, protocol};
 
-use super::{claim, connect, enqueue, enqueue_skipping, step, unblock};
+use super::{claim, enqueue, enqueue_skipping, step, unblock};
 
 /// A connection that waits for no lock that anybody keeps.
 async fn impatient(db: &TestDb) -> PgConnection {
-    let mut connection = connect(db).await;
-    sqlx::raw_sql("set lock_timeout = '10s'").execute(&mut connection).await.unwrap();
+    let mut connection = db.connect().await;
+    connection.run("set lock_timeout = '10s'").await;
     connection
 }
 
@@ -21,8 +21,7 @@ async fn hints(db: &TestDb) -> i64 {
 
 #[tokio::test]
 async fn nobody_overtakes_a_job_that_waits_for_a_key_that_is_free() {
-    let db = TestDb::new().await;
-    let mut c = connect(&db).await;
+    let (db, mut c) = TestDb::with_connection().await;
     let jobs = [enqueue(&mut c, "a").await, enqueue(&mut c, "a").await];
     let lease = claim(&mut c).await;
     assert_eq!(protocol::settle(&mut c, &lease.all("complete")).await.unwrap(), []);
@@ -41,7 +40,7 @@ async fn nobody_overtakes_a_job_that_waits_for_a_key_that_is_free() {
 #[tokio::test]
 async fn neither_producers_nor_promoters_wait_for_who_is_about_to_free_a_key_or_to_move_it_on() {
     let db = TestDb::new().await;
-    let (mut c, mut other) = (impatient(&db).await, connect(&db).await);
+    let (mut c, mut other) = (impatient(&db).await, db.connect().await);
     let first = enqueue(&mut c, "a").await;
     let lease = claim(&mut c).await;
     let mut settling = other.begin().await.unwrap();
@@ -74,8 +73,7 @@ async fn turn(on: &mut PgConnection, table: &str, order: &str) {
 
 #[tokio::test]
 async fn keys_go_on_in_the_order_of_their_hints_no_more_than_asked_and_their_jobs_in_that_of_their_places() {
-    let db = TestDb::new().await;
-    let mut c = connect(&db).await;
+    let (db, mut c) = TestDb::with_connection().await;
     let mut next = Vec::new();
     for round in 0..2 {
         for n in 0..6 {
@@ -88,7 +86,7 @@ async fn keys_go_on_in_the_order_of_their_hints_no_more_than_asked_and_their_job
     assert_eq!(protocol::settle(&mut c, &lease.all("complete")).await.unwrap(), []);
     turn(&mut c, "key_hint", "seq").await;
     turn(&mut c, "blocked", "seq").await;
-    let hinted: Vec<i64> = sqlx::query_scalar("select seq from queue.key_hint order by seq").fetch_all(&mut c).await.unwrap();
+    let hinted: Vec<i64> = c.all("select seq from queue.key_hint order by seq").await;
     let key = "select b.id from queue.key_hint h join queue.blocked b on b.key = h.key where h.seq = $1";
     let one: JobId = sqlx::query_scalar(key).bind(hinted[0]).fetch_one(&mut c).await.unwrap();
     let some = "select hints, lowest, moved from queue.unblock(0, 1)";
@@ -97,7 +95,7 @@ async fn keys_go_on_in_the_order_of_their_hints_no_more_than_asked_and_their_job
     assert_eq!(claim(&mut c).await.ids(), [one]);
     assert_eq!(unblock(&mut c).await, 5);
     next.retain(|job| *job != one);
-    let order: Vec<JobId> = sqlx::query_scalar("select id from queue.ready order by seq").fetch_all(&mut c).await.unwrap();
+    let order: Vec<JobId> = c.all("select id from queue.ready order by seq").await;
     assert_eq!(order, next);
     db.finish().await;
 }
@@ -105,7 +103,7 @@ async fn keys_go_on_in_the_order_of_their_hints_no_more_than_asked_and_their_job
 #[tokio::test]
 async fn a_dead_letter_whose_key_went_on_frees_nothing_and_goes_behind_whoever_enqueues_now() {
     let db = TestDb::new().await;
-    let (mut c, mut producer, mut operator) = (connect(&db).await, connect(&db).await, connect(&db).await);
+    let (mut c, mut producer, mut operator) = (db.connect().await, db.connect().await, db.connect().await);
     let dead = [enqueue_skipping(&mut c, "a").await, enqueue_skipping(&mut c, "a").await, enqueue_skipping(&mut c, "a").await];
     let over = enqueue(&mut c, "a").await;
     for job in dead {
@@ -134,14 +132,14 @@ async fn a_dead_letter_whose_key_went_on_frees_nothing_and_goes_behind_whoever_e
 #[tokio::test]
 async fn jobs_of_one_batch_are_where_their_keys_and_times_put_them() {
     let db = TestDb::new().await;
-    let job = || Do { act: Act::Ok(String::new()) };
+    let job = || Do::ok();
     let mut batch = Batch::new();
     batch.add(job()).unwrap();
     batch.add(job()).unwrap().after(Duration::from_hours(1));
     batch.add(job()).unwrap().key("a");
     batch.add(job()).unwrap().key("b").after(Duration::from_hours(1));
     let jobs = batch.enqueue(&db.pool).await.unwrap();
-    let mut c = connect(&db).await;
+    let mut c = db.connect().await;
     let states = async || {
         let mut states = Vec::new();
         for job in &jobs {
@@ -185,7 +183,7 @@ async fn what_cannot_be_a_job_is_refused_under_a_key_too() {
     assert_eq!(db.count("select count(*) from queue.job").await, 0);
     let not_given = r#"{"key_policy": null, "unique_while": null, "on_conflict": null}"#;
     sqlx::query("select queue.enqueue_with('do', '{}', $1::jsonb)").bind(not_given).execute(&db.pool).await.unwrap();
-    let later = Do { act: Act::Ok(String::new()) }.enqueue(&db.pool).key("a").after(Duration::from_hours(1)).await.unwrap().id();
+    let later = Do::ok().enqueue(&db.pool).key("a").after(Duration::from_hours(1)).await.unwrap().id();
     let known = "select count(*) from queue.jobs where state = 'scheduled' and job_type = 'do'";
     assert_eq!((db.state(later).await, db.count(known).await), (Some(JobState::Scheduled), 1));
     db.finish().await;

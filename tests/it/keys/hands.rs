@@ -2,14 +2,13 @@
 
 use queue_core::{Batch, Error, Job as _, JobRef, JobState, Store, operate as operator};
 use sqlx::Connection as _;
-use tests::{Act, Do, TestDb, eventually, operate, protocol};
+use tests::{Do, Sql as _, TestDb, operate, protocol};
 
-use super::{claim, connect, enqueue, enqueue_skipping, step, unblock};
+use super::{claim, enqueue, enqueue_skipping, step, unblock};
 
 #[tokio::test]
 async fn one_job_of_a_key_is_ready_and_the_others_are_blocked_behind_it() {
-    let db = TestDb::new().await;
-    let mut c = connect(&db).await;
+    let (db, mut c) = TestDb::with_connection().await;
     let jobs = [enqueue(&mut c, "a").await, enqueue(&mut c, "a").await, enqueue(&mut c, "a").await];
     let other = enqueue(&mut c, "b").await;
     assert_eq!(db.state(jobs[0]).await, Some(JobState::Ready));
@@ -18,7 +17,7 @@ async fn one_job_of_a_key_is_ready_and_the_others_are_blocked_behind_it() {
     for verdict in ["retry", "snooze", "release"] {
         assert_eq!(step(&mut c, verdict).await, [jobs[1]], "it stays the head");
         assert_eq!(db.state(jobs[2]).await, Some(JobState::Blocked));
-        sqlx::raw_sql("update queue.scheduled set run_at = now()").execute(&mut c).await.unwrap();
+        c.run("update queue.scheduled set run_at = now()").await;
         operate::promote(&mut c, 10).await.unwrap();
     }
     assert_eq!(step(&mut c, "forget").await, [jobs[1]]);
@@ -29,8 +28,7 @@ async fn one_job_of_a_key_is_ready_and_the_others_are_blocked_behind_it() {
 
 #[tokio::test]
 async fn a_commit_that_comes_after_the_settle_of_the_job_before_it_is_not_forgotten() {
-    let db = TestDb::new().await;
-    let (mut c, mut producer) = (connect(&db).await, connect(&db).await);
+    let (db, mut c, mut producer) = TestDb::with_connections().await;
     let first = enqueue(&mut c, "a").await;
     let lease = claim(&mut c).await;
     let mut tx = producer.begin().await.unwrap();
@@ -47,8 +45,7 @@ async fn a_commit_that_comes_after_the_settle_of_the_job_before_it_is_not_forgot
 
 #[tokio::test]
 async fn a_settle_that_commits_after_the_hint_of_a_producer_was_consumed_leaves_another() {
-    let db = TestDb::new().await;
-    let (mut c, mut settling) = (connect(&db).await, connect(&db).await);
+    let (db, mut c, mut settling) = TestDb::with_connections().await;
     enqueue(&mut c, "a").await;
     let lease = claim(&mut c).await;
     let mut tx = settling.begin().await.unwrap();
@@ -64,20 +61,19 @@ async fn a_settle_that_commits_after_the_hint_of_a_producer_was_consumed_leaves_
 
 #[tokio::test]
 async fn two_promoters_wait_for_nobody_and_lose_no_key() {
-    let db = TestDb::new().await;
-    let (mut c, mut other) = (connect(&db).await, connect(&db).await);
+    let (db, mut c, mut other) = TestDb::with_connections().await;
     enqueue(&mut c, "a").await;
     let second = enqueue(&mut c, "a").await;
     step(&mut c, "complete").await;
     // The second is ready. Put it back, as it was before: two hints, and nothing under way.
     let back = "with gone as (delete from queue.ready returning id, lane), free as (delete from queue.active_key returning key, seq)
       insert into queue.blocked (key, seq, id, lane) select key, seq, id, lane from gone, free";
-    sqlx::raw_sql(back).execute(&mut c).await.unwrap();
+    c.run(back).await;
     let hint = "insert into queue.key_hint (key) select key from queue.blocked";
-    sqlx::raw_sql(hint).execute(&mut c).await.unwrap();
+    c.run(hint).await;
     let mut tx = other.begin().await.unwrap();
     assert_eq!(unblock(&mut tx).await, 1);
-    sqlx::raw_sql(hint).execute(&mut c).await.unwrap();
+    c.run(hint).await;
     assert_eq!(unblock(&mut c).await, 0, "somebody is at work on it");
     assert_eq!(db.count("select count(*) from queue.key_hint").await, 2, "the hint stays, besides the one taken by the other");
     tx.rollback().await.unwrap();
@@ -88,10 +84,9 @@ async fn two_promoters_wait_for_nobody_and_lose_no_key() {
 
 #[tokio::test]
 async fn a_producer_with_an_old_snapshot_goes_to_the_end_of_its_key() {
-    let db = TestDb::new().await;
-    let (mut c, mut old) = (connect(&db).await, connect(&db).await);
+    let (db, mut c, mut old) = TestDb::with_connections().await;
     let mut tx = old.begin_with("begin isolation level repeatable read").await.unwrap();
-    sqlx::raw_sql("select count(*) from queue.job").execute(&mut *tx).await.unwrap();
+    tx.run("select count(*) from queue.job").await;
     let first = enqueue(&mut c, "a").await;
     let second = enqueue(&mut c, "a").await;
     let third = enqueue(&mut tx, "a").await;
@@ -104,12 +99,11 @@ async fn a_producer_with_an_old_snapshot_goes_to_the_end_of_its_key() {
 
 #[tokio::test]
 async fn who_enqueues_under_a_key_waits_for_whoever_did_before_and_for_nobody_else() {
-    let db = TestDb::new().await;
-    let (mut c, mut other) = (connect(&db).await, connect(&db).await);
-    sqlx::raw_sql("set lock_timeout = '100ms'").execute(&mut other).await.unwrap();
+    let (db, mut c, mut other) = TestDb::with_connections().await;
+    other.run("set lock_timeout = '100ms'").await;
     let mut tx = c.begin().await.unwrap();
     let first = enqueue(&mut tx, "a").await;
-    let job = || Do { act: Act::Ok(String::new()) };
+    let job = || Do::ok();
     let single = job().enqueue(&mut other).key("a").await.map(|_| ());
     let mut batch = Batch::new();
     batch.add(job()).unwrap().key("b");
@@ -119,7 +113,7 @@ async fn who_enqueues_under_a_key_waits_for_whoever_did_before_and_for_nobody_el
         let Err(Error::Database(sqlx::Error::Database(error))) = waited else { panic!("{waited:?}") };
         assert_eq!(error.code().as_deref(), Some("55P03"));
     }
-    sqlx::raw_sql("set lock_timeout = 0").execute(&mut other).await.unwrap();
+    other.run("set lock_timeout = 0").await;
     let free = enqueue(&mut other, "b").await;
     tx.commit().await.unwrap();
     let second = enqueue(&mut other, "a").await;
@@ -130,8 +124,7 @@ async fn who_enqueues_under_a_key_waits_for_whoever_did_before_and_for_nobody_el
 
 #[tokio::test]
 async fn many_keys_are_locked_in_one_order_or_all_there_are() {
-    let db = TestDb::new().await;
-    let (mut holder, mut c) = (connect(&db).await, connect(&db).await);
+    let (db, mut holder, mut c) = TestDb::with_connections().await;
     let keys: Vec<String> = (0..30).map(|n| n.to_string()).collect();
     let stripes = "select array_agg(distinct queue.key_id('q', k) & 1023) from unnest($1::text[]) k";
     let stripes: Vec<i64> = sqlx::query_scalar(stripes).bind(&keys).fetch_one(&mut c).await.unwrap();
@@ -143,8 +136,7 @@ async fn many_keys_are_locked_in_one_order_or_all_there_are() {
     let queues = vec!["q"; keys.len()];
     let waits = sqlx::query(lock).bind(&queues).bind(&keys).bind(false);
     let (done, ()) = tokio::join!(waits.execute(&mut *tx), async {
-        let waiting = "select count(*) from pg_stat_activity where datname = current_database() and wait_event_type = 'Lock'";
-        eventually("it waits", async || db.count(waiting).await == 1).await;
+        db.until_waiting(1).await;
         assert_eq!(db.count(locked).await, i64::try_from(stripes.len()).unwrap(), "the last one is the other's");
         held.rollback().await.unwrap();
     });
@@ -157,8 +149,7 @@ async fn many_keys_are_locked_in_one_order_or_all_there_are() {
 
 #[tokio::test]
 async fn a_dead_letter_holds_up_its_key_until_somebody_decides() {
-    let db = TestDb::new().await;
-    let mut c = connect(&db).await;
+    let (db, mut c) = TestDb::with_connection().await;
     let jobs = [enqueue(&mut c, "a").await, enqueue(&mut c, "a").await, enqueue(&mut c, "a").await];
     assert_eq!(step(&mut c, "dead").await, [jobs[0]]);
     assert!(step(&mut c, "complete").await.is_empty(), "it holds up its key");
@@ -180,8 +171,7 @@ async fn a_dead_letter_holds_up_its_key_until_somebody_decides() {
 
 #[tokio::test]
 async fn a_dead_letter_whose_retention_is_over_holds_up_its_key_no_longer() {
-    let db = TestDb::new().await;
-    let mut c = connect(&db).await;
+    let (db, mut c) = TestDb::with_connection().await;
     let jobs = [enqueue(&mut c, "a").await, enqueue(&mut c, "a").await];
     let skipping = [enqueue_skipping(&mut c, "b").await, enqueue_skipping(&mut c, "b").await, enqueue_skipping(&mut c, "b").await];
     assert_eq!(step(&mut c, "dead").await, [jobs[0], skipping[0]]);
@@ -196,8 +186,7 @@ async fn a_dead_letter_whose_retention_is_over_holds_up_its_key_no_longer() {
 
 #[tokio::test]
 async fn a_key_that_skips_goes_on_without_its_dead() {
-    let db = TestDb::new().await;
-    let mut c = connect(&db).await;
+    let (db, mut c) = TestDb::with_connection().await;
     let jobs = [enqueue_skipping(&mut c, "a").await, enqueue_skipping(&mut c, "a").await, enqueue_skipping(&mut c, "a").await];
     assert_eq!(step(&mut c, "dead").await, [jobs[0]]);
     assert_eq!(db.state(jobs[1]).await, Some(JobState::Ready));
@@ -216,8 +205,7 @@ async fn a_key_that_skips_goes_on_without_its_dead() {
 
 #[tokio::test]
 async fn a_job_that_ends_its_process_too_often_frees_a_key_that_skips_and_no_other() {
-    let db = TestDb::new().await;
-    let mut c = connect(&db).await;
+    let (db, mut c) = TestDb::with_connection().await;
     let skipping = [enqueue_skipping(&mut c, "a").await, enqueue_skipping(&mut c, "a").await];
     let blocking = [enqueue(&mut c, "b").await, enqueue(&mut c, "b").await];
     for _ in 0..3 {
@@ -235,8 +223,7 @@ async fn a_job_that_ends_its_process_too_often_frees_a_key_that_skips_and_no_oth
 
 #[tokio::test]
 async fn a_blocked_job_can_be_cancelled_and_the_head_frees_its_key() {
-    let db = TestDb::new().await;
-    let mut c = connect(&db).await;
+    let (db, mut c) = TestDb::with_connection().await;
     let jobs = [enqueue(&mut c, "a").await, enqueue(&mut c, "a").await, enqueue(&mut c, "a").await];
     JobRef::from_id(jobs[1]).cancel(&mut c).await.unwrap();
     JobRef::from_id(jobs[0]).cancel(&mut c).await.unwrap();
@@ -249,8 +236,7 @@ async fn a_blocked_job_can_be_cancelled_and_the_head_frees_its_key() {
 
 #[tokio::test]
 async fn a_stale_verdict_frees_no_key() {
-    let db = TestDb::new().await;
-    let mut c = connect(&db).await;
+    let (db, mut c) = TestDb::with_connection().await;
     let jobs = [enqueue(&mut c, "a").await, enqueue(&mut c, "a").await];
     let worker = protocol::register(&mut c).await.unwrap();
     let stale = protocol::claim(&mut c, worker, 10).await.unwrap();
@@ -266,8 +252,7 @@ async fn a_stale_verdict_frees_no_key() {
 
 #[tokio::test]
 async fn blocked_jobs_outlive_their_day_and_are_listed() {
-    let db = TestDb::new().await;
-    let mut c = connect(&db).await;
+    let (db, mut c) = TestDb::with_connection().await;
     let jobs = [enqueue(&mut c, "a").await, enqueue(&mut c, "a").await];
     assert!(operate::drop_day(&mut c).await.unwrap());
     let record = JobRef::from_id(jobs[1]).find(&mut c).await.unwrap();

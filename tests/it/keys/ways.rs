@@ -5,9 +5,9 @@ use std::time::Duration;
 use queue_core::{Batch, Context, Error, Handler, Job as _, JobRef, JobResult, JobState, job};
 use serde::{Deserialize, Serialize};
 use sqlx::Connection as _;
-use tests::{Act, Do, Ordered, Own, RUNS, TestDb, Within, eventually, violations};
+use tests::{Act, Do, Ordered, Own, RUNS, Sql as _, TestDb, Within, violations};
 
-use super::{claim, connect, enqueue, step};
+use super::{claim, enqueue, step};
 
 /// A job of the whole queue's order.
 #[job(name = "keys_fifo", fifo)]
@@ -28,7 +28,7 @@ impl Handler for Fifo {
 #[ignore = "deep"]
 async fn a_fifo_type_has_one_order_for_its_queue() {
     let db = TestDb::new().await;
-    sqlx::raw_sql(RUNS).execute(&db.pool).await.unwrap();
+    db.run(RUNS).await;
     assert_eq!(queue_core::JobType::ordering_key(&Fifo { n: 0 }).as_deref(), Some(""));
     let mut jobs = Vec::new();
     for n in 0..50 {
@@ -47,13 +47,13 @@ async fn a_fifo_type_has_one_order_for_its_queue() {
 #[ignore = "deep"]
 async fn many_jobs_at_once_keep_the_order_given_within_each_key() {
     let db = TestDb::new().await;
-    sqlx::raw_sql(RUNS).execute(&db.pool).await.unwrap();
+    db.run(RUNS).await;
     let job = |n: u32| Ordered { key: n % 7, ms: 0, fails: 0, dies: false };
     let all = Ordered::enqueue_all((0..700).map(job), &db.pool).returning_ids().await.unwrap();
     let mut batch = Batch::new();
     for n in 0..70 {
         batch.add(job(n)).unwrap();
-        batch.add(Do { act: Act::Ok(String::new()) }).unwrap();
+        batch.add(Do::ok()).unwrap();
     }
     let batched = batch.enqueue(&db.pool).await.unwrap();
     assert_eq!(db.count("select count(*) from queue.blocked").await, 770);
@@ -74,16 +74,15 @@ async fn many_jobs_at_once_keep_the_order_given_within_each_key() {
 #[tokio::test]
 #[ignore = "deep"]
 async fn a_set_that_is_too_large_for_one_statement_keeps_its_order_too() {
-    let db = TestDb::new().await;
-    let mut c = connect(&db).await;
-    let jobs = (0..20_000).map(|_| Do { act: Act::Ok(String::new()) });
+    let (db, mut c) = TestDb::with_connection().await;
+    let jobs = (0..20_000).map(|_| Do::ok());
     let ids = Do::enqueue_all(jobs, &db.pool).key("all").returning_ids().await.unwrap();
     let order = "select array_agg(id order by seq) from queue.blocked";
-    let places: Vec<i64> = sqlx::query_scalar(order).fetch_one(&mut c).await.unwrap();
+    let places: Vec<i64> = c.one(order).await;
     assert_eq!(places, ids.iter().map(|job| job.id().0).collect::<Vec<_>>());
     assert_eq!(super::unblock(&mut c).await, 1);
     assert_eq!(claim(&mut c).await.ids(), [ids[0].id()]);
-    sqlx::raw_sql("truncate queue.blocked, queue.lease, queue.active_key, queue.key_hint, queue.job").execute(&mut c).await.unwrap();
+    c.run("truncate queue.blocked, queue.lease, queue.active_key, queue.key_hint, queue.job").await;
 
     // Hand-written: some jobs have a key, the first ten thousand have none.
     let some = (0..20_000).map(|n| Sometimes { key: (n >= 10_000).then(|| format!("{}", n % 3)) });
@@ -110,17 +109,16 @@ impl queue_core::JobType for Sometimes {
 
 #[tokio::test]
 async fn f22_a_key_of_a_mebibyte_is_hashed_and_one_with_nul_is_refused() {
-    let db = TestDb::new().await;
-    let mut c = connect(&db).await;
+    let (db, mut c) = TestDb::with_connection().await;
     let long = "k".repeat(1 << 20);
     let jobs = [enqueue(&mut c, &long).await, enqueue(&mut c, &long).await];
     let other = enqueue(&mut c, &format!("{long}.")).await;
     assert_eq!(step(&mut c, "complete").await, [jobs[0], other]);
     assert_eq!(step(&mut c, "complete").await, [jobs[1]]);
-    let refused = Do { act: Act::Ok(String::new()) }.enqueue(&mut c).key("a\0b").await.unwrap_err();
+    let refused = Do::ok().enqueue(&mut c).key("a\0b").await.unwrap_err();
     assert!(matches!(refused, Error::OutOfRange { what: "the ordering key", .. }), "{refused}");
     let mut batch = Batch::new();
-    batch.add(Do { act: Act::Ok(String::new()) }).unwrap().key("a\0b");
+    batch.add(Do::ok()).unwrap().key("a\0b");
     assert!(matches!(batch.enqueue(&mut c).await, Err(Error::OneOfMany { index: 0, .. })));
     db.finish().await;
 }
@@ -128,27 +126,26 @@ async fn f22_a_key_of_a_mebibyte_is_hashed_and_one_with_nul_is_refused() {
 #[tokio::test]
 async fn a_head_that_is_to_run_later_holds_up_its_key_until_then() {
     let db = TestDb::new().await;
-    let later = |ms| Do { act: Act::Ok(String::new()) }.enqueue(&db.pool).key("a").after(Duration::from_millis(ms));
+    let later = |ms| Do::ok().enqueue(&db.pool).key("a").after(Duration::from_millis(ms));
     let jobs = [later(300).await.unwrap().id(), later(600).await.unwrap().id(), later(1).await.unwrap().id()];
     assert_eq!(db.state(jobs[0]).await, Some(JobState::Scheduled));
     assert_eq!(db.state(jobs[2]).await, Some(JobState::Blocked));
     db.run_until_idle(db.worker()).await;
-    let ran: Vec<i64> = sqlx::query_scalar("select job from effect order by at").fetch_all(&db.pool).await.unwrap();
+    let ran: Vec<i64> = db.all("select job from effect order by at").await;
     assert_eq!(ran, jobs.map(|job| job.0));
     db.finish().await;
 }
 
 #[tokio::test]
 async fn an_idle_worker_hears_of_a_key_that_goes_on() {
-    let db = TestDb::new().await;
-    let mut c = connect(&db).await;
+    let (db, mut c) = TestDb::with_connection().await;
     db.run_while(db.worker(), async {
         let first = enqueue(&mut c, "a").await;
         db.until(first, JobState::Completed).await;
         // Behind a job that waits for an hour, and is then cancelled.
-        let head = Do { act: Act::Ok(String::new()) }.enqueue(&mut c).key("a").after(Duration::from_hours(1)).await.unwrap().id();
+        let head = Do::ok().enqueue(&mut c).key("a").after(Duration::from_hours(1)).await.unwrap().id();
         let (next, last) = (enqueue(&mut c, "a").await, enqueue(&mut c, "a").await);
-        eventually("the worker sleeps", async || db.count("select count(*) from queue.idle").await > 0).await;
+        db.until_asleep().await;
         JobRef::from_id(head).cancel(&mut c).await.unwrap();
         db.until(next, JobState::Completed).await;
         db.until(last, JobState::Completed).await;
@@ -159,8 +156,7 @@ async fn an_idle_worker_hears_of_a_key_that_goes_on() {
 
 #[tokio::test]
 async fn what_a_dead_worker_settled_and_did_not_promote_is_promoted_by_the_next() {
-    let db = TestDb::new().await;
-    let mut c = connect(&db).await;
+    let (db, mut c) = TestDb::with_connection().await;
     let jobs = [enqueue(&mut c, "a").await, enqueue(&mut c, "a").await, enqueue(&mut c, "a").await];
     let lease = claim(&mut c).await;
     tests::protocol::settle(&mut c, &lease.all("complete")).await.unwrap();
@@ -186,7 +182,7 @@ async fn transactions_of_handlers_let_their_key_go_on_too() {
         );
     }
     db.run_until_idle(db.worker().register::<Within>().register::<Own>()).await;
-    let ran: Vec<i64> = sqlx::query_scalar("select job from effect group by job order by min(at)").fetch_all(&db.pool).await.unwrap();
+    let ran: Vec<i64> = db.all("select job from effect group by job order by min(at)").await;
     assert_eq!(ran, jobs.iter().map(|job| job.0).collect::<Vec<_>>());
     db.finish().await;
 }
@@ -194,18 +190,17 @@ async fn transactions_of_handlers_let_their_key_go_on_too() {
 #[tokio::test]
 #[ignore = "deep"]
 async fn a_hundred_thousand_blocked_jobs_in_front_cost_a_claim_nothing() {
-    let db = TestDb::new().await;
-    let mut c = connect(&db).await;
+    let (db, mut c) = TestDb::with_connection().await;
     enqueue(&mut c, "stuck").await;
     assert_eq!(step(&mut c, "dead").await.len(), 1);
-    let all = (0..100_000).map(|_| Do { act: Act::Ok(String::new()) });
+    let all = (0..100_000).map(|_| Do::ok());
     Do::enqueue_all(all, &db.pool).key("stuck").await.unwrap();
     assert_eq!(super::unblock(&mut c).await, 0);
     let behind = [enqueue(&mut c, "free").await, enqueue(&mut c, "free").await];
     let mut tx = c.begin().await.unwrap();
     let plan = "explain (analyze, buffers, format json)
       select lane, seq, id from queue.ready where lane = (select lane from queue.ready limit 1) and seq >= 0 order by seq limit 10 for update skip locked";
-    let plan: serde_json::Value = sqlx::query_scalar(plan).fetch_one(&mut *tx).await.unwrap();
+    let plan: serde_json::Value = tx.one(plan).await;
     let buffers = plan[0]["Plan"]["Shared Hit Blocks"].as_i64().unwrap() + plan[0]["Plan"]["Shared Read Blocks"].as_i64().unwrap();
     assert!(buffers < 20, "{buffers} buffers: {plan}");
     tx.rollback().await.unwrap();

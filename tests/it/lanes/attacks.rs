@@ -1,9 +1,7 @@
 //! Every order of the steps of a producer and those that forget its lane, statement by statement: no job is left without its lane.
 
 use sqlx::{Connection as _, Executor as _, PgConnection};
-use tests::{TestDb, lanes, operate};
-
-use super::connect;
+use tests::{Sql as _, TestDb, lanes, operate};
 
 /// What a producer does between two commits.
 const PRODUCERS: [(&str, &[&str]); 6] = [
@@ -35,21 +33,21 @@ const STEPS: [Step; 8] = [Step::Leave, Step::Commit, Step::Pass, Step::Commit, S
 async fn produce(on: &mut PgConnection, step: &'static str) {
     match step {
         "MEET" => {
-            on.execute("begin").await.unwrap();
+            on.run("begin").await;
             operate::meet_lanes(on, &[("default", 100)]).await.unwrap();
         }
         "INSERT" => {
-            let lane = sqlx::query_scalar("select queue.lane_id('default', 'do', 100, false)").fetch_one(&mut *on).await.unwrap();
+            let lane = on.one("select queue.lane_id('default', 'do', 100, false)").await;
             operate::insert_all(on, &[(lane, false)]).await.unwrap();
         }
-        "RANK" => drop(on.execute("select queue.set_priority_all(array(select id from queue.job), 100)").await.unwrap()),
-        step => drop(on.execute(step).await.unwrap()),
+        "RANK" => on.run("select queue.set_priority_all(array(select id from queue.job), 100)").await,
+        step => on.run(step).await,
     }
 }
 
 async fn housekeep(on: &mut PgConnection, step: Step) {
     if !matches!(step, Step::Commit) {
-        on.execute("begin").await.unwrap();
+        on.run("begin").await;
     }
     match step {
         Step::Leave => drop(lanes::leave_lanes(on, -1.0, 10).await.unwrap()),
@@ -61,7 +59,7 @@ async fn housekeep(on: &mut PgConnection, step: Step) {
             lanes::replaced_lanes(on, 10).await.unwrap();
             lanes::walk_lanes(on).await.unwrap();
         }
-        Step::Commit => drop(on.execute("commit").await.unwrap()),
+        Step::Commit => on.run("commit").await,
     }
 }
 
@@ -78,7 +76,7 @@ fn orders(one: usize, other: usize) -> Vec<Vec<bool>> {
 #[ignore = "deep"]
 async fn no_job_is_left_without_its_lane_whatever_the_order_of_its_producer_and_of_who_forgets_it() {
     let db = TestDb::new().await;
-    let (mut producer, mut housekeeper, mut on) = (connect(&db).await, connect(&db).await, connect(&db).await);
+    let (mut producer, mut housekeeper, mut on) = (db.connect().await, db.connect().await, db.connect().await);
     for waiter in [&mut producer, &mut housekeeper] {
         waiter.execute("set lock_timeout = '2s'").await.unwrap();
     }

@@ -1,14 +1,14 @@
 //! Each step that forgets a lane, by itself: what it takes on, how much of it, and what it leaves to others.
 
-use sqlx::{Connection as _, Executor as _, PgConnection};
-use tests::{TestDb, eventually, lanes, operate};
+use sqlx::{Connection as _, PgConnection};
+use tests::{Sql as _, TestDb, eventually, lanes, operate};
 
-use super::{connect, forget, rows};
+use super::{forget, rows};
 
 /// A connection that waits for nobody.
 async fn hasty(db: &TestDb) -> PgConnection {
-    let mut on = connect(db).await;
-    on.execute("set lock_timeout = '2s'").await.unwrap();
+    let mut on = db.connect().await;
+    on.run("set lock_timeout = '2s'").await;
     on
 }
 
@@ -37,10 +37,7 @@ async fn done_with(on: &mut PgConnection) {
     pass(on).await;
     eventually("those who saw them have ended", async || {
         lanes::pass_lanes(on, &[], 100).await.unwrap();
-        let left: i64 = sqlx::query_scalar("select count(*) from queue.lane where leaving is not null and above is null")
-            .fetch_one(&mut *on)
-            .await
-            .unwrap();
+        let left: i64 = on.one("select count(*) from queue.lane where leaving is not null and above is null").await;
         left == 0
     })
     .await;
@@ -54,24 +51,24 @@ const HOLD: &str = "select from queue.lane where queue = 'a' for update";
 #[tokio::test]
 async fn lanes_leave_after_the_retention_so_many_at_a_time_but_for_what_somebody_holds() {
     let db = TestDb::new().await;
-    let (mut on, mut holder) = (hasty(&db).await, connect(&db).await);
+    let (mut on, mut holder) = (hasty(&db).await, db.connect().await);
     four(&mut on).await;
     assert_eq!(lanes::leave_lanes(&mut on, 3600.0, 100).await.unwrap(), 0, "it was met just now");
     let mut held = holder.begin().await.unwrap();
-    held.execute(HOLD).await.unwrap();
+    held.run(HOLD).await;
     assert_eq!(lanes::leave_lanes(&mut on, -1.0, 2).await.unwrap(), 2);
     assert_eq!(leave(&mut on).await, 1);
     held.rollback().await.unwrap();
     assert_eq!((leave(&mut on).await, leave(&mut on).await), (1, 0));
     // Of two at once one has it.
-    on.execute("delete from queue.lane").await.unwrap();
+    on.run("delete from queue.lane").await;
     four(&mut on).await;
     let mut first = holder.begin().await.unwrap();
     assert_eq!(leave(&mut first).await, 4);
     assert_eq!(leave(&mut on).await, 0);
     first.commit().await.unwrap();
-    on.execute("update queue.lane set leaving = '9000000000000' where queue in ('a', 'b')").await.unwrap();
-    on.execute("update queue.lane set passed = '9000000000000' where queue in ('b', 'c')").await.unwrap();
+    on.run("update queue.lane set leaving = '9000000000000' where queue in ('a', 'b')").await;
+    on.run("update queue.lane set passed = '9000000000000' where queue in ('b', 'c')").await;
     assert_eq!(leave(&mut on).await, 3, "numbers of another cluster are of no use here");
     assert_eq!(db.count(PASSED).await, 0);
     db.finish().await;
@@ -80,26 +77,26 @@ async fn lanes_leave_after_the_retention_so_many_at_a_time_but_for_what_somebody
 #[tokio::test]
 async fn lanes_pass_when_nobody_sees_them_as_they_were_and_nobody_is_left_who_did() {
     let db = TestDb::new().await;
-    let (mut on, mut old, mut writer) = (hasty(&db).await, connect(&db).await, connect(&db).await);
+    let (mut on, mut old, mut writer) = (hasty(&db).await, db.connect().await, db.connect().await);
     four(&mut on).await;
     let mut seen = old.begin().await.unwrap();
-    seen.execute("set transaction isolation level repeatable read").await.unwrap();
-    seen.execute("select count(*) from queue.lane").await.unwrap();
+    seen.run("set transaction isolation level repeatable read").await;
+    seen.run("select count(*) from queue.lane").await;
     leave(&mut on).await;
     assert!(lanes::unseen_lanes(&mut on).await.unwrap().is_empty(), "somebody has an old snapshot");
     // It has a number higher than that in which they began to leave.
-    seen.execute("select pg_current_xact_id()").await.unwrap();
+    seen.run("select pg_current_xact_id()").await;
     assert!(lanes::unseen_lanes(&mut on).await.unwrap().is_empty());
     seen.rollback().await.unwrap();
     let marks = unseen(&mut on).await;
     let mut own = on.begin().await.unwrap();
-    own.execute("select pg_current_xact_id()").await.unwrap();
+    own.run("select pg_current_xact_id()").await;
     assert!(lanes::unseen_lanes(&mut own).await.unwrap().is_empty(), "what it writes has a number that was given out before");
     own.rollback().await.unwrap();
     let mut open = writer.begin().await.unwrap();
-    open.execute("select pg_current_xact_id()").await.unwrap();
+    open.run("select pg_current_xact_id()").await;
     let mut held = old.begin().await.unwrap();
-    held.execute(HOLD).await.unwrap();
+    held.run(HOLD).await;
     assert_eq!(lanes::pass_lanes(&mut on, &[], 100).await.unwrap(), 0, "only those named");
     assert_eq!(lanes::pass_lanes(&mut on, &marks, 2).await.unwrap(), 2);
     assert_eq!(lanes::pass_lanes(&mut on, &marks, 100).await.unwrap(), 1, "but for what somebody holds");
@@ -124,7 +121,7 @@ async fn lanes_pass_when_nobody_sees_them_as_they_were_and_nobody_is_left_who_di
 #[tokio::test]
 async fn a_row_beside_a_new_one_of_its_lane_goes() {
     let db = TestDb::new().await;
-    let (mut on, mut holder) = (hasty(&db).await, connect(&db).await);
+    let (mut on, mut holder) = (hasty(&db).await, db.connect().await);
     four(&mut on).await;
     leave(&mut on).await;
     four(&mut on).await;
@@ -133,9 +130,9 @@ async fn a_row_beside_a_new_one_of_its_lane_goes() {
     assert_eq!(rows(&db, "a").await, 2, "but what is new");
     assert_eq!(lanes::replaced_lanes(&mut on, 100).await.unwrap(), 0, "somebody may have seen it before");
     done_with(&mut on).await;
-    on.execute("delete from queue.lane where queue = 'd' and leaving is null").await.unwrap();
+    on.run("delete from queue.lane where queue = 'd' and leaving is null").await;
     let mut held = holder.begin().await.unwrap();
-    held.execute(HOLD).await.unwrap();
+    held.run(HOLD).await;
     assert_eq!(lanes::replaced_lanes(&mut on, 1).await.unwrap(), 1, "so many at a time");
     assert_eq!(lanes::replaced_lanes(&mut on, 100).await.unwrap(), 1, "but for what somebody holds");
     held.rollback().await.unwrap();
@@ -147,7 +144,7 @@ async fn a_row_beside_a_new_one_of_its_lane_goes() {
     }
     assert_eq!((db.count(LEAVING).await, rows(&db, "d").await), (1, 1), "a lane without a new row keeps what it has");
     // Two that are leaving do not stand for each other.
-    on.execute("insert into queue.lane select * from queue.lane where queue = 'd'").await.unwrap();
+    on.run("insert into queue.lane select * from queue.lane where queue = 'd'").await;
     assert_eq!(lanes::replaced_lanes(&mut on, 100).await.unwrap(), 0);
     db.finish().await;
 }
@@ -156,22 +153,18 @@ async fn a_row_beside_a_new_one_of_its_lane_goes() {
 #[ignore = "deep"]
 async fn a_lane_of_which_there_is_no_job_goes_and_so_does_its_solo_twin() {
     let db = TestDb::new().await;
-    let (mut on, mut holder) = (hasty(&db).await, connect(&db).await);
+    let (mut on, mut holder) = (hasty(&db).await, db.connect().await);
     four(&mut on).await;
-    on.execute("select queue.meet_lane(q, 'do', 1, true) from unnest(array['a', 'b']) q").await.unwrap();
-    on.execute("insert into queue.job (id, lane, max_attempts, payload) select 7, queue.lane_id('a', 'do', 1, false), 1, '{}'")
-        .await
-        .unwrap();
-    on.execute("insert into queue.dead (id, died_at, lane, attempts, crashes, error) select 7, now(), lane, 1, 0, '' from queue.job")
-        .await
-        .unwrap();
+    on.run("select queue.meet_lane(q, 'do', 1, true) from unnest(array['a', 'b']) q").await;
+    on.run("insert into queue.job (id, lane, max_attempts, payload) select 7, queue.lane_id('a', 'do', 1, false), 1, '{}'").await;
+    on.run("insert into queue.dead (id, died_at, lane, attempts, crashes, error) select 7, now(), lane, 1, 0, '' from queue.job").await;
     leave(&mut on).await;
     assert!(lanes::due_lanes(&mut on, -1.0, 100).await.unwrap().is_empty(), "somebody may have seen them before");
     done_with(&mut on).await;
     assert!(lanes::due_lanes(&mut on, 3600.0, 100).await.unwrap().is_empty(), "nobody used them for how long?");
     let due = lanes::due_lanes(&mut on, -1.0, 100).await.unwrap();
     assert_eq!(due.len(), 6);
-    on.execute("update queue.lane set walked = -5 where queue = 'b'").await.unwrap();
+    on.run("update queue.lane set walked = -5 where queue = 'b'").await;
     let last: Vec<i64> = lanes::due_lanes(&mut on, -1.0, 100).await.unwrap().iter().map(|due| due.3).collect();
     assert_eq!(last, [-5, -5, 0, 0, 0, 0], "those that were looked through for least first");
     let (end, used) = lanes::walk_jobs(&mut on, 0, i64::MAX, 10).await.unwrap();
@@ -187,7 +180,7 @@ async fn a_lane_of_which_there_is_no_job_goes_and_so_does_its_solo_twin() {
     }
     assert_eq!(lanes::forget_lanes(&mut on, &others, &used, 7).await.unwrap(), 0, "only what left then");
     let mut held = holder.begin().await.unwrap();
-    held.execute("select from queue.lane where queue = 'c' for update").await.unwrap();
+    held.run("select from queue.lane where queue = 'c' for update").await;
     let named: Vec<_> = due.iter().filter(|due| due.0 == due.2).cloned().collect();
     assert_eq!(lanes::forget_lanes(&mut on, &named[..0], &used, 7).await.unwrap(), 0, "only those named");
     assert_eq!(lanes::forget_lanes(&mut on, &due, &used, 7).await.unwrap(), 3, "but for what somebody holds");
@@ -200,7 +193,7 @@ async fn a_lane_of_which_there_is_no_job_goes_and_so_does_its_solo_twin() {
     }
     assert_eq!((rows(&db, "a").await, db.count("select count(*) from queue.lane").await), (2, 2), "of the dead letter, and its twin");
     assert_eq!(db.count("select count(*) from queue.lane where walked = 0").await, 2, "they are looked for from the first job on");
-    on.execute("delete from queue.dead; delete from queue.job").await.unwrap();
+    on.run("delete from queue.dead; delete from queue.job").await;
     eventually("the last lane goes", async || {
         forget(&mut on).await;
         rows(&db, "a").await == 0
@@ -211,8 +204,7 @@ async fn a_lane_of_which_there_is_no_job_goes_and_so_does_its_solo_twin() {
 
 #[tokio::test]
 async fn of_a_lane_that_began_to_leave_twice_the_later_one_waits_for_its_own_time() {
-    let db = TestDb::new().await;
-    let mut on = connect(&db).await;
+    let (db, mut on) = TestDb::with_connection().await;
     four(&mut on).await;
     leave(&mut on).await;
     done_with(&mut on).await;
@@ -220,7 +212,7 @@ async fn of_a_lane_that_began_to_leave_twice_the_later_one_waits_for_its_own_tim
     four(&mut on).await;
     leave(&mut on).await;
     assert_eq!(lanes::forget_lanes(&mut on, &due, &[], i64::MAX).await.unwrap(), 4);
-    on.execute("update queue.lane set leaving = '3'").await.unwrap();
+    on.run("update queue.lane set leaving = '3'").await;
     let again: Vec<_> = due.into_iter().map(|due| (due.0, "3".to_owned(), due.2, due.3, due.4)).collect();
     assert_eq!(lanes::forget_lanes(&mut on, &again, &[], i64::MAX).await.unwrap(), 0, "somebody may have seen it before");
     assert_eq!(db.count(LEAVING).await, 4);

@@ -7,9 +7,9 @@ use queue_core::{
     operate::{self, Act as Operation, Filter, Scope},
 };
 use sqlx::Connection as _;
-use tests::{Act, Do, TestDb, eventually, lines::line_up};
+use tests::{Act, Do, Sql as _, TestDb, eventually, lines::line_up};
 
-use super::{connect, key_of};
+use super::key_of;
 
 async fn enqueue(db: &TestDb, key: &str) -> JobId {
     Do { act: Act::Ok("done".into()) }.enqueue(&db.pool).fair(key).await.unwrap().id()
@@ -48,7 +48,7 @@ async fn its_queue_is_full_of_it() {
     operate::set_capacity(&db.pool, store(), "default", Some(2)).await.unwrap();
     enqueue(&db, "a").await;
     enqueue(&db, "a").await;
-    let job = || Do { act: Act::Ok(String::new()) };
+    let job = || Do::ok();
     for refused in [job().enqueue(&db.pool).fair("b").await, job().enqueue(&db.pool).await] {
         assert!(matches!(refused, Err(queue_core::Error::AtCapacity { .. })), "{refused:?}");
     }
@@ -71,8 +71,7 @@ async fn it_is_cancelled_alone_and_by_a_filter() {
 
 #[tokio::test]
 async fn what_is_put_off_or_given_another_priority_comes_back_to_its_line() {
-    let db = TestDb::new().await;
-    let mut on = connect(&db).await;
+    let (db, mut on) = TestDb::with_connection().await;
     let job = enqueue(&db, "a").await;
     let by_ref = JobRef::from_id(job);
     by_ref.snooze(&db.pool, Duration::from_mins(1)).await.unwrap();
@@ -96,8 +95,7 @@ async fn what_is_put_off_or_given_another_priority_comes_back_to_its_line() {
 
 #[tokio::test]
 async fn an_act_passes_over_one_that_somebody_claims_and_a_claim_one_that_somebody_changes() {
-    let db = TestDb::new().await;
-    let (mut on, mut other) = (connect(&db).await, connect(&db).await);
+    let (db, mut on, mut other) = TestDb::with_connections().await;
     let job = enqueue(&db, "a").await;
     let worker = tests::protocol::register(&mut on).await.unwrap();
     let mut open = on.begin().await.unwrap();
@@ -132,8 +130,7 @@ async fn nothing_of_it_begins_while_its_queue_is_paused() {
 
 #[tokio::test]
 async fn a_uniqueness_key_is_held_by_it_and_replaced_in_its_line() {
-    let db = TestDb::new().await;
-    let mut on = connect(&db).await;
+    let (db, mut on) = TestDb::with_connection().await;
     let enqueue = |conflict: &'static str, text: &'static str, after: Option<f64>| {
         let options =
             serde_json::json!({ "fair": "a", "unique_key": "u", "unique_while": "queued", "on_conflict": conflict, "after": after });
@@ -151,8 +148,7 @@ async fn a_uniqueness_key_is_held_by_it_and_replaced_in_its_line() {
     assert_eq!(db.count("select count(*) from queue.scheduled s join queue.lane l on l.lane = s.lane and not l.lined").await, 1);
     JobRef::from_id(job).run_now(&db.pool).await.unwrap();
     db.run_until_idle(db.worker()).await;
-    let output: String =
-        sqlx::query_scalar("select output #>> '{}' from queue.done where id = $1").bind(job).fetch_one(&mut on).await.unwrap();
+    let output: String = on.one(&format!("select output #>> '{{}}' from queue.done where id = {job}")).await;
     assert_eq!(output, "third");
     db.finish().await;
 }

@@ -6,17 +6,16 @@ use queue_core::{JobId, JobState};
 use serde_json::Value;
 use sqlx::{Connection as _, PgConnection};
 use tests::{
-    Act, Do, TestDb, WorkerProcess, effects, eventually,
+    Act, Do, Sql as _, TestDb, effects, kill_three,
     lines::{claim_lines, enqueue_fair, line_up, plain_lanes},
     protocol::{give_back, recover, register, settle, settle_leases, silence},
 };
 
-use super::{connect, key_of};
+use super::key_of;
 
 #[tokio::test]
 async fn two_claims_in_each_others_middle_wait_for_nobody_and_share_no_job() {
-    let db = TestDb::new().await;
-    let (mut a, mut b) = (connect(&db).await, connect(&db).await);
+    let (db, mut a, mut b) = TestDb::with_connections().await;
     let worker = register(&mut a).await.unwrap();
     for n in 0..40 {
         enqueue_fair(&mut a, &(n % 4).to_string()).await.unwrap();
@@ -41,7 +40,7 @@ async fn two_claims_in_each_others_middle_wait_for_nobody_and_share_no_job() {
 #[tokio::test]
 async fn workers_that_claim_at_once_claim_each_job_once() {
     let db = TestDb::new().await;
-    let jobs = (0..3000).map(|_| Do { act: Act::Ok(String::new()) });
+    let jobs = (0..3000).map(|_| Do::ok());
     let mut batch = queue_core::Batch::new();
     for (n, job) in jobs.enumerate() {
         batch.add(job).unwrap().fair((n % 100).to_string());
@@ -78,9 +77,7 @@ async fn workers_that_claim_at_once_claim_each_job_once() {
 
 #[tokio::test]
 async fn a_zombie_that_claimed_from_lines_changes_nothing_and_its_jobs_go_on() {
-    let db = TestDb::new().await;
-    let mut on = connect(&db).await;
-    let worker = register(&mut on).await.unwrap();
+    let (db, mut on, worker) = TestDb::with_worker().await;
     let job = enqueue_fair(&mut on, "a").await.unwrap();
     let zombie = claim_lines(&mut on, worker, 0, 1).await.unwrap();
     silence(&mut on, worker).await.unwrap();
@@ -99,9 +96,7 @@ async fn a_zombie_that_claimed_from_lines_changes_nothing_and_its_jobs_go_on() {
 
 #[tokio::test]
 async fn a_claim_whose_answer_is_lost_goes_back_to_its_lines_uncharged() {
-    let db = TestDb::new().await;
-    let mut on = connect(&db).await;
-    let worker = register(&mut on).await.unwrap();
+    let (db, mut on, worker) = TestDb::with_worker().await;
     let jobs = [enqueue_fair(&mut on, "a").await.unwrap(), enqueue_fair(&mut on, "b").await.unwrap()];
     let lost = claim_lines(&mut on, worker, 0, 2).await.unwrap();
     assert_eq!(give_back(&mut on, lost.lease.token).await.unwrap(), 2);
@@ -116,9 +111,8 @@ async fn a_claim_whose_answer_is_lost_goes_back_to_its_lines_uncharged() {
 #[tokio::test]
 #[ignore = "deep"]
 async fn what_waits_behind_one_key_costs_the_claims_of_others_nothing() {
-    let db = TestDb::new().await;
-    let mut on = connect(&db).await;
-    sqlx::raw_sql("set enable_seqscan = off; set plan_cache_mode = force_generic_plan; set jit = off").execute(&mut on).await.unwrap();
+    let (db, mut on) = TestDb::with_connection().await;
+    on.run("set enable_seqscan = off; set plan_cache_mode = force_generic_plan; set jit = off").await;
     let worker = register(&mut on).await.unwrap();
     let fill = async |on: &mut PgConnection, key: &str, count: i32| {
         let sql = "with j as (insert into queue.job (id, lane, max_attempts, payload, line)
@@ -147,7 +141,7 @@ async fn what_waits_behind_one_key_costs_the_claims_of_others_nothing() {
     buffers(&mut on).await;
     let after = buffers(&mut on).await;
     assert!(after <= before + before / 2 + 60, "{before} buffers before, {after} after");
-    sqlx::raw_sql("truncate queue.ready, queue.lease, queue.job").execute(&mut on).await.unwrap();
+    on.run("truncate queue.ready, queue.lease, queue.job").await;
     db.finish().await;
 }
 
@@ -161,16 +155,8 @@ async fn workers_that_are_killed_while_they_serve_lines_lose_no_job() {
         batch.add(Do { act }).unwrap().fair((n % 12).to_string());
     }
     let jobs = batch.enqueue(&db.pool).await.unwrap();
-    let started = db.count("select count(*) from queue.worker").await;
-    for _ in 0..3 {
-        let worker = WorkerProcess::start(env!("CARGO_BIN_EXE_test-worker"), &db.url, &[("CONCURRENCY", "8")]);
-        let before = db.count("select count(*) from effect").await;
-        eventually("it runs some", async || db.count("select count(*) from effect").await > before + 5).await;
-        db.kill(worker).await;
-    }
-    assert_eq!(started, 0);
-    let idle = async || db.count("select count(*) from queue.jobs where state in ('ready', 'scheduled', 'running')").await == 0;
-    db.run_while(db.worker(), tests::within(Duration::from_secs(40), "all are over", idle)).await;
+    let over = "select count(*) from queue.jobs where state in ('ready', 'scheduled', 'running')";
+    kill_three(&db, env!("CARGO_BIN_EXE_test-worker"), ("select count(*) from effect", 5), (over, 0)).await;
     for job in jobs {
         assert_eq!(db.state(job).await, Some(JobState::Completed));
         assert!(effects(&db.pool, job).await.unwrap() >= 1);

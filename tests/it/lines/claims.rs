@@ -3,12 +3,10 @@
 use queue_core::JobId;
 use sqlx::{Connection as _, PgConnection};
 use tests::{
-    TestDb,
+    Sql as _, TestDb,
     lines::{Served, claim_lines, claim_lines_of, enqueue_fair, line_up, plain_lanes},
     protocol::{register, settle, silence},
 };
-
-use super::connect;
 
 /// So many jobs of each of these keys; returns the keys in the order of their lines, with their jobs.
 async fn fill(on: &mut PgConnection, counts: &[(&str, usize)]) -> Vec<(String, i64, Vec<JobId>)> {
@@ -31,9 +29,7 @@ fn lines_of(filled: &[(String, i64, Vec<JobId>)]) -> Vec<i64> {
 
 #[tokio::test]
 async fn each_line_has_one_job_before_the_next_has_its_second() {
-    let db = TestDb::new().await;
-    let mut on = connect(&db).await;
-    let worker = register(&mut on).await.unwrap();
+    let (db, mut on, worker) = TestDb::with_worker().await;
     let filled = fill(&mut on, &[("a", 30), ("b", 2), ("c", 1), ("d", 2)]).await;
     let lines = lines_of(&filled);
     let first = claim_lines(&mut on, worker, i64::MIN, 4).await.unwrap();
@@ -49,17 +45,15 @@ async fn each_line_has_one_job_before_the_next_has_its_second() {
 
 #[tokio::test]
 async fn a_line_and_its_first_job_are_found_by_one_probe() {
-    let db = TestDb::new().await;
-    let mut on = connect(&db).await;
-    let worker = register(&mut on).await.unwrap();
+    let (db, mut on, worker) = TestDb::with_worker().await;
     let enqueue = "select queue.enqueue('do', '{\"act\":{\"Ok\":\"x\"}}', jsonb_build_object('fair', (n % 100)::text))
       from generate_series(0, 299) n";
-    sqlx::query(enqueue).execute(&mut on).await.unwrap();
+    on.run(enqueue).await;
     let mut open = on.begin().await.unwrap();
     let probes = "select pg_stat_get_xact_numscans(indexrelid) from pg_index where indexrelid = 'queue.ready_lines'::regclass";
-    let before: i64 = sqlx::query_scalar(probes).fetch_one(&mut *open).await.unwrap();
+    let before: i64 = open.one(probes).await;
     assert_eq!(claim_lines(&mut open, worker, 1 << 60, 100).await.unwrap().lease.jobs.len(), 100);
-    let after: i64 = sqlx::query_scalar(probes).fetch_one(&mut *open).await.unwrap();
+    let after: i64 = open.one(probes).await;
     assert!(after - before <= 105, "{} probes for 100 lines", after - before);
     open.rollback().await.unwrap();
     db.finish().await;
@@ -67,9 +61,7 @@ async fn a_line_and_its_first_job_are_found_by_one_probe() {
 
 #[tokio::test]
 async fn a_few_lines_share_a_large_claim_and_take_what_others_leave() {
-    let db = TestDb::new().await;
-    let mut on = connect(&db).await;
-    let worker = register(&mut on).await.unwrap();
+    let (db, mut on, worker) = TestDb::with_worker().await;
     fill(&mut on, &[("a", 90), ("b", 40), ("c", 3), ("d", 1)]).await;
     let of = |served: &Served| {
         let mut counts: Vec<usize> = Vec::new();
@@ -93,9 +85,7 @@ async fn a_few_lines_share_a_large_claim_and_take_what_others_leave() {
 
 #[tokio::test]
 async fn every_line_however_uneven_is_emptied_by_a_claim_that_has_room() {
-    let db = TestDb::new().await;
-    let mut on = connect(&db).await;
-    let worker = register(&mut on).await.unwrap();
+    let (db, mut on, worker) = TestDb::with_worker().await;
     let keys: Vec<(String, usize)> = (0..12).map(|n| (format!("k{n}"), 1 << (n / 2))).collect();
     let counts: Vec<(&str, usize)> = keys.iter().map(|(key, count)| (key.as_str(), *count)).collect();
     fill(&mut on, &counts).await;
@@ -110,9 +100,7 @@ async fn every_line_however_uneven_is_emptied_by_a_claim_that_has_room() {
 
 #[tokio::test]
 async fn a_lease_from_lines_is_like_any_other() {
-    let db = TestDb::new().await;
-    let mut on = connect(&db).await;
-    let worker = register(&mut on).await.unwrap();
+    let (db, mut on, worker) = TestDb::with_worker().await;
     fill(&mut on, &[("a", 3), ("b", 3)]).await;
     let plain = plain_lanes(&mut on).await.unwrap();
     let served = claim_lines(&mut on, worker, 0, 4).await.unwrap();
@@ -133,8 +121,7 @@ async fn a_lease_from_lines_is_like_any_other() {
 
 #[tokio::test]
 async fn a_silent_worker_and_a_stranger_claim_nothing() {
-    let db = TestDb::new().await;
-    let mut on = connect(&db).await;
+    let (db, mut on) = TestDb::with_connection().await;
     let (worker, other) = (register(&mut on).await.unwrap(), register(&mut on).await.unwrap());
     fill(&mut on, &[("a", 3)]).await;
     silence(&mut on, worker).await.unwrap();
@@ -148,44 +135,37 @@ async fn a_silent_worker_and_a_stranger_claim_nothing() {
 
 #[tokio::test]
 async fn lanes_go_in_the_order_named_each_up_to_its_share_and_all_up_to_the_whole() {
-    let db = TestDb::new().await;
-    let mut on = connect(&db).await;
-    let worker = register(&mut on).await.unwrap();
-    for (queue, fair) in [("a", "x"), ("a", "y"), ("b", "x"), ("b", "y"), ("a", "x"), ("b", "x")] {
-        let enqueue = "select queue.enqueue('do', '{}', jsonb_build_object('queue', $1::text, 'fair', $2::text))";
-        sqlx::query(enqueue).bind(queue).bind(fair).execute(&mut on).await.unwrap();
+    for (each, most, expected) in [([1, 2], 10, "baa"), ([5, 5], 2, "bb"), ([2, 4], 3, "bba")] {
+        let (db, mut on, worker) = TestDb::with_worker().await;
+        let enqueue = "select queue.enqueue('do', '{}', jsonb_build_object('queue', q, 'fair', f)) from unnest('{x,y,x}'::text[]) f, unnest('{a,b}'::text[]) q";
+        on.run(enqueue).await;
+        let lanes: Vec<i64> =
+            on.all("select queue.lane_id(q, 'do', 100, false) from unnest('{b,a}'::text[]) with ordinality u (q, n) order by n").await;
+        let served = claim_lines_of(&mut on, worker, &lanes, 0, &each, most).await.unwrap();
+        let taken: String = served.lease.jobs.iter().map(|job| if job.lane == lanes[0] { 'b' } else { 'a' }).collect();
+        assert_eq!(taken, expected, "{each:?} of {most}");
+        let many = i64::from(expected.contains('a'));
+        assert_eq!(db.count("select count(*) from queue.lease where lane is null").await, many, "a lease of many lanes names none");
+        db.finish().await;
     }
-    let lane = async |on: &mut PgConnection, queue: &str| -> i64 {
-        sqlx::query_scalar("select queue.lane_id($1, 'do', 100, false)").bind(queue).fetch_one(on).await.unwrap()
-    };
-    let (a, b) = (lane(&mut on, "a").await, lane(&mut on, "b").await);
-    let lanes = |served: &Served| served.lease.jobs.iter().map(|job| job.lane).collect::<Vec<_>>();
-    let served = claim_lines_of(&mut on, worker, &[b, a], 0, &[1, 2], 10).await.unwrap();
-    assert_eq!(lanes(&served), [b, a, a]);
-    assert_eq!(db.count("select count(*) from queue.lease where lane is null").await, 1, "a lease of many lanes names none");
-    let served = claim_lines_of(&mut on, worker, &[b, a], 0, &[5, 5], 2).await.unwrap();
-    assert_eq!(lanes(&served), [b, b], "no more than in all");
-    db.finish().await;
 }
 
 #[tokio::test]
 async fn a_line_with_a_weight_has_so_many_turns_in_its_type_alone() {
-    let db = TestDb::new().await;
-    let mut on = connect(&db).await;
-    let worker = register(&mut on).await.unwrap();
+    let (db, mut on, worker) = TestDb::with_worker().await;
     let filled = fill(&mut on, &[("a", 40), ("b", 40), ("c", 40)]).await;
     let heavy = filled.iter().find(|(key, ..)| key == "b").unwrap().1;
     let count = |served: &Served| served.lines.iter().filter(|line| **line == heavy).count();
-    sqlx::query("select queue.set_weight('another', 'b', 7), queue.set_weight('do', 'nobody', 9)").execute(&mut on).await.unwrap();
+    on.run("select queue.set_weight('another', 'b', 7), queue.set_weight('do', 'nobody', 9)").await;
     assert_eq!(count(&claim_lines(&mut on, worker, 0, 12).await.unwrap()), 4);
-    sqlx::query("select queue.set_weight('do', 'b', 2), queue.set_weight('do', 'b', 4)").execute(&mut on).await.unwrap();
+    on.run("select queue.set_weight('do', 'b', 2), queue.set_weight('do', 'b', 4)").await;
     assert_eq!(count(&claim_lines(&mut on, worker, 0, 12).await.unwrap()), 8, "four for one, from the next claim on");
     let few = claim_lines(&mut on, worker, filled[2].1, 3).await.unwrap();
     assert_eq!(few.lines.len(), 3);
-    sqlx::query("select queue.set_weight('another', 'b', null)").execute(&mut on).await.unwrap();
-    sqlx::query("select queue.set_weight('do', 'a', null)").execute(&mut on).await.unwrap();
+    on.run("select queue.set_weight('another', 'b', null)").await;
+    on.run("select queue.set_weight('do', 'a', null)").await;
     assert_eq!(count(&claim_lines(&mut on, worker, 0, 12).await.unwrap()), 8, "only what is named loses its weight");
-    sqlx::query("select queue.set_weight('do', 'b', null)").execute(&mut on).await.unwrap();
+    on.run("select queue.set_weight('do', 'b', null)").await;
     assert_eq!(count(&claim_lines(&mut on, worker, 0, 12).await.unwrap()), 4);
     for wrong in ["'do', 'b', 0", "'do', 'b', 1001", "'d o', 'b', 1", "'do', null, 1", "null, 'b', 1"] {
         let statement = format!("select queue.set_weight({wrong})");

@@ -5,12 +5,10 @@ use std::time::Duration;
 use queue_core::JobId;
 use sqlx::PgConnection;
 use tests::{
-    TestDb,
-    lines::{claim_lines, claim_lines_of, enqueue_fair, plain_lanes},
-    protocol::{register, sleep},
+    Sql as _, TestDb,
+    lines::{claim_lines, enqueue_fair},
+    protocol::sleep,
 };
-
-use super::connect;
 
 /// So many jobs of each of so many keys, the first of each before the second of any; by line, in their order.
 async fn fill(on: &mut PgConnection, keys: usize, each: usize) -> Vec<(i64, Vec<JobId>)> {
@@ -30,9 +28,7 @@ async fn fill(on: &mut PgConnection, keys: usize, each: usize) -> Vec<(i64, Vec<
 
 #[tokio::test]
 async fn who_sleeps_over_a_queue_is_told_of_a_fair_job() {
-    let db = TestDb::new().await;
-    let mut on = connect(&db).await;
-    let worker = register(&mut on).await.unwrap();
+    let (db, mut on, worker) = TestDb::with_worker().await;
     // The lane is known, so that nobody is told of that.
     enqueue_fair(&mut on, "a").await.unwrap();
     let mut listener = db.listen("wake").await;
@@ -40,22 +36,6 @@ async fn who_sleeps_over_a_queue_is_told_of_a_fair_job() {
     enqueue_fair(&mut on, "a").await.unwrap();
     let told = tokio::time::timeout(Duration::from_secs(10), listener.recv()).await.expect("somebody is told").unwrap();
     assert_eq!(told.payload(), "default");
-    db.finish().await;
-}
-
-#[tokio::test]
-async fn a_claim_of_several_lanes_takes_no_more_than_in_all() {
-    let db = TestDb::new().await;
-    let mut on = connect(&db).await;
-    let worker = register(&mut on).await.unwrap();
-    for queue in ["a", "b"] {
-        let enqueue =
-            "select queue.enqueue('do', '{}', jsonb_build_object('queue', $1::text, 'fair', n::text)) from generate_series(1, 4) n";
-        sqlx::query(enqueue).bind(queue).execute(&mut on).await.unwrap();
-    }
-    let lanes = plain_lanes(&mut on).await.unwrap();
-    let served = claim_lines_of(&mut on, worker, &lanes, 0, &[2, 4], 3).await.unwrap();
-    assert_eq!(served.lease.jobs.iter().map(|job| job.lane).collect::<Vec<_>>(), [lanes[0], lanes[0], lanes[1]]);
     db.finish().await;
 }
 
@@ -70,42 +50,36 @@ async fn a_weight_stands_at_the_line_of_its_key() {
 
 #[tokio::test]
 async fn attempts_are_counted_as_far_as_a_smallint_goes() {
-    let db = TestDb::new().await;
-    let mut on = connect(&db).await;
-    let worker = register(&mut on).await.unwrap();
+    let (db, mut on, worker) = TestDb::with_worker().await;
     enqueue_fair(&mut on, "a").await.unwrap();
-    sqlx::query("update queue.ready set attempts = 32767").execute(&mut on).await.unwrap();
+    on.run("update queue.ready set attempts = 32767").await;
     assert_eq!(claim_lines(&mut on, worker, 0, 1).await.unwrap().lease.jobs[0].attempts, 32767);
     db.finish().await;
 }
 
 #[tokio::test]
 async fn a_large_payload_is_left_out_and_a_job_that_has_none_is_told_of() {
-    let db = TestDb::new().await;
-    let mut on = connect(&db).await;
-    let worker = register(&mut on).await.unwrap();
+    let (db, mut on, worker) = TestDb::with_worker().await;
     for (fair, payload) in [("a", "{}"), ("b", "{\"long\": \"more than ten bytes\"}"), ("c", "{}")] {
         let enqueue = "select queue.enqueue('do', $2::text::jsonb, jsonb_build_object('fair', $1::text))";
         sqlx::query(enqueue).bind(fair).bind(payload).execute(&mut on).await.unwrap();
     }
-    sqlx::query("delete from queue.job where line = queue.line_id('c')").execute(&mut on).await.unwrap();
+    on.run("delete from queue.job where line = queue.line_id('c')").await;
     let claim = "select t.payload, t.max_attempts::integer
       from queue.claim_lines(gen_random_uuid(), $1, array[queue.lane_id('default', 'do', 100, false)], array[0], array[9], 9, 10) t
       order by t.id";
     let claimed: Vec<(Option<String>, Option<i32>)> = sqlx::query_as(claim).bind(worker).fetch_all(&mut on).await.unwrap();
     assert_eq!((claimed.len(), claimed[0].0.as_deref(), claimed[1].0.as_deref()), (3, Some("{}"), None), "{claimed:?}");
     assert!(claimed[1].1.is_some() && claimed[2] == (None, None), "{claimed:?}");
-    sqlx::query("delete from queue.lease").execute(&mut on).await.unwrap();
-    sqlx::query("delete from queue.job").execute(&mut on).await.unwrap();
+    on.run("delete from queue.lease").await;
+    on.run("delete from queue.job").await;
     db.finish().await;
 }
 
 /// Where each line has one job to give, and where a weight makes it more.
 #[tokio::test]
 async fn a_weight_counts_where_there_are_as_many_lines_as_jobs_wanted() {
-    let db = TestDb::new().await;
-    let mut on = connect(&db).await;
-    let worker = register(&mut on).await.unwrap();
+    let (db, mut on, worker) = TestDb::with_worker().await;
     let filled = fill(&mut on, 5, 4).await;
     sqlx::query("select queue.set_weight('do', n::text, 3) from generate_series(0, 4) n where queue.line_id(n::text) = $1")
         .bind(filled[0].0)
@@ -121,14 +95,12 @@ async fn a_weight_counts_where_there_are_as_many_lines_as_jobs_wanted() {
 
 #[tokio::test]
 async fn the_order_of_a_line_is_not_that_of_its_rows() {
-    let db = TestDb::new().await;
-    let mut on = connect(&db).await;
-    let worker = register(&mut on).await.unwrap();
+    let (db, mut on, worker) = TestDb::with_worker().await;
     let filled = fill(&mut on, 2, 6).await;
     let turned = "create temporary table turned as select * from queue.ready; delete from queue.ready;
       insert into queue.ready select * from turned order by seq desc; drop table turned;
       set enable_indexscan = off; set enable_bitmapscan = off; set enable_indexonlyscan = off; set enable_seqscan = on";
-    sqlx::raw_sql(turned).execute(&mut on).await.unwrap();
+    on.run(turned).await;
     // One of each line, and then two of each.
     for (most, from) in [(2, 0), (4, 1)] {
         let taken = claim_lines(&mut on, worker, i64::MIN, most).await.unwrap();
@@ -137,9 +109,9 @@ async fn the_order_of_a_line_is_not_that_of_its_rows() {
         expected.sort_unstable();
         ids.sort_unstable();
         assert_eq!(ids, expected);
-        let listed: Vec<JobId> = sqlx::query_scalar("delete from queue.lease returning ids").fetch_one(&mut on).await.unwrap();
+        let listed: Vec<JobId> = on.one("delete from queue.lease returning ids").await;
         assert!(listed.is_sorted(), "a lease lists its jobs by id: {listed:?}");
     }
-    sqlx::query("delete from queue.job j where not exists (select from queue.ready r where r.id = j.id)").execute(&mut on).await.unwrap();
+    on.run("delete from queue.job j where not exists (select from queue.ready r where r.id = j.id)").await;
     db.finish().await;
 }

@@ -4,9 +4,9 @@ use std::time::Duration;
 
 use queue_core::{Batch, Context, Durability, Error, Handler, Job as _, JobId, JobRef, JobResult, JobState, JobType as _, job, schedule};
 use serde::{Deserialize, Serialize};
-use tests::{Act, Do, TestDb, eventually, lines::line_up};
+use tests::{Act, Do, Sql as _, TestDb, lines::line_up};
 
-use super::{connect, key_of};
+use super::key_of;
 
 /// A job of a tenant.
 #[job(name = "lines_rendered", fair = self.tenant, send_only, backoff = fixed("1ms"), max_attempts = 3)]
@@ -22,13 +22,12 @@ impl Handler for Rendered {
 }
 
 fn done() -> Do {
-    Do { act: Act::Ok(String::new()) }
+    Do::ok()
 }
 
 #[tokio::test]
 async fn every_way_to_enqueue_leads_into_the_line_of_the_fair_key() {
-    let db = TestDb::new().await;
-    let mut on = connect(&db).await;
+    let (db, mut on) = TestDb::with_connection().await;
     assert_eq!(Rendered { tenant: 7 }.fair_key().as_deref(), Some("7"));
     let plain = Rendered { tenant: 7 }.enqueue(&db.pool).await.unwrap().id();
     let relaxed = Rendered { tenant: 7 }.enqueue(&db.pool).durability(Durability::Relaxed).await.unwrap().id();
@@ -38,8 +37,7 @@ async fn every_way_to_enqueue_leads_into_the_line_of_the_fair_key() {
     let of_any_type = done().enqueue(&db.pool).fair("7").await.unwrap().id();
     let tried = Rendered { tenant: 7 }.enqueue(&db.pool).unless_at_capacity().await.unwrap().unwrap().id();
     let unique = Rendered { tenant: 7 }.enqueue(&db.pool).unique("u").await.unwrap().id();
-    let sql: JobId =
-        sqlx::query_scalar("select queue.enqueue('do', '{\"act\":{\"Ok\":\"x\"}}', '{\"fair\":\"7\"}')").fetch_one(&mut on).await.unwrap();
+    let sql: JobId = on.one("select queue.enqueue('do', '{\"act\":{\"Ok\":\"x\"}}', '{\"fair\":\"7\"}')").await;
     for job in [plain, relaxed, of_any_type, tried, unique, sql] {
         assert_eq!(key_of(&mut on, job, &["7", "other"]).await.as_deref(), Some("7"));
         assert_eq!(db.state(job).await, Some(JobState::Ready));
@@ -63,8 +61,7 @@ async fn every_way_to_enqueue_leads_into_the_line_of_the_fair_key() {
 
 #[tokio::test]
 async fn many_at_once_stand_in_their_lines_in_the_order_given() {
-    let db = TestDb::new().await;
-    let mut on = connect(&db).await;
+    let (db, mut on) = TestDb::with_connection().await;
     let jobs = (0..20_000).map(|n| Rendered { tenant: n % 3 });
     let ids = Rendered::enqueue_all(jobs, &db.pool).returning_ids().await.unwrap();
     for tenant in 0..3 {
@@ -79,15 +76,14 @@ async fn many_at_once_stand_in_their_lines_in_the_order_given() {
 
 #[tokio::test]
 async fn a_scheduled_job_of_a_fair_type_and_one_without_a_key_come_to_a_line_too() {
-    let db = TestDb::new().await;
-    let mut on = connect(&db).await;
+    let (db, mut on) = TestDb::with_connection().await;
     let spec = schedule::Schedule::every(Duration::from_secs(1)).job(&Rendered { tenant: 5 });
     schedule::create(&db.pool, queue_core::Store::default(), "rendered", &spec).await.unwrap();
-    sqlx::query("update queue.schedule set next_at = now() - interval '1 s'").execute(&mut on).await.unwrap();
+    on.run("update queue.schedule set next_at = now() - interval '1 s'").await;
     let fire = "select f.job from queue.schedule s, queue.fire_ticks(s.name, s.definition, s.next_at, array[s.next_at], 'enqueue', now() + interval '1 h', null) f";
-    let fired: JobId = sqlx::query_scalar(fire).fetch_one(&mut on).await.unwrap();
+    let fired: JobId = on.one(fire).await;
     assert_eq!(key_of(&mut on, fired, &["5"]).await.as_deref(), Some("5"));
-    let without: JobId = sqlx::query_scalar("select queue.enqueue('lines_rendered', '{\"tenant\":6}')").fetch_one(&mut on).await.unwrap();
+    let without: JobId = on.one("select queue.enqueue('lines_rendered', '{\"tenant\":6}')").await;
     db.run_while(db.worker().register::<Rendered>(), async {
         for job in [fired, without] {
             db.until(job, JobState::Completed).await;
@@ -110,7 +106,7 @@ async fn what_fails_comes_back_to_its_line_and_goes_on() {
     })
     .await;
     assert_eq!(db.count(&format!("select attempts::bigint from queue.done where id = {job}")).await, 3);
-    let mut on = connect(&db).await;
+    let mut on = db.connect().await;
     dead.requeue(&db.pool).await.unwrap();
     assert_eq!((line_up(&mut on, 10).await.unwrap(), db.state(dead.id()).await), (1, Some(JobState::Ready)));
     assert_eq!(key_of(&mut on, dead.id(), &["13"]).await.as_deref(), Some("13"));
@@ -119,8 +115,7 @@ async fn what_fails_comes_back_to_its_line_and_goes_on() {
 
 #[tokio::test]
 async fn a_job_with_an_ordering_key_takes_its_turn_once_it_is_the_head() {
-    let db = TestDb::new().await;
-    let mut on = connect(&db).await;
+    let (db, mut on) = TestDb::with_connection().await;
     let mut jobs = Vec::new();
     for _ in 0..3 {
         jobs.push(done().enqueue(&db.pool).key("k").fair("7").await.unwrap().id());
@@ -132,7 +127,7 @@ async fn a_job_with_an_ordering_key_takes_its_turn_once_it_is_the_head() {
     assert_eq!(line_up(&mut on, 10).await.unwrap(), 1, "the head");
     assert_eq!(key_of(&mut on, jobs[0], &["7"]).await.as_deref(), Some("7"));
     db.run_until_idle(db.worker()).await;
-    let order: Vec<JobId> = sqlx::query_scalar("select job from effect order by at").fetch_all(&mut on).await.unwrap();
+    let order: Vec<JobId> = on.all("select job from effect order by at").await;
     assert_eq!(order, jobs);
     assert_eq!(db.count("select count(*) from queue.active_key").await, 0);
     db.finish().await;
@@ -140,8 +135,7 @@ async fn a_job_with_an_ordering_key_takes_its_turn_once_it_is_the_head() {
 
 #[tokio::test]
 async fn a_fair_key_has_any_length_but_no_nul_and_what_is_wrong_is_refused() {
-    let db = TestDb::new().await;
-    let mut on = connect(&db).await;
+    let (db, mut on) = TestDb::with_connection().await;
     let long = "k".repeat(1 << 20);
     let job = done().enqueue(&db.pool).fair(&long).await.unwrap().id();
     assert_eq!(key_of(&mut on, job, &[&long]).await, Some(long));
@@ -164,8 +158,7 @@ async fn a_fair_key_has_any_length_but_no_nul_and_what_is_wrong_is_refused() {
 
 #[tokio::test]
 async fn a_type_that_is_fair_no_more_or_is_not_yet_leaves_no_job_behind() {
-    let db = TestDb::new().await;
-    let mut on = connect(&db).await;
+    let (db, mut on) = TestDb::with_connection().await;
     let mut ids = Vec::new();
     for n in 0..20 {
         let key = (n % 2 == 0).then(|| format!("{{\"fair\": \"{n}\"}}"));
@@ -177,7 +170,7 @@ async fn a_type_that_is_fair_no_more_or_is_not_yet_leaves_no_job_behind() {
         }
     }
     db.run_while(db.worker().register::<Rendered>(), async {
-        eventually("all are over", async || db.count("select count(*) from queue.jobs where state = 'completed'").await == 40).await;
+        db.until_count("select count(*) from queue.jobs where state = 'completed'", 40).await;
     })
     .await;
     assert_eq!(ids.len(), 40);

@@ -4,22 +4,20 @@ use std::time::Duration;
 
 use queue_core::{Enqueued, Job as _, OnConflict, While};
 use sqlx::{AssertSqlSafe, Connection as _, Executor as _};
-use tests::{TestDb, eventually, operate};
+use tests::{Sql as _, TestDb, eventually, operate};
 
-use super::{connect, end, say};
+use super::{end, say};
 
 #[tokio::test]
 async fn a_row_that_is_forgotten_while_a_producer_waits_for_it_is_written_anew() {
-    let db = TestDb::new().await;
-    let (mut on, mut housekeeper) = (connect(&db).await, connect(&db).await);
+    let (db, mut on, mut housekeeper) = TestDb::with_connections().await;
     let enqueue = || say("1").enqueue(&db.pool).unique("key");
     let first = enqueue().await.unwrap();
     end(&mut on, "plain").await;
     let mut forgetting = housekeeper.begin().await.unwrap();
     forgetting.execute("select from queue.unique_key for update").await.unwrap();
     let (second, ()) = tokio::join!(enqueue(), async {
-        let waits = "select count(*) from pg_stat_activity where datname = current_database() and wait_event_type = 'Lock'";
-        eventually("the producer waits", async || db.count(waits).await == 1).await;
+        db.until_waiting(1).await;
         forgetting.execute("delete from queue.unique_key").await.unwrap();
         forgetting.commit().await.unwrap();
     });
@@ -33,11 +31,10 @@ async fn a_row_that_is_forgotten_while_a_producer_waits_for_it_is_written_anew()
 
 #[tokio::test]
 async fn a_job_that_was_found_scheduled_or_blocked_stays_so_until_the_transaction_that_found_it_ends() {
-    let db = TestDb::new().await;
-    let mut on = connect(&db).await;
+    let (db, mut on) = TestDb::with_connection().await;
     let enqueue = || say("1").enqueue(&db.pool).unique("key").unique_while(While::Queued);
     let first = enqueue().after(Duration::from_hours(1)).await.unwrap();
-    on.execute("update queue.scheduled set run_at = now() - interval '1 second'").await.unwrap();
+    on.run("update queue.scheduled set run_at = now() - interval '1 second'").await;
     let mut tx = db.pool.begin().await.unwrap();
     assert_eq!(say("2").enqueue(&mut tx).unique("key").await.unwrap().id(), first.id());
     assert_eq!(operate::promote(&mut on, 10).await.unwrap(), 0);
@@ -79,8 +76,7 @@ async fn what_is_replaced_or_put_off_keeps_its_place_its_attempts_and_its_crashe
 
 #[tokio::test]
 async fn the_tables_of_keys_refuse_what_no_statement_of_ours_writes() {
-    let db = TestDb::new().await;
-    let mut on = connect(&db).await;
+    let (db, mut on) = TestDb::with_connection().await;
     for (constraint, row) in [
         ("unique_key_pkey", "unique_key select h, 1, 'live', null from gen_random_uuid() h, generate_series(1, 2)"),
         ("unique_key_held_is_known", "unique_key values (gen_random_uuid(), 1, 'dead', null)"),
@@ -101,18 +97,13 @@ async fn the_tables_of_keys_refuse_what_no_statement_of_ours_writes() {
 #[ignore = "deep"]
 async fn keys_are_forgotten_as_fast_as_they_come() {
     let db = TestDb::new().await;
-    sqlx::raw_sql(
-        "with job as materialized (select queue.next_id() as id, n from generate_series(1, 150000) n),
+    db.run("with job as materialized (select queue.next_id() as id, n from generate_series(1, 150000) n),
            stored as (insert into queue.job (id, lane, max_attempts, payload)
              select id, queue.meet_lane('default', 'do', 100::smallint, false), 3, '{}' from job),
            over as (insert into queue.done_many (first_id, last_id, finished_at, lane, ids)
              select min(id), max(id), now(), 1, array_agg(id order by id) from job group by n / 100, id >> 33, (id >> 20) / 86400000)
          insert into queue.unique_key (hash, id, held) select encode(substring(sha256(n::text::bytea), 1, 16), 'hex')::uuid, id, 'live' from job;
-         analyze",
-    )
-    .execute(&db.pool)
-    .await
-    .unwrap();
+         analyze").await;
     db.run_while(db.worker(), async {
         eventually("they are forgotten", async || db.count("select count(*) from queue.unique_key").await < 1000).await;
     })

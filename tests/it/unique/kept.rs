@@ -1,14 +1,16 @@
 //! Keys that are held as long as the history of their job.
 
+use std::time::Duration;
+
 use queue_core::{Enqueued, Job as _, JobHandle, OnConflict, While, job};
 use serde::{Deserialize, Serialize};
 use sqlx::{Connection as _, Executor as _, PgConnection};
 use tests::{
-    Do, TestDb, operate,
+    Do, Sql as _, TestDb, operate,
     protocol::{VERDICTS, claim, register, settle},
 };
 
-use super::{connect, say};
+use super::say;
 
 /// An invoice is sent once.
 #[job(send_only, unique(fields(number), while = kept))]
@@ -51,23 +53,48 @@ async fn days_pass(on: &mut PgConnection) {
 }
 
 #[tokio::test]
-async fn a_kept_key_is_held_as_long_as_anything_is_known_of_its_job() {
-    for verdict in VERDICTS {
-        let db = TestDb::new().await;
-        let mut on = connect(&db).await;
-        let first = enqueue(&mut on, "1", OnConflict::Keep).await;
-        assert_eq!(first.outcome(), Enqueued::New);
-        let worker = register(&mut on).await.unwrap();
-        let lease = claim(&mut on, worker, 1).await.unwrap();
-        settle(&mut on, &lease.all(verdict)).await.unwrap();
-        let (waits, known) = (["retry", "snooze", "release"].contains(&verdict), verdict != "forget");
-        assert_eq!(forget(&mut on).await, i32::from(!known), "{verdict}: only of a job that nothing is known of");
-        for on_conflict in [OnConflict::Keep, OnConflict::Replace, OnConflict::Debounce] {
-            let second = enqueue(&mut on, "2", on_conflict).await;
-            assert_eq!(second.id() == first.id(), known, "{verdict}, {on_conflict:?}");
-            if known && !waits {
-                assert_eq!(second.outcome(), Enqueued::Kept, "{verdict}, {on_conflict:?}: it is over");
+async fn a_key_is_held_as_long_as_it_says_whatever_becomes_of_its_job() {
+    let comes_back = |verdict| ["retry", "snooze", "release"].contains(&verdict);
+    for held in [While::Live, While::Queued, While::Kept, While::For(Duration::from_hours(1))] {
+        let (db, mut on, worker) = TestDb::with_worker().await;
+        for verdict in VERDICTS {
+            let case = format!("{held:?}, {verdict}");
+            let enqueue = async |on: &mut PgConnection, on_conflict| {
+                say("1").enqueue(on).unique(&case).unique_while(held).on_conflict(on_conflict).await.unwrap()
+            };
+            let first = enqueue(&mut on, OnConflict::Keep).await;
+            let waiting = enqueue(&mut on, OnConflict::Keep).await;
+            assert_eq!((first.outcome(), waiting.outcome(), waiting.id()), (Enqueued::New, Enqueued::Kept, first.id()), "{case}");
+            let lease = claim(&mut on, worker, 1).await.unwrap();
+            let conflicts = [OnConflict::Keep, OnConflict::Replace, OnConflict::Debounce];
+            for on_conflict in conflicts.into_iter().filter(|_| held != While::Queued) {
+                let running = enqueue(&mut on, on_conflict).await;
+                assert_eq!((running.id(), running.outcome()), (first.id(), Enqueued::Kept), "{case}, it runs: {on_conflict:?}");
             }
+            assert_eq!(settle(&mut on, &lease.all(verdict)).await.unwrap(), [], "{case}");
+            let is_held = match held {
+                While::Live | While::Queued => comes_back(verdict),
+                While::Kept => verdict != "forget",
+                _ => true,
+            };
+            if held == While::Kept {
+                assert_eq!(forget(&mut on).await, i32::from(!is_held), "{case}: only of a job that nothing is known of");
+            }
+            for on_conflict in conflicts {
+                let second = enqueue(&mut on, on_conflict).await;
+                assert_eq!(second.id() == first.id(), is_held, "{case}, {on_conflict:?}");
+                if is_held && !comes_back(verdict) {
+                    assert_eq!(second.outcome(), Enqueued::Kept, "{case}, {on_conflict:?}: it is over");
+                }
+            }
+            if held == While::Live && !is_held {
+                enqueue(&mut on, OnConflict::Keep).await.cancel(&mut on).await.unwrap();
+                assert_eq!(enqueue(&mut on, OnConflict::Keep).await.outcome(), Enqueued::New, "{case}: cancelled");
+            }
+            let waits = "with ready as (delete from queue.ready returning id), later as (delete from queue.scheduled returning id)
+                delete from queue.job where id in (select id from ready union all select id from later)";
+            on.run(waits).await;
+            forget(&mut on).await;
         }
         db.finish().await;
     }
@@ -77,8 +104,7 @@ async fn a_kept_key_is_held_as_long_as_anything_is_known_of_its_job() {
 async fn a_kept_key_is_free_once_its_history_has_gone_whichever_way_that_goes() {
     let over = |way| ["complete", "plain", "cancel"].map(|verdict| (way, verdict));
     for (way, verdict) in [over("its day").as_slice(), &over("without a day"), &[("discarded", "dead")]].concat() {
-        let db = TestDb::new().await;
-        let mut on = connect(&db).await;
+        let (db, mut on) = TestDb::with_connection().await;
         let first = enqueue(&mut on, "1", OnConflict::Keep).await;
         let worker = register(&mut on).await.unwrap();
         let lease = claim(&mut on, worker, 1).await.unwrap();
@@ -103,8 +129,7 @@ async fn a_kept_key_is_free_once_its_history_has_gone_whichever_way_that_goes() 
 
 #[tokio::test]
 async fn a_kept_key_is_said_by_a_type_and_in_sql() {
-    let db = TestDb::new().await;
-    let mut on = connect(&db).await;
+    let (db, mut on) = TestDb::with_connection().await;
     let first = Invoice { number: 7 }.enqueue(&mut on).await.unwrap();
     first.cancel(&mut on).await.unwrap();
     let second = Invoice { number: 7 }.enqueue(&mut on).await.unwrap();
@@ -115,7 +140,7 @@ async fn a_kept_key_is_said_by_a_type_and_in_sql() {
     assert_eq!(Invoice { number: 7 }.enqueue(&mut on).await.unwrap().id(), first.id());
 
     let enqueue = r#"select outcome from queue.enqueue_with('paid', '{}', '{"unique_key": "7", "unique_while": "kept"}')"#;
-    let mut outcome = async || sqlx::query_scalar::<_, String>(enqueue).fetch_one(&mut on).await.unwrap();
+    let mut outcome = async || on.one(enqueue).await;
     assert_eq!((outcome().await, outcome().await), ("enqueued".to_owned(), "kept".to_owned()));
     assert_eq!(db.count("select count(queue.cancel(id)) from queue.jobs where job_type = 'paid'").await, 1);
     assert_eq!(outcome().await, "kept");

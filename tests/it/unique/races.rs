@@ -9,12 +9,12 @@ use std::{
 use queue_core::{Enqueued, Job as _, JobHandle, JobId, OnConflict, While};
 use sqlx::{Connection as _, PgConnection, Row as _};
 use tests::{
-    Do, TestDb,
+    Do, Sql as _, TestDb,
     protocol::{ClaimedJob, Lease, Said, claim, register, settle},
 };
 use tokio::task::JoinSet;
 
-use super::{connect, end, jobs, say};
+use super::{end, jobs, say};
 
 const PRODUCERS: usize = 50;
 
@@ -30,7 +30,7 @@ async fn produce(
     let handle = say(&n.to_string()).enqueue(&mut tx).unique(key).unique_while(held).on_conflict(on_conflict).await.unwrap();
     // Others wait for a commit that is slow, and for one that never comes.
     for _ in 0..n % 5 {
-        sqlx::query("select 1").execute(&mut *tx).await.unwrap();
+        tx.run("select 1").await;
         tokio::task::yield_now().await;
     }
     if n.is_multiple_of(3) {
@@ -48,7 +48,7 @@ async fn of_fifty_producers_with_one_key_exactly_one_enqueues_in_every_mode() {
     let mut expected = 0;
     let mut connections = Vec::new();
     for _ in 0..PRODUCERS {
-        connections.push(connect(&db).await);
+        connections.push(db.connect().await);
     }
     for held in [While::Live, While::Queued, While::Kept, While::For(Duration::from_hours(1))] {
         for (on_conflict, other) in
@@ -100,7 +100,7 @@ async fn a_live_key_never_has_two_jobs_alive() {
 async fn producers(db: &TestDb, count: usize, rounds: usize) {
     let mut producers = JoinSet::new();
     for n in 0..count {
-        let mut on = connect(db).await;
+        let mut on = db.connect().await;
         producers.spawn(async move {
             for round in 0..rounds {
                 let key = format!("key {}", (n + round) % 2);
@@ -114,7 +114,7 @@ async fn producers(db: &TestDb, count: usize, rounds: usize) {
 }
 
 async fn workers(db: &TestDb, over: &AtomicBool) {
-    let mut on = connect(db).await;
+    let mut on = db.connect().await;
     let worker = register(&mut on).await.unwrap();
     for verdict in ["plain", "release", "complete", "cancel", "plain", "dead"].into_iter().cycle() {
         if over.load(Ordering::SeqCst) {
@@ -128,7 +128,7 @@ async fn workers(db: &TestDb, over: &AtomicBool) {
 }
 
 async fn forget(db: &TestDb, over: &AtomicBool) {
-    let mut on = connect(db).await;
+    let mut on = db.connect().await;
     while !over.load(Ordering::SeqCst) {
         sqlx::query(include_str!("../../../queue-worker/sql/forget_keys.sql")).bind(100).execute(&mut on).await.unwrap();
     }
@@ -140,7 +140,7 @@ async fn a_claim_never_gives_out_a_payload_that_was_replaced_before() {
     let db = TestDb::new().await;
     let (over, next) = (AtomicBool::new(false), AtomicU64::new(0));
     let produce = async || {
-        let mut on = connect(&db).await;
+        let mut on = db.connect().await;
         let mut last: BTreeMap<JobId, u64> = BTreeMap::new();
         for _ in 0..200 {
             let n = next.fetch_add(1, Ordering::SeqCst);
@@ -150,7 +150,7 @@ async fn a_claim_never_gives_out_a_payload_that_was_replaced_before() {
         last
     };
     let claimed = async {
-        let mut on = connect(&db).await;
+        let mut on = db.connect().await;
         let worker = register(&mut on).await.unwrap();
         let mut given = BTreeMap::new();
         loop {
@@ -176,7 +176,7 @@ async fn a_claim_never_gives_out_a_payload_that_was_replaced_before() {
 
 /// As a worker does it, with what the claim itself read.
 async fn claim_payloads(on: &mut PgConnection, worker: uuid::Uuid) -> Vec<(JobId, u64)> {
-    let lanes: Vec<i64> = sqlx::query_scalar("select distinct lane from queue.lane").fetch_all(&mut *on).await.unwrap();
+    let lanes: Vec<i64> = on.all("select distinct lane from queue.lane").await;
     let token = uuid::Uuid::new_v4();
     let claim = sqlx::query(include_str!("../../../queue-worker/sql/claim.sql")).bind(token).bind(worker).bind(&lanes);
     let rows = claim.bind(vec![0_i64; lanes.len()]).bind(vec![9; lanes.len()]).bind(9).bind(i32::MAX).fetch_all(&mut *on).await.unwrap();
@@ -192,9 +192,7 @@ async fn claim_payloads(on: &mut PgConnection, worker: uuid::Uuid) -> Vec<(JobId
 /// A claim in flight is waited for: what becomes of it decides.
 #[tokio::test]
 async fn a_queued_key_waits_for_a_claim_that_is_not_committed() {
-    let db = TestDb::new().await;
-    let mut on = connect(&db).await;
-    let worker = register(&mut on).await.unwrap();
+    let (db, mut on, worker) = TestDb::with_worker().await;
     for (on_conflict, commits) in
         [(OnConflict::Keep, true), (OnConflict::Keep, false), (OnConflict::Replace, true), (OnConflict::Debounce, false)]
     {
@@ -203,8 +201,7 @@ async fn a_queued_key_waits_for_a_claim_that_is_not_committed() {
         let mut claiming = on.begin().await.unwrap();
         assert_eq!(claim(&mut claiming, worker, 1).await.unwrap().ids(), [first.id()]);
         let (second, ()) = tokio::join!(enqueue(on_conflict), async {
-            let waits = "select count(*) from pg_stat_activity where datname = current_database() and wait_event_type = 'Lock'";
-            tests::eventually("the producer waits", async || db.count(waits).await == 1).await;
+            db.until_waiting(1).await;
             if commits { claiming.commit().await.unwrap() } else { claiming.rollback().await.unwrap() }
         });
         let second = second.unwrap();
@@ -218,9 +215,7 @@ async fn a_queued_key_waits_for_a_claim_that_is_not_committed() {
 /// A transaction that found a job waiting makes it wait until its own end: the job sees what it wrote.
 #[tokio::test]
 async fn a_job_that_was_found_queued_is_not_claimed_before_the_transaction_that_found_it_ends() {
-    let db = TestDb::new().await;
-    let mut on = connect(&db).await;
-    let worker = register(&mut on).await.unwrap();
+    let (db, mut on, worker) = TestDb::with_worker().await;
     let enqueue = |text| say(text).enqueue(&db.pool).unique("key").unique_while(While::Queued);
     let first = enqueue("1").await.unwrap();
     let mut tx = db.pool.begin().await.unwrap();
