@@ -205,8 +205,10 @@ async fn what_is_said_of_all_holds_for_each() {
 #[tokio::test]
 async fn scheduled_jobs_run_when_they_are_due() {
     let db = TestDb::new().await;
-    let jobs = Do::enqueue_all([quick(), quick()], &db.pool).after(Duration::from_millis(300)).returning_ids().await.unwrap();
+    let hour = Duration::from_hours(1);
+    let jobs = Do::enqueue_all([quick(), quick()], &db.pool).after(hour).returning_ids().await.unwrap();
     assert_eq!(db.state(jobs[0].id()).await, Some(JobState::Scheduled));
+    db.age(hour).await;
     db.run_until_idle(db.worker()).await;
     for job in jobs {
         assert_eq!(db.state(job.id()).await, Some(JobState::Completed));

@@ -110,7 +110,7 @@ async fn most_at_once(db: &TestDb, of: &str) -> i64 {
     db.count(&most).await
 }
 
-/// The most spans with the same of this that began within so many ms.
+/// The largest number of spans with the same value of this expression that began within this number of ms.
 async fn most_within(db: &TestDb, each: &str, ms: u64) -> i64 {
     let most = format!(
         "select coalesce(max(n), 0) from (select count(*) over (partition by {each} order by began
@@ -123,7 +123,7 @@ fn worker(db: &TestDb) -> Worker {
     db.worker().register::<Limited>().register::<SharedOne>().register::<SharedTwo>().register::<Unlimited>()
 }
 
-/// A worker with so many slots, which claims two jobs at a time.
+/// A worker with this number of slots, which claims two jobs at a time.
 fn narrow(db: &TestDb, slots: usize) -> Worker {
     let mut config = Config::default();
     (config.concurrency, config.batch) = (slots, 2);

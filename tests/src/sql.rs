@@ -49,7 +49,7 @@ impl Sql for PgConnection {
     }
 }
 
-/// Ends a job that is ready as a settle does that completes it with this output, an expression of SQL. Tells nobody.
+/// Ends a job that is ready as a settle does that completes it with this output, an expression of SQL. Notifies no one.
 pub async fn complete(on: &mut PgConnection, job: JobId, output: &str) {
     on.run(&format!(
         "with gone as (delete from queue.ready where id = {job} returning id)
@@ -137,7 +137,7 @@ impl TestDb {
         eventually(&format!("{wanted}: {query}"), async || self.count(query).await == wanted).await;
     }
 
-    /// Waits until so many sessions of this database wait for a lock.
+    /// Waits until this number of sessions of this database wait for a lock.
     ///
     /// # Panics
     /// When they do not.

@@ -37,7 +37,7 @@ pub async fn within(timeout: Duration, what: &str, mut check: impl AsyncFnMut() 
 const CHECK: Duration = Duration::from_millis(40);
 
 impl TestDb {
-    /// Waits until at most so many transactions a second end in this database, over four seconds. A worker that spins has no such span.
+    /// Waits until at most `most` transactions a second end in this database, over four seconds. A worker that spins has no such span.
     ///
     /// # Panics
     /// When there is no such span among twenty.

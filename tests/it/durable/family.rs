@@ -44,7 +44,7 @@ impl Handler for Leaf {
 #[allow(clippy::struct_excessive_bools, reason = "each is said by the test that needs it")]
 pub(crate) struct Parent {
     pub(crate) by_map: bool,
-    /// Leaves that do this, and then so many that complete.
+    /// Leaves that do this, and then this number that complete.
     pub(crate) acts: Vec<Act>,
     pub(crate) count: u32,
     pub(crate) in_queue: Option<String>,

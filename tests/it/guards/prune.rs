@@ -11,7 +11,7 @@ const DONE: &str = "insert into queue.done (id, finished_at, ran_ms, attempts)
 const PLAIN: &str = "insert into queue.done_many (first_id, last_id, finished_at, lane, ids)
   select j.id, j.id, now() - $2 * interval '1 hour', j.lane, array[j.id] from queue.job j where j.id = any ($1) order by j.id";
 
-/// Jobs of a day that has no partition, over for so many hours, each with a failure.
+/// Jobs of a day without a partition, finished for this number of hours, each with a failure.
 async fn over(on: &mut PgConnection, entries: &'static str, job_type: &str, hours: i32, count: i32) -> Vec<JobId> {
     let jobs = "with j as (
         insert into queue.job (id, lane, max_attempts, payload)

@@ -1,4 +1,4 @@
-//! Leases: what is written under one of them waits for no other, and whoever claims under limits reads those that are locked.
+//! Leases: what is written under one of them waits for no other, and claims under limits read those that are locked.
 
 use super::{cases, sql};
 

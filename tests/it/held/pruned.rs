@@ -2,7 +2,7 @@
 
 use super::{cases, sql};
 
-/// Jobs of a day that has no partition, over for so many hours, each with a failure.
+/// Jobs of a day without a partition, finished for this number of hours, each with a failure.
 macro_rules! past {
     ($given:literal) => {
         concat!(

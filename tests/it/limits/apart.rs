@@ -175,7 +175,7 @@ impl Handler for FairRetried {
     }
 }
 
-/// Who waits for a look of somebody else waits for a second each time.
+/// A retry that waits for the next poll waits for a second each time.
 #[tokio::test]
 async fn retries_of_jobs_that_take_turns_under_a_limit_begin_without_a_look_of_somebody_else() {
     let db = fresh().await;

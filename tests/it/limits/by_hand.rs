@@ -114,7 +114,7 @@ pub(super) async fn connect(url: &str) -> PgConnection {
     on
 }
 
-/// A database with so many jobs of the type `t`, and a worker that knows every limit set so far and later.
+/// A database with this number of jobs of the type `t`, and a worker that knows every limit set so far and later.
 pub(super) async fn with(jobs: i32) -> (TestDb, PgConnection, Uuid) {
     let db = TestDb::new().await;
     let mut on = connect(&db.url).await;
@@ -164,7 +164,7 @@ pub(super) async fn refused(on: &mut PgConnection, statement: &'static str) -> S
 pub(super) enum Step {
     /// Statements.
     Run(&'static str),
-    /// Jobs of a queue, so many of each fair key.
+    /// Jobs of a queue, this number for each fair key.
     Fill(&'static str, &'static str),
     /// Brings those with a key, or with that of all others, into lines.
     LineUp,

@@ -12,7 +12,7 @@ async fn claim(on: &mut PgConnection, worker: Uuid, freed: &[Uuid], floors: Opti
     ask(on, worker, Ask { by_key: false, limits: &["type:t"], lanes, most: 1, freed, slack: 0, floors }).await.unwrap()
 }
 
-/// By key, up to so many of the lines of its queue.
+/// By key, up to this number of lines of its queue.
 async fn claim_by_key(on: &mut PgConnection, worker: Uuid, most: i32, freed: &[Uuid], floors: Option<&[i64]>) -> Said {
     let lanes = &[("default", true, 0, most)];
     ask(on, worker, Ask { by_key: true, limits: &["type:t"], lanes, most, freed, slack: 0, floors }).await.unwrap()

@@ -50,7 +50,7 @@ async fn runs_alone(db: &TestDb, job: JobId, before: i64, end: impl AsyncFnOnce(
     assert_eq!(db.count(&beside).await, 0, "it ran beside another");
 }
 
-/// The first one cannot be claimed: its key has no room, or somebody holds it.
+/// The first one cannot be claimed: its key has no room, or another session holds it.
 #[tokio::test]
 async fn a_suspect_of_several_crashes_behind_one_that_cannot_be_claimed_runs_beside_no_other() {
     for (limit, is_held) in [(Limit::new().concurrency(1).keyed(), false), (Limit::new().concurrency(5), true)] {

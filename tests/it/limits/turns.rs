@@ -9,7 +9,7 @@ use tests::{Sql as _, TestDb, eventually};
 
 use super::{BEGUN, CLAIMS, ENDED, begun, count_claims, fresh, narrow, set, span, worker};
 
-/// Jobs of a type, in a queue, of a priority: so many, of which each takes so many ms.
+/// Jobs of a type, a queue and a priority: their number, and the duration of each in ms.
 #[derive(Clone, Copy)]
 struct Lot(&'static str, &'static str, i16, i64, u64);
 

@@ -65,7 +65,9 @@ async fn what_is_scheduled_is_told_with_the_error_of_the_last_attempt_and_hurrie
 #[ignore = "deep"]
 async fn what_is_due_waits_for_a_worker_that_looks() {
     let db = TestDb::new().await;
-    let job = Do { act: Act::Ok(String::new()) }.enqueue(&db.pool).after(Duration::from_secs(2)).await.unwrap().id();
+    let hour = Duration::from_hours(1);
+    let job = Do { act: Act::Ok(String::new()) }.enqueue(&db.pool).after(hour).await.unwrap().id();
+    db.age(hour).await;
     super::until_first(&db, job, CauseKind::NoWorker).await;
     assert_eq!(kinds(&ask(&db, job).await), [CauseKind::NoWorker, CauseKind::Due]);
     db.run_while(super::worker(&db), completes(&db, job)).await;
