@@ -20,7 +20,7 @@ begin
           'own', nullif(a.pid = pg_backend_pid(), false),
           'waits_for', case when a.wait_event_type = 'Lock' then to_jsonb(nullif(array_remove(pg_blocking_pids(a.pid), 0), '{}')) end)) as facts,
         case when a.state is not null then a.xact_start <= clock_timestamp() - why_sessions.moment
-          else a.application_name not like 'queue-worker%' end or a.application_name = 'queue-worker transact' as stays,
+          else a.application_name not like 'queue-worker%' end as stays,
         coalesce(a.xact_start <= why_sessions.before, true) as has_begun
       from pg_stat_activity a
       where a.pid = (s.session ->> 'pid')::integer
@@ -108,7 +108,7 @@ begin
     when 'cancelled' then 'it was cancelled'
     when 'expired' then 'it had not begun in time, and is over'
     when 'dead' then 'it is dead: its attempts have run out, or it failed for good'
-    when 'running' then case when facts ? 'worker' then format('%s has it', name) else format('it runs in a transaction of %s', who) end
+    when 'running' then format('%s has it', name)
     when 'cancelling' then format('%s has it, and its handler was told to end', name)
     when 'silent_worker' then format('%s has it and is silent: others take it back', name)
     when 'lease_locked' then format('%s has its lease locked', who)
@@ -177,9 +177,8 @@ begin
   with causes as materialized (
     select c.rank, c.kind, c.facts, c.job from jsonb_to_recordset(causes) c (rank float8, kind text, facts jsonb, job jsonb)
   ), seen as materialized (
-    select case when t.transacts then 0 else c.rank end as rank, case when t.transacts then 'running' else c.kind end as kind,
-      case when s.seen is null then c.facts - 'sessions' else c.facts || jsonb_build_object('sessions', s.seen) end
-        || case when t.transacts then '{"transactional": true}' else '{}'::jsonb end as facts, c.job
+    select c.rank, c.kind, c.job,
+      case when s.seen is null then c.facts - 'sessions' else c.facts || jsonb_build_object('sessions', s.seen) end as facts
     from causes c
     cross join lateral (
       select case c.kind when 'table_locked' then c.facts -> 'sessions'
@@ -189,7 +188,6 @@ begin
           else coalesce((c.facts ->> 'given_at')::timestamptz + interval '1 s', '-infinity') end)
         else queue.why_sessions(c.facts -> 'sessions', why.moment) end as seen
     ) s
-    cross join lateral (select c.kind = 'locked' and s.seen @> '[{"application": "queue-worker transact"}]' as transacts) t
     where c.kind in ('no_such_job', 'table_locked') or not c.facts ? 'sessions' or s.seen is not null
   ), answered as (
     select s.rank, s.kind, s.facts, s.job

@@ -9,7 +9,7 @@
 --
 -- Safe: only what is deleted from ready, scheduled or parked (take_waiting, take_scheduled, take_parked) or from blocked here enters elsewhere. A
 -- claim or a promotion that was quicker has deleted the entry, and nothing is found; one that comes later passes over the row that we hold. Entries
--- that others hold are passed over too (SKIP LOCKED): a claim that is about to commit, another operator, a transactional job that runs. Rows are
+-- that others hold are passed over too (SKIP LOCKED): a claim that is about to commit, another operator. Rows are
 -- locked in the order of their ids.
 --
 -- Rows are deleted by where they are: entries are never updated in place, and a plan that joins them by their keys reads a whole table for each

@@ -214,12 +214,6 @@ pub enum Error {
         /// Where in the JSON text.
         column: usize,
     },
-    /// The job's type is transactional: an attempt that fails leaves nothing, so there is nothing to go on from.
-    #[error("job {job} is of a transactional type, which has no checkpoints: an attempt that fails leaves nothing to go on from")]
-    NoCheckpoint {
-        /// The job.
-        job: JobId,
-    },
     /// A step of a durable job cannot be what was asked for.
     #[error("the step `{step}` of job {job}: {why}")]
     Step {

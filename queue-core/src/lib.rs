@@ -90,7 +90,6 @@ mod schema;
 mod seal;
 mod context;
 mod attempt;
-mod finish;
 mod connect;
 mod enqueue;
 mod results;
@@ -135,13 +134,12 @@ pub use trace::TraceRelation;
 #[doc(hidden)]
 pub mod runner {
     pub use crate::{
-        attempt::{AttemptSpan, ClaimedJob, Ended, Halt, OpenLog, run, run_batch},
+        attempt::{ClaimedJob, Ended, Halt, OpenLog, run, run_batch},
         context::{
             Ask, Backend, ChildEntry, ChildLook, ChunkEntry, CloseEntry, CommitResult, Fence, GatherLook, Heard, JournaledStep, Lent,
             LogEntry, OwnTransaction, Report, ReportEntry, ReportSender, Shared, SignalEntry, States, StepEntry, Written,
         },
         define::{Anew, Counted, Due, Ending, OrderingKey, Tells, Timing, stored_type, type_and_version},
-        finish::finish_one,
         schema::{
             Channel, ClusterNode, Listening, Migration, NO_SESSION, Owner, is_refused_setting, locate, migrate::migrate_with, mixes_up,
             place, relay,

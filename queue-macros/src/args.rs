@@ -84,9 +84,7 @@ pub(crate) fn parse(tokens: TokenStream, mistakes: &mut Mistakes) -> Args {
     let parser = |input: ParseStream| each(input, |input| option(input, &mut given, &mut args));
     mistakes.note(parser.parse2(tokens));
     mistakes.note(args.check_keys());
-    mistakes.note(args.check_turns());
     mistakes.note(args.check_schedule());
-    mistakes.note(args.check_limits());
     mistakes.note(args.check_lines());
     mistakes.note(args.check_batch());
     mistakes.note(args.check_durable());
@@ -103,16 +101,6 @@ impl Args {
         match (&self.key, &self.fifo) {
             (Some(_), Some(fifo)) => {
                 Err(Error::new(fifo.span(), "`fifo` is one key for the whole queue, so it does not go with `key`; leave one out"))
-            }
-            _ => Ok(()),
-        }
-    }
-
-    /// Transactional jobs are taken one by one, by whoever finds one.
-    fn check_turns(&self) -> Result<()> {
-        match (&self.fair, self.calls.iter().find(|(key, _)| key == "transactional")) {
-            (Some((fair, _)), Some(_)) => {
-                Err(Error::new(fair.span(), "jobs that are `transactional` take no turns, so `fair` does not go with it; leave one out"))
             }
             _ => Ok(()),
         }
@@ -171,23 +159,10 @@ impl Args {
         Ok(())
     }
 
-    /// No lease lists transactional jobs, by which permits are counted.
-    fn check_limits(&self) -> Result<()> {
-        let limit = self.calls.iter().find(|(key, _)| key == "limit");
-        match (self.calls.iter().find(|(key, _)| key == "transactional"), limit) {
-            (Some(_), Some((limit, _))) => Err(Error::new(
-                limit.span(),
-                "`limit` does not go with `transactional`, whose jobs no lease lists; leave one out, and bound them by their workers' slots",
-            )),
-            _ => Ok(()),
-        }
-    }
-
     /// A batch is many attempts, of which the last of each job runs alone.
     fn check_batch(&self) -> Result<()> {
         let find = |name| self.calls.iter().find(|(key, _)| key == name);
-        let transactional =
-            "a transactional job is one transaction with its claim, so `transactional` does not go with `batch`; leave one out";
+        let transactional = "a transactional job has a transaction of its own, and a batch has one handler for many, so `transactional` does not go with `batch`; leave one out";
         let last = "a job's last attempt runs alone, so with `max_attempts = 1` there would be no batch; give it at least 2";
         if let (Some(_), Some((logs, _))) = (find("batch"), find("keep_logs")) {
             return Err(Error::new(
@@ -212,7 +187,7 @@ impl Args {
         match (find("durable"), find("transactional"), find("batch")) {
             (Some((durable, _)), Some(_), _) => Err(Error::new(
                 durable.span(),
-                "a transactional job is one transaction from its claim to its end, so `durable` does not go with `transactional`; leave one out, and use \
+                "a transactional job is one transaction from its begin to its end, so `durable` does not go with `transactional`; leave one out, and use \
                  `cx.step_tx` for what is to happen exactly once",
             )),
             (Some((durable, _)), _, Some(_)) => Err(Error::new(

@@ -57,7 +57,7 @@ use proc_macro::TokenStream;
 /// | `state(Mailer, Db)` | what the handler asks its context for; a worker that lacks one refuses to start | types | none |
 /// | `retain = "none"` | what is kept of a completed job | `"default"`: its record and output; `"none"`: nothing | `"default"` |
 /// | `durability = relaxed` | an enqueue that is a transaction of its own does not wait for the disk; a crash of the server may lose its job | `full` or `relaxed` | `full` |
-/// | `transactional` | claim, handler and completion are one transaction, `cx.transaction()`; see `Options::transactional` for what that risks | | |
+/// | `transactional` | handler and completion are one transaction, `cx.transaction()`; see `Options::transactional` for what that costs | | |
 /// | `key = self.account_id` | the ordering key: jobs of one key in a queue run one at a time, in the order of their commits | an expression over the payload that has `to_string` | none |
 /// | `fifo` | one ordering key for the whole queue | | |
 /// | `key_policy = skip` | a dead job holds up its key until somebody requeues or discards it (`block`), or does not | `block` or `skip` | `block` |

@@ -1,6 +1,7 @@
 -- ready -> lease: up to $6 jobs of the lanes $3, in the order of the lanes, each lane from its floor $4 on and at most $5 of it.
 -- $1 token, random, chosen by the worker  $2 worker  $3 lanes  $4 floors  $5 how many of each lane  $6 how many in all  $7 the most bytes of a
--- payload: one that has more is left out, and read by itself (payloads.sql)
+-- payload: one that has more is left out, and read by itself (payloads.sql)  $8 of which lanes each job has a lease of its own: a transactional
+-- job locks its lease until its commit is on the disk, which would keep the others of the lease waiting. Its token is the first half of $1 and its id
 -- Safe: rows are locked with SKIP LOCKED and deleted in one statement, so two claims never take the same job; a worker whose heartbeat has
 -- expired takes none. Runs with synchronous_commit=off: a lost claim is a ready job. The attempt is counted here, so that one which ends
 -- with its process has been counted. Payloads are probed one by one (offset 0 sees to it): a plan made while job was empty must not read all
@@ -25,8 +26,12 @@ with taken as materialized (
 ), leased as (
   insert into queue.lease (token, worker, lane, ids, attempts, crashes)
   select $1, $2, case when min(lane) = max(lane) then min(lane) end, array_agg(id), array_agg(attempts), array_agg(crashes)
-  from (select * from taken order by id) t
+  from (select * from taken where lane <> all ($8::bigint[]) order by id) t
   having count(*) > 0
+  union all
+  select encode(substr(uuid_send($1), 1, 8) || int8send(id), 'hex')::uuid, $2, lane, array[id], array[attempts], array[crashes]
+  from taken
+  where lane = any ($8)
 )
 select t.lane, t.seq, t.id, t.attempts, t.crashes, j.max_attempts,
   case when octet_length(j.payload) <= $7 then j.payload end as payload, j.key, j.key_skips, j.meta::text as meta,

@@ -13,7 +13,6 @@ mod announced;
 mod answer;
 mod builder;
 mod checked;
-mod contexts;
 mod farewell;
 mod given;
 mod last;
@@ -85,8 +84,8 @@ const ALONE: usize = 2;
 
 impl Worker {
     /// A worker over this pool, which its handlers share. It makes connections of its own to the same database: four while there is little to do,
-    /// more while more is to be said at once, and no more than [`Worker::connections`]; besides these one for each transactional job at work, see
-    /// [`Worker::transactional`].
+    /// more while more is to be said at once, and no more than [`Worker::connections`]. Transactional jobs take connections of the pool, one each while they
+    /// run.
     pub fn new(pool: PgPool) -> Self {
         let (config, states, teller) = (Config::default(), States::default(), Teller::default());
         let (declared, schedules, limits, middleware, ready) = Default::default();

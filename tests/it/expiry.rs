@@ -139,28 +139,6 @@ async fn a_transactional_job_past_its_time_does_not_begin() {
 }
 
 #[tokio::test]
-async fn a_transactional_job_that_is_late_and_cannot_be_ended_keeps_no_other_from_running() {
-    let db = TestDb::new().await;
-    let spoilt = ExpiresWithin.enqueue(&db.pool).await.unwrap();
-    let others = [ExpiresWithin.enqueue(&db.pool).await.unwrap(), ExpiresWithin.enqueue(&db.pool).await.unwrap()];
-    late(&db, &[spoilt.id()]).await;
-    unseen(&db).await;
-    let refuse = format!("alter table queue.done add constraint spoilt check (id <> {})", spoilt.id().0);
-    sqlx::query(sqlx::AssertSqlSafe(refuse)).execute(&db.pool).await.unwrap();
-    let worker = Worker::new(db.pool.clone()).register::<ExpiresWithin>();
-    db.run_while(worker, async {
-        for other in others {
-            other.wait(&db.pool).await.unwrap();
-        }
-    })
-    .await;
-    assert_eq!(db.state(spoilt.id()).await, Some(JobState::Ready));
-    sqlx::query("alter table queue.done drop constraint spoilt").execute(&db.pool).await.unwrap();
-    sqlx::query("select queue.expire_all(array[$1])").bind(spoilt.id()).execute(&db.pool).await.unwrap();
-    db.finish().await;
-}
-
-#[tokio::test]
 async fn a_job_that_had_begun_in_time_goes_on_and_what_was_given_back_uncharged_had_not() {
     let db = TestDb::new().await;
     let put_off = Act::First(Box::new(Act::RetryIn(HOUR.as_millis() as u64 / 2)), Box::new(Act::Ok(String::new())));

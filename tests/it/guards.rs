@@ -12,10 +12,10 @@ mod reports;
 mod rows;
 mod single;
 
-use queue_core::{Job as _, JobId, Store};
+use queue_core::{JobId, Store};
 use sqlx::{Connection as _, PgConnection};
 use tests::{
-    Act, Do, TestDb, operate,
+    TestDb, operate,
     protocol::{self, Lease, claim, register, settle},
 };
 use uuid::Uuid;
@@ -48,18 +48,6 @@ async fn claims_begin_at_the_floor_of_each_lane_and_take_no_more_of_it_than_aske
         jobs.rotate_left(3);
     }
     let floors = [jobs[1].0, jobs[4].0];
-    let mut transaction = connection.begin().await.unwrap();
-    let passing = operate::take_one_of(&mut transaction, &all, &floors, &[jobs[1]]).await.unwrap();
-    assert_eq!(passing, Some((all[0], jobs[2].0, jobs[2])), "it passes over what it is told to");
-    transaction.rollback().await.unwrap();
-    let mut transaction = connection.begin().await.unwrap();
-    let taken = operate::take_one_of(&mut transaction, &all, &floors, &[]).await.unwrap();
-    assert_eq!(taken, Some((all[0], jobs[1].0, jobs[1])));
-    let mut beside = connect(&db).await;
-    let free = "select count(*) from (select from queue.ready for update skip locked) free";
-    let free: i64 = sqlx::query_scalar(free).fetch_one(&mut beside).await.unwrap();
-    assert_eq!(free, 5, "one entry is locked");
-    transaction.rollback().await.unwrap();
     let worker = register(&mut connection).await.unwrap();
     let lease = protocol::claim_of(&mut connection, worker, &all, &floors, &[1, 2], 9).await.unwrap();
     let mut expected = vec![jobs[1], jobs[4], jobs[5]];
@@ -73,14 +61,34 @@ async fn claims_begin_at_the_floor_of_each_lane_and_take_no_more_of_it_than_aske
 }
 
 #[tokio::test]
+async fn each_transactional_job_has_a_lease_of_its_own_and_others_have_one_in_common() {
+    let db = TestDb::new().await;
+    let mut connection = connect(&db).await;
+    enqueue(&mut connection, &["a", "b", "a", "b", "a"]).await;
+    let (all, worker) = (lanes(&mut connection).await, register(&mut connection).await.unwrap());
+    let leases = protocol::claim_each(&mut connection, worker, &all, 9, 1).await.unwrap();
+    let count = leases.len() - 1;
+    assert!(leases[..count].iter().all(|lease| lease.jobs.len() == 1) && leases[count].jobs.len() == 5 - count);
+    for Lease { token, jobs } in &leases {
+        let listed = "select lane, ids, attempts, crashes from queue.lease where token = $1";
+        let listed: (i64, Vec<JobId>, Vec<i16>, Vec<i16>) = sqlx::query_as(listed).bind(token).fetch_one(&mut connection).await.unwrap();
+        let mut ids: Vec<JobId> = jobs.iter().map(|job| job.id).collect();
+        ids.sort_unstable();
+        assert_eq!(listed, (jobs[0].lane, ids, vec![1; jobs.len()], vec![0; jobs.len()]));
+    }
+    for lease in &leases {
+        assert_eq!(settle(&mut connection, &lease.all("complete")).await.unwrap(), []);
+    }
+    assert_eq!(db.count("select count(*) from queue.lease").await, 0, "no other lease lists any of them");
+    db.finish().await;
+}
+
+#[tokio::test]
 async fn a_job_that_lost_its_payload_is_claimed_nonetheless_so_that_it_can_end() {
     let db = TestDb::new().await;
     let mut connection = connect(&db).await;
     let jobs = enqueue(&mut connection, &["default"; 2]).await;
     sqlx::query("delete from queue.job").execute(&mut connection).await.unwrap();
-    let mut transaction = connection.begin().await.unwrap();
-    assert_eq!(operate::take_one(&mut transaction).await.unwrap().map(|entry| entry.2), Some(jobs[0]));
-    transaction.rollback().await.unwrap();
     let worker = register(&mut connection).await.unwrap();
     let lease = claim(&mut connection, worker, 2).await.unwrap();
     assert_eq!(lease.ids(), jobs);
@@ -223,47 +231,6 @@ async fn housekeeping_and_recovery_take_no_more_at_a_time_than_asked() {
     let silent = Store::default().sql(include_str!("../../queue-worker/sql/silent.sql"));
     let found: Vec<Uuid> = sqlx::query_scalar(silent).bind(2_i64).fetch_all(&mut connection).await.unwrap();
     assert_eq!(found.len(), 2);
-    db.finish().await;
-}
-
-#[tokio::test]
-async fn a_transactional_verdict_writes_what_it_says_and_nothing_else() {
-    let db = TestDb::new().await;
-    let mut connection = connect(&db).await;
-    let bystander = Do { act: Act::Ok(String::new()) }.enqueue(&db.pool).priority(1).await.unwrap().id();
-    sqlx::query("insert into queue.failure select $1, 1, now(), 1, 'once'").bind(bystander).execute(&mut connection).await.unwrap();
-    let entries = "select count(*) from queue.done union all select count(*) from queue.scheduled union all select count(*) from queue.dead
-      union all select count(*) from queue.failure where error = 'as told' union all select count(*) from queue.job";
-    let verdicts = [
-        ("complete", [1, 0, 0, 0, 2]),
-        ("retry", [1, 1, 0, 1, 3]),
-        ("snooze", [1, 2, 0, 1, 4]),
-        ("dead", [1, 2, 1, 2, 5]),
-        ("forget", [1, 2, 1, 2, 5]),
-    ];
-    for (verdict, after) in verdicts {
-        let job = enqueue(&mut connection, &["default"]).await[0];
-        let (lane, seq): (i64, i64) =
-            sqlx::query_as("select lane, seq from queue.ready where id = $1").bind(job).fetch_one(&mut connection).await.unwrap();
-        for wrong in [(lane + 1, seq, job), (lane, seq + 1, job), (lane, seq, JobId(job.0 + 1))] {
-            assert!(!operate::finish_one(&mut connection, wrong, verdict).await.unwrap());
-        }
-        let before = sqlx::query("select pg_sleep(0.002)").execute(&mut connection).await;
-        before.unwrap();
-        let mut transaction = connection.begin().await.unwrap();
-        sqlx::query("select pg_sleep(0.3)").execute(&mut *transaction).await.unwrap();
-        assert!(operate::finish_one(&mut transaction, (lane, seq, job), verdict).await.unwrap());
-        let late = "select count(*) from (select finished_at - now() from queue.done union all select run_at - interval '1 minute' - now()
-          from queue.scheduled) t (late) where late between interval '0' and interval '0.29 s'";
-        let early: i64 = sqlx::query_scalar(late).fetch_one(&mut *transaction).await.unwrap();
-        assert_eq!(early, 0, "{verdict}: its time is the clock's");
-        transaction.commit().await.unwrap();
-        let found: Vec<i64> = sqlx::query_scalar(entries).fetch_all(&mut connection).await.unwrap();
-        assert_eq!(found, after, "{verdict}");
-    }
-    assert_eq!(db.count("select count(*) from queue.failure where error = 'once'").await, 1);
-    assert_eq!(db.count("select count(*) from queue.scheduled where attempts = 0").await, 1, "a snooze is no attempt");
-    assert_eq!(db.count("select count(*) from queue.scheduled where run_at > now() + interval '50 s'").await, 2);
     db.finish().await;
 }
 

@@ -266,34 +266,6 @@ async fn f66_a_refused_verdict_is_not_completed_with_what_is_left_of_its_lease()
 }
 
 #[tokio::test]
-async fn f66_a_transactional_job_of_which_nothing_can_be_written_stops_no_other_of_its_lane() {
-    let db = TestDb::new().await;
-    let complete = async || Within { how: "complete".to_owned() }.enqueue(&db.pool).await.unwrap().id();
-    let bad = complete().await;
-    for table in ["done", "dead", "scheduled"] {
-        refuse(&db, table, &format!("new.id = {bad}"), "23514").await;
-    }
-    let worker = db.worker().register::<Within>().concurrency(1);
-    db.run_while(worker, async {
-        let mut good = Vec::new();
-        for _ in 0..40 {
-            good.push(complete().await);
-        }
-        // Were it tried again before each of them, that would take half a minute.
-        eventually("the others are completed", async || db.count("select count(*) from queue.jobs where state = 'completed'").await == 40)
-            .await;
-        assert_eq!(db.state(bad).await, Some(JobState::Ready));
-        sqlx::raw_sql("drop trigger refuse on queue.done").execute(&db.pool).await.unwrap();
-        within(Duration::from_secs(90), "it is completed once nothing refuses it", async || {
-            db.state(bad).await == Some(JobState::Completed)
-        })
-        .await;
-    })
-    .await;
-    db.finish().await;
-}
-
-#[tokio::test]
 async fn f66_a_transactional_job_whose_ending_is_refused_is_charged_and_dead_in_the_end() {
     for (table, reason) in [("done", "cannot be committed"), ("scheduled", "`retry` cannot be stored")] {
         let db = TestDb::new().await;

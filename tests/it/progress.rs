@@ -273,25 +273,31 @@ async fn a_checkpoint_that_cannot_be_kept_or_read_is_an_error_of_its_own() {
         assert_eq!(cx.last_checkpoint::<Option<u32>>().await?, Some(None));
         Ok(())
     });
-    #[job(send_only, transactional)]
+    let db = TestDb::new().await;
+    let job = Wrong.enqueue(&db.pool).await.unwrap();
+    db.run_while(worker(&db).register::<Wrong>(), async { job.wait(&db.pool).await.unwrap() }).await;
+    assert_eq!(rows(&db).await, 1);
+    db.finish().await;
+}
+
+/// A transaction that is rolled back takes no report along.
+#[tokio::test]
+async fn what_a_transactional_handler_reports_stays_when_its_attempt_fails() {
+    #[job(send_only, transactional, max_attempts = 2, backoff = fixed("1ms"))]
     #[derive(Serialize, Deserialize)]
-    struct Within;
-    impl Handler for Within {
+    struct Reports;
+    impl Handler for Reports {
         async fn run(self, cx: &Context) -> JobResult {
             cx.progress(0.5);
-            assert!(matches!(cx.checkpoint(&1).await, Err(Error::NoCheckpoint { .. })));
-            assert!(matches!(cx.last_checkpoint::<u32>().await, Err(Error::NoCheckpoint { .. })));
-            Ok(())
+            let before = cx.last_checkpoint::<u32>().await?;
+            cx.checkpoint(&cx.attempt()).await?;
+            if before == Some(1) { Ok(()) } else { Err("the first attempt".into()) }
         }
     }
     let db = TestDb::new().await;
-    let (plain, within) = (Wrong.enqueue(&db.pool).await.unwrap(), Within.enqueue(&db.pool).await.unwrap());
-    db.run_while(worker(&db).register::<Wrong>().register::<Within>(), async {
-        plain.wait(&db.pool).await.unwrap();
-        within.wait(&db.pool).await.unwrap();
-    })
-    .await;
-    assert_eq!(rows(&db).await, 1);
+    let job = Reports.enqueue(&db.pool).await.unwrap();
+    db.run_while(worker(&db).register::<Reports>(), async { job.wait(&db.pool).await.unwrap() }).await;
+    assert_eq!(db.count("select count(*) from queue.done where attempts = 2").await, 1);
     db.finish().await;
 }
 

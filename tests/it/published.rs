@@ -29,13 +29,6 @@ async fn f69_under_a_publication_for_all_tables_every_verdict_is_taken() {
         let lease = claim(&mut c, worker, 1).await.unwrap();
         assert_eq!(settle(&mut c, &lease.all(verdict)).await.unwrap(), [], "{verdict}");
     }
-    for verdict in ["complete", "forget", "retry", "snooze", "dead"] {
-        operate::enqueue(&mut c, "default", 100, false).await.unwrap();
-        let mut transaction = c.begin().await.unwrap();
-        let entry = operate::take_one(&mut transaction).await.unwrap().unwrap();
-        assert!(operate::finish_one(&mut transaction, entry, verdict).await.unwrap(), "{verdict}");
-        transaction.commit().await.unwrap();
-    }
     let mut jobs = Vec::new();
     for act in [Act::Ok(String::new()), Act::FailUntil(2), Act::Terminal("no".into())] {
         jobs.push(Do { act }.enqueue(&db.pool).await.unwrap().id());

@@ -11,7 +11,7 @@ use std::{
 use queue_core::{Context, Failure, Handler, Job as _, JobHandle, JobId, JobResult, JobState, job};
 use queue_worker::Worker;
 use serde::{Deserialize, Serialize};
-use sqlx::{Connection as _, Executor as _};
+use sqlx::{Connection as _, Executor as _, postgres::PgPoolOptions};
 use tests::{Act, Do, TestDb, Within, WorkerProcess, eventually, within};
 
 fn start(db: &TestDb) -> WorkerProcess {
@@ -43,7 +43,7 @@ async fn charged(db: &TestDb, id: JobId) -> (i16, i16, i64) {
 /// A handler is in the middle of its transaction, in which it has written. Nobody sees that, so it is told by its lock.
 async fn in_the_middle(db: &TestDb) {
     let query = "select count(*) from pg_stat_activity
-      where datname = current_database() and application_name = 'queue-worker transact' and state = 'idle in transaction' and query like '%effect%'";
+      where datname = current_database() and state = 'idle in transaction' and query like '%effect%'";
     eventually("a handler has written", async || db.count(query).await > 0).await;
 }
 
@@ -53,7 +53,7 @@ async fn what_a_handler_writes_is_committed_with_its_completion() {
     let job = enqueue(&db, "hold").await;
     db.run_while(worker(&db), async {
         in_the_middle(&db).await;
-        assert_eq!((db.state(job).await, written(&db).await), (Some(JobState::Ready), 0));
+        assert_eq!((db.state(job).await, written(&db).await), (Some(JobState::Running), 0));
         sqlx::query("create table go ()").execute(&db.pool).await.unwrap();
         eventually("both are there at once", async || {
             let seen: (String, i64) =
@@ -104,50 +104,90 @@ async fn a_failure_at_first_does_not_keep_a_later_attempt_from_completing() {
 }
 
 #[tokio::test]
-async fn a_process_that_is_killed_leaves_the_job_as_it_was_and_another_runs_it() {
+async fn a_process_that_is_killed_takes_its_writes_along_is_charged_and_another_runs_the_job() {
     let db = TestDb::new().await;
     let job = enqueue(&db, "hold").await;
-    for _ in 0..2 {
-        let process = start(&db);
-        in_the_middle(&db).await;
-        db.kill(process).await;
-        eventually("its connection is gone", async || {
-            db.count(
-                "select count(*) from pg_stat_activity where datname = current_database() and application_name = 'queue-worker transact'",
-            )
-            .await
-                == 0
-        })
-        .await;
-        assert_eq!((db.state(job).await, charged(&db, job).await, written(&db).await), (Some(JobState::Ready), (0, 0, 0), 0));
-    }
+    let process = start(&db);
+    in_the_middle(&db).await;
+    db.kill(process).await;
+    assert_eq!((db.state(job).await, written(&db).await), (Some(JobState::Running), 0), "until its worker is known to be silent");
     sqlx::query("create table go ()").execute(&db.pool).await.unwrap();
     db.run_while(worker(&db), db.until(job, JobState::Completed)).await;
-    assert_eq!((charged(&db, job).await, written(&db).await), ((1, 0, 0), 1));
+    assert_eq!((charged(&db, job).await, written(&db).await), ((2, 0, 1), 1), "history has the failure, not the count of crashes");
     db.finish().await;
 }
 
 #[tokio::test]
-async fn a_connection_that_is_cut_leaves_the_job_as_it_was() {
+async fn a_connection_that_is_cut_is_a_failure_that_leaves_nothing() {
     let db = TestDb::new().await;
     let job = enqueue(&db, "hold").await;
     db.run_while(worker(&db), async {
-        for _ in 0..2 {
-            in_the_middle(&db).await;
-            // Its handler asks again and again whether it may go on, so it is not always seen idle.
-            let cut = "select count(pg_terminate_backend(pid)) from pg_stat_activity
-              where datname = current_database() and application_name = 'queue-worker transact' and state = 'idle in transaction'";
-            eventually("it is cut", async || db.count(cut).await > 0).await;
-            eventually("it is ready as before", async || db.state(job).await == Some(JobState::Ready)).await;
-            assert_eq!((charged(&db, job).await, written(&db).await), ((0, 0, 0), 0));
-        }
+        in_the_middle(&db).await;
+        // Its handler asks again and again whether it may go on, so it is not always seen idle.
+        let cut = "select count(pg_terminate_backend(pid)) from pg_stat_activity
+          where datname = current_database() and state = 'idle in transaction' and query like '%effect%'";
+        eventually("it is cut", async || db.count(cut).await > 0).await;
+        eventually("it has failed once", async || charged(&db, job).await.2 == 1).await;
+        assert_eq!(written(&db).await, 0);
         in_the_middle(&db).await;
         sqlx::query("create table go ()").execute(&db.pool).await.unwrap();
         db.until(job, JobState::Completed).await;
     })
     .await;
-    assert_eq!((charged(&db, job).await, written(&db).await), ((1, 0, 0), 1));
+    assert_eq!((charged(&db, job).await, written(&db).await), ((2, 0, 1), 1));
     db.finish().await;
+}
+
+/// Its pool has one connection: the others wait for it, and none fails for that.
+#[tokio::test]
+async fn jobs_that_wait_for_a_connection_of_the_pool_are_not_charged() {
+    let db = TestDb::new().await;
+    let options = (*db.pool.connect_options()).clone();
+    let narrow = PgPoolOptions::new().max_connections(1).acquire_timeout(Duration::from_millis(50)).connect_lazy_with(options);
+    let first = enqueue(&db, "hold").await;
+    let others = [enqueue(&db, "ok").await, enqueue(&db, "ok").await];
+    db.run_while(Worker::new(narrow).register::<Within>().register::<Do>(), async {
+        in_the_middle(&db).await;
+        eventually("all have begun", async || db.count("select count(*) from queue.jobs where state = 'running'").await == 3).await;
+        sqlx::query("create table go ()").execute(&db.pool).await.unwrap();
+        for job in [first, others[0], others[1]] {
+            db.until(job, JobState::Completed).await;
+            assert_eq!(charged(&db, job).await, (1, 0, 0));
+        }
+    })
+    .await;
+    db.finish().await;
+}
+
+#[tokio::test]
+async fn transactional_jobs_take_turns_and_are_counted_under_limits() {
+    let db = TestDb::new().await;
+    db.pool.execute("create table ran (tenant text, beside int)").await.unwrap();
+    for tenant in ["a", "a", "a", "b"] {
+        Lined { tenant: tenant.to_owned() }.enqueue(&db.pool).await.unwrap();
+    }
+    db.run_until_idle(Worker::new(db.pool.clone()).register::<Lined>().state(Arc::<AtomicUsize>::default())).await;
+    let ran: Vec<(String, i32)> = sqlx::query_as("select tenant, beside from ran order by ctid").fetch_all(&db.pool).await.unwrap();
+    assert_eq!(ran.iter().map(|(tenant, _)| tenant.as_str()).collect::<String>(), "abaa", "in turn");
+    assert!(ran.iter().all(|(_, beside)| *beside == 0), "one at a time: {ran:?}");
+    db.finish().await;
+}
+
+/// In lines by tenant, and one at a time.
+#[job(send_only, transactional, fair = self.tenant, limit(concurrency = 1))]
+#[derive(Serialize, Deserialize)]
+struct Lined {
+    tenant: String,
+}
+
+impl Handler for Lined {
+    async fn run(self, cx: &Context) -> JobResult {
+        let beside = cx.state::<Arc<AtomicUsize>>().fetch_add(1, SeqCst);
+        let mut tx = cx.transaction().await;
+        sqlx::query("insert into ran values ($1, $2)").bind(&self.tenant).bind(i32::try_from(beside)?).execute(&mut *tx).await?;
+        cx.state::<Arc<AtomicUsize>>().fetch_sub(1, SeqCst);
+        Ok(())
+    }
 }
 
 #[tokio::test]
@@ -207,7 +247,7 @@ async fn no_job_runs_twice_whoever_works_and_ordinary_jobs_run_beside_them() {
         .map(JobHandle::id)
         .collect();
     let runs: Arc<AtomicUsize> = Arc::default();
-    let one = || worker(&db).register::<Once>().state(Arc::clone(&runs)).transactional(3);
+    let one = || worker(&db).register::<Once>().state(Arc::clone(&runs));
     db.run_while(
         one(),
         db.run_while(one(), async {

@@ -117,11 +117,6 @@ pub async fn expire_due(connection: &mut PgConnection) -> sqlx::Result<i64> {
     Ok(i64::try_from(expired.len()).unwrap_or(i64::MAX))
 }
 
-/// The same of a job whose entry the transaction has locked; whether it did.
-pub async fn expire_one(transaction: &mut PgConnection, id: JobId) -> sqlx::Result<bool> {
-    sqlx::query_scalar(sql(include_str!("../../queue-worker/sql/expire_one.sql"))).bind(id).fetch_one(transaction).await
-}
-
 /// Requeues dead letters; returns those it did.
 pub async fn requeue(connection: &mut PgConnection, ids: &[JobId]) -> sqlx::Result<Vec<JobId>> {
     sqlx::query_scalar(sql("select c from queue.requeue_all($1) c")).bind(ids).fetch_all(connection).await
@@ -179,55 +174,6 @@ pub async fn drop_day(connection: &mut PgConnection) -> sqlx::Result<bool> {
 /// Makes the partitions of today; returns how many days it made.
 pub async fn add_days(connection: &mut PgConnection) -> sqlx::Result<i32> {
     sqlx::query_scalar(sql(include_str!("../../queue-worker/sql/add_days.sql"))).bind(0).fetch_one(connection).await
-}
-
-/// An entry of `ready`: lane, place, job.
-pub type Entry = (i64, i64, JobId);
-
-/// The entry that comes first, whoever has it locked.
-pub async fn first_ready(connection: &mut PgConnection) -> sqlx::Result<Option<Entry>> {
-    sqlx::query_as("select lane, seq, id from queue.ready where line is null order by lane, seq limit 1").fetch_optional(connection).await
-}
-
-/// Locks the first entry that nobody holds and that stands in no line, of any lane, for a transactional job.
-pub async fn take_one(transaction: &mut PgConnection) -> sqlx::Result<Option<Entry>> {
-    let lanes: Vec<i64> =
-        sqlx::query_scalar("select distinct lane from queue.lane where not lined order by lane").fetch_all(&mut *transaction).await?;
-    take_one_of(transaction, &lanes, &vec![0; lanes.len()], &[]).await
-}
-
-/// As [`take_one`], of these lanes, each from its floor on, and none of those that are to be passed over.
-pub async fn take_one_of(transaction: &mut PgConnection, lanes: &[i64], floors: &[i64], passed: &[JobId]) -> sqlx::Result<Option<Entry>> {
-    let take = sqlx::query(sql(include_str!("../../queue-worker/sql/take_one.sql"))).bind(lanes).bind(floors).bind(passed);
-    let row = take.fetch_optional(transaction).await?;
-    row.map(|row| Ok((row.try_get("lane")?, row.try_get("seq")?, row.try_get("id")?))).transpose()
-}
-
-/// A verdict on a transactional job, of its first attempt; whether its entry was there. Waits are a minute, errors say `as told`.
-pub async fn finish_one(transaction: &mut PgConnection, entry: Entry, verdict: &str) -> sqlx::Result<bool> {
-    if verdict == "forget" {
-        return finish_forgotten(transaction, entry, None).await;
-    }
-    let finish = sqlx::query(sql(include_str!("../../queue-core/sql/finish_one.sql")))
-        .bind(entry.0)
-        .bind(entry.1)
-        .bind(entry.2)
-        .bind(verdict)
-        .bind(1_i16)
-        .bind(0_i16)
-        .bind(60_000.0)
-        .bind(7)
-        .bind((verdict == "complete").then_some("1"))
-        .bind(matches!(verdict, "retry" | "dead").then_some("as told"))
-        .bind(None::<i64>);
-    Ok(finish.fetch_optional(transaction).await?.is_some())
-}
-
-/// A transactional job that completed and leaves no record, with this ordering key; whether its entry was there.
-pub async fn finish_forgotten(transaction: &mut PgConnection, entry: Entry, key: Option<i64>) -> sqlx::Result<bool> {
-    let finish = sqlx::query(sql(include_str!("../../queue-core/sql/finish_forgotten.sql")));
-    let finish = finish.bind(entry.0).bind(entry.1).bind(entry.2).bind(key);
-    Ok(finish.fetch_optional(transaction).await?.is_some())
 }
 
 /// Puts jobs that wait off until in an hour; returns those it did.

@@ -41,6 +41,7 @@ impl Handler for Within {
             "terminal" => return Err(Failure::terminal("as told")),
             "snooze" => return Err(Failure::snooze(Duration::from_hours(1))),
             "panic" => panic!("as told"),
+            "abort" => std::process::abort(),
             "hang" => tokio::time::timeout(Duration::from_millis(50), std::future::pending()).await?,
             // Dropped while the statement runs.
             "sleep in sql" => {
@@ -54,9 +55,7 @@ impl Handler for Within {
                 tx.execute("create temporary table once (n int unique deferrable initially deferred) on commit drop").await?;
                 tx.execute("insert into once values (1), (1)").await?;
             }
-            "all immediate" => {
-                tx.execute("set constraints all immediate").await?;
-            }
+            "all immediate" => drop(tx.execute("set constraints all immediate").await),
             "fail for its session" => {
                 tx.execute("select pg_terminate_backend(pg_backend_pid())").await?;
             }

@@ -14,7 +14,7 @@ use futures_util::{FutureExt as _, StreamExt as _, future::join_all, stream::Fut
 use tokio::sync::{mpsc, oneshot};
 use tracing::{Instrument as _, Span};
 
-use super::{AttemptSpan, ClaimedJob, Ended, Halt, NO_PAYLOAD, context, ended::panic_text, finish};
+use super::{ClaimedJob, Ended, Halt, NO_PAYLOAD, context, ended::panic_text, finish};
 use crate::{
     context::{AnyBatch, BatchContext, Context, Next, Place, Registration, Said, Shared},
     define::{Failure, Outcome, among},
@@ -53,7 +53,7 @@ pub async fn run_batch(
         );
     }
     let ended = join_all(seats.iter().zip(ended.drain(..)).map(|(seat, ended)| finish(ended, seat.job, &seat.cx, halt))).await;
-    seats.iter().zip(&ended).for_each(|(seat, ended)| ended.trace(AttemptSpan::new(trace::Told::of(&seat.span), registration.options())));
+    seats.iter().zip(&ended).for_each(|(seat, ended)| ended.trace(trace::Told::of(&seat.span), registration.options()));
     let failed = ended.iter().filter(|ended| ended.has_error()).count();
     let error = (failed > 0).then(|| format!("{failed} of {} jobs failed", ended.len()));
     told.end(if failed > 0 { "failed" } else { "ok" }, error.as_deref());
@@ -76,8 +76,7 @@ struct Seat<'j> {
 
 impl<'j> Seat<'j> {
     fn new(job: &'j ClaimedJob, registration: &Registration, shared: &Arc<Shared>, halt: &Halt) -> Self {
-        let mut cx = context(job, shared, halt);
-        cx.set_fence(job.fence(registration));
+        let cx = context(registration, job, shared, halt);
         let ended = job.payload.is_none().then(|| Ended::terminal(NO_PAYLOAD));
         Self { job, cx: Arc::new(cx), ended, stated: None, is_judged: false, span: Span::none() }
     }

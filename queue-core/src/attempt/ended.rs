@@ -6,10 +6,11 @@ use std::{
     time::{Duration, Instant},
 };
 
-use super::{AttemptSpan, ClaimedJob};
+use super::ClaimedJob;
 use crate::{
     context::{CommitState, NOT_COMPLETED, Registration, attempts_since},
-    define::{Anew, Ending, Failure, JobId, Outcome, Retain, Verdict, check_output, verdict},
+    define::{Anew, Ending, Failure, JobId, Options, Outcome, Retain, Verdict, check_output, verdict},
+    trace::Told,
 };
 
 /// How an attempt ended.
@@ -166,8 +167,10 @@ impl Ended {
     }
 
     /// Says it in the attempt's span.
-    pub(super) fn trace(&self, mut span: AttemptSpan) {
-        span.end(self.outcome, self.error.as_deref());
+    pub(super) fn trace(&self, span: Told, options: &Options) {
+        // What the handler of a sealed payload says of an error may have some of it in clear: not that.
+        let error = self.error.as_deref().filter(|_| self.outcome != Outcome::Ok);
+        span.end(self.outcome.word(), error.map(|error| if options.seal.is_some() { "" } else { error }));
     }
 
     /// It is over now, whatever is written of it still.

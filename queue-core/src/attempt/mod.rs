@@ -1,6 +1,6 @@
 //! One attempt: the handler, its timeout, its panics, its halt, and what comes of them.
 //!
-//! Workers, transactional jobs and the test kit run this. It never touches the database: jobs come in, endings go out. Only
+//! Workers and the test kit run this. It never touches the database: jobs come in, endings go out. Only
 //! [`verdict`](crate::verdict) decides what an outcome leads to.
 
 mod batch;
@@ -8,7 +8,6 @@ mod claimed;
 mod ended;
 mod halt;
 mod log;
-mod span;
 
 use std::{
     future::poll_fn,
@@ -23,9 +22,9 @@ use futures_util::FutureExt as _;
 use tokio::time::{Sleep, sleep};
 use tracing::{Instrument as _, Span};
 
-pub use self::{batch::run_batch, claimed::ClaimedJob, ended::Ended, halt::Halt, log::OpenLog, span::AttemptSpan};
+pub use self::{batch::run_batch, claimed::ClaimedJob, ended::Ended, halt::Halt, log::OpenLog};
 use crate::{
-    context::{Context, Durable, Lent, LogEntry, Registration, Shared, Stop, run_within},
+    context::{Context, Durable, LogEntry, Registration, Shared, Stop, run_within},
     define::{Failure, Options, Outcome, Retain},
     trace,
 };
@@ -39,19 +38,16 @@ const LAST_COMMIT: Duration = Duration::from_secs(15);
 /// How long an attempt whose handler has ended waits until what it reported last is written.
 const LAST_REPORT: Duration = Duration::from_secs(1);
 
-/// Runs the handler to its end, its timeout or its halt; of a transactional type in the transaction that is `lent`.
+/// Runs the handler to its end, its timeout or its halt; of a transactional type in a transaction that is committed when it succeeds.
 ///
 /// Nothing of the user's unwinds out of here and takes its caller with it: an error that panics when it is displayed, or a variable that panics
-/// when a timeout drops it, is a panic of the attempt too. `failed` is given the failure that the handler returned. Into `later` goes the attempt's
-/// span, if only the caller knows how that ends: with the transaction that is lent.
+/// when a timeout drops it, is a panic of the attempt too. `failed` is given the failure that the handler returned.
 pub async fn run(
     registration: &Registration,
     job: &ClaimedJob,
     shared: &Arc<Shared>,
     halt: &Halt,
-    lent: Option<Lent>,
     failed: impl FnMut(Failure) + Send,
-    later: Option<&mut AttemptSpan>,
 ) -> Ended {
     if registration.takes_batches() {
         // In a box, so that single jobs do not carry what it takes.
@@ -62,23 +58,14 @@ pub async fn run(
     let log = registration.options().keep_logs.map(OpenLog::open);
     let span = || trace::attempt(&job.beginning(shared.trace));
     let span = log.as_ref().map_or_else(span, |log| log.offer(span));
-    let told = AttemptSpan::new(trace::Told::of(&span), registration.options());
-    let mut cx = context(job, shared, halt);
-    if registration.options().transactional {
-        cx.set_transaction(lent);
-    } else {
-        cx.set_fence(job.fence(registration));
-    }
-    let cx = Durable::around(cx);
+    let told = trace::Told::of(&span);
+    let cx = Durable::around(context(registration, job, shared, halt));
     let handling = AssertUnwindSafe(handle((registration, payload), job, &cx, halt, span, failed)).catch_unwind();
     let ended = handling.await.unwrap_or_else(Ended::panicked);
     let ended = if halt.drop.is_cancelled() && ended.outcome() == Outcome::Panicked { Ended::interrupted() } else { ended };
     cx.flush(if halt.drop.is_cancelled() { Duration::ZERO } else { LAST_COMMIT }).await;
     let mut ended = finish(ended.put_off(cx.unsure()), job, &cx, halt).await.going_on(cx.last_journaled());
-    match later {
-        Some(later) => *later = told,
-        None => ended.trace(told),
-    }
+    ended.trace(told, registration.options());
     if let Some(log) = log {
         ended = ended.over_now();
         let keeping = keep_log(&log, &ended, job, registration.options(), shared, halt);
@@ -100,15 +87,15 @@ async fn keep_log(log: &OpenLog, ended: &Ended, job: &ClaimedJob, options: &Opti
     // Of a type whose completed jobs leave nothing, what earlier attempts have logged goes with the job, by housekeeping.
     let leaves_nothing = ended.outcome() == Outcome::Ok && options.retain == Retain::None;
     let Some(kept) = log.close().filter(|_| !leaves_nothing && (ended.is_written() || !ended.is_over())) else { return };
-    let token = (!ended.is_written() && !options.transactional).then_some(job.token);
+    let token = (!ended.is_written()).then_some(job.token);
     let entry = LogEntry { token, id: job.id, attempt: job.attempt, cut: kept.cut, text: kept.text };
     shared.backend.keep_log(entry, !halt.drop.is_cancelled()).await;
 }
 
 /// What the job's handler is to be given.
-fn context(job: &ClaimedJob, shared: &Arc<Shared>, halt: &Halt) -> Context {
+fn context(registration: &Registration, job: &ClaimedJob, shared: &Arc<Shared>, halt: &Halt) -> Context {
     let attempts = (job.number(), job.most_attempts());
-    let mut cx = Context::new(job.id, job.job_type, attempts, Arc::clone(&halt.ask), Arc::clone(shared));
+    let mut cx = Context::new(job.fence(registration), job.job_type, attempts, Arc::clone(&halt.ask), Arc::clone(shared));
     cx.set_version(job.version);
     cx.set_claimed(job.claimed_at);
     cx.set_meta(job.meta.clone());
@@ -144,7 +131,23 @@ async fn handle(
     {
         return Ended::failed(format!("the job's journal cannot be read: {error}"));
     }
-    let running = run_within(registration, payload, cx).instrument(span);
+    if registration.options().transactional {
+        tokio::select! {
+            begun = Box::pin(cx.begin_transaction()) => if let Err(error) = begun {
+                return Ended::failed(format!("the job's transaction cannot begin: {error}"));
+            },
+            () = halt.drop.cancelled() => return Ended::interrupted(),
+        }
+    }
+    let running = async {
+        let output = run_within(registration, payload, cx).await?;
+        if registration.options().transactional {
+            // In a box, so that other attempts do not carry what it takes.
+            Box::pin(cx.commit_transaction(output.as_deref())).await?;
+        }
+        Ok(output)
+    };
+    let running = running.instrument(span);
     let limited = async {
         match registration.options().timeout {
             Some(limit) => tokio::time::timeout(limit, running).await.map_err(|_| limit),

@@ -4,7 +4,7 @@ use std::{fmt, sync::Arc};
 
 use async_trait::async_trait;
 use sqlx::{Postgres, Transaction};
-use tokio::sync::OwnedMutexGuard;
+use tokio::sync::{Mutex, OwnedMutexGuard};
 use uuid::Uuid;
 
 use super::{ChildEntry, ChildLook, ChunkEntry, CloseEntry, Fence, GatherLook, Heard, JournaledStep, SignalEntry, StepEntry, Written};
@@ -96,6 +96,10 @@ pub enum OwnTransaction {
     /// A test's.
     Lent(OwnedMutexGuard<Transaction<'static, Postgres>>),
 }
+
+/// A transaction that a test lends to attempts, one after the other.
+#[doc(hidden)]
+pub type Lent = Arc<Mutex<Transaction<'static, Postgres>>>;
 
 /// What an attempt has logged.
 #[doc(hidden)]

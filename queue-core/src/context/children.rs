@@ -54,7 +54,7 @@ impl Durable {
         let journal = self.journal();
         let _under_way = journal.begin();
         let NewChild { job_type, payload, options } = child;
-        journal.spawn(ChildEntry { fence: journal.fence(name)?, name: name.to_owned(), job_type, payload, options }).await
+        journal.spawn(ChildEntry { fence: journal.fence(), name: name.to_owned(), job_type, payload, options }).await
     }
 
     /// Waits until the child of this step is over, and says what it came to.

@@ -240,7 +240,7 @@ impl Durable {
     pub(super) fn journal(&self) -> &Arc<Journal> {
         self.journal.get_or_init(|| {
             let last = self.cx.journaled.get_or_init(LastJournaled::default).clone();
-            Arc::new(Journal::new(self.cx.id, self.cx.fence, Arc::clone(&self.cx.shared), last))
+            Arc::new(Journal::new(self.cx.fence, Arc::clone(&self.cx.shared), last))
         })
     }
 }
@@ -255,7 +255,7 @@ impl Deref for Durable {
 
 impl fmt::Debug for Durable {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Durable").field("id", &self.cx.id).field("attempt", &self.cx.attempt).finish_non_exhaustive()
+        f.debug_struct("Durable").field("id", &self.cx.id()).field("attempt", &self.cx.attempt).finish_non_exhaustive()
     }
 }
 

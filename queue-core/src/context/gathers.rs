@@ -70,7 +70,7 @@ impl Durable {
         W: Future<Output = Result<(Option<OwnTransaction>, Vec<JobId>), Failure>> + Send + 'static,
     {
         let (journal, job) = (self.journal(), self.id());
-        let (fence, backend, owned) = (journal.fence(name)?, Arc::clone(&self.shared().backend), name.to_owned());
+        let (fence, backend, owned) = (journal.fence(), Arc::clone(&self.shared().backend), name.to_owned());
         let NewChunk { chunk, first, most } = at;
         let work = async move {
             let (tx, ids) = enqueue(backend.begin_chunk(job).await?).await?;
@@ -87,7 +87,7 @@ impl Durable {
     /// Says that all is spawned.
     pub(crate) async fn close_map(&self, name: &str, total: i64) -> Result<(), Failure> {
         let (journal, backend) = (self.journal(), Arc::clone(&self.shared().backend));
-        let entry = CloseEntry { fence: journal.fence(name)?, name: name.to_owned(), total };
+        let entry = CloseEntry { fence: journal.fence(), name: name.to_owned(), total };
         let (attempt, noting, owned) = (entry.fence.attempt, Arc::clone(journal), name.to_owned());
         let closed = journal.beside(async move {
             let closed = backend.close_gather(entry).await;

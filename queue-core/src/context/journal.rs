@@ -50,7 +50,7 @@ pub(crate) enum Stop {
 /// The journal, as one attempt sees it.
 #[derive(Debug)]
 pub(super) struct Journal {
-    fence: Option<Fence>,
+    fence: Fence,
     id: JobId,
     shared: Arc<Shared>,
     last: LastJournaled,
@@ -94,8 +94,8 @@ pub(super) struct Wait {
 }
 
 impl Journal {
-    pub(super) fn new(id: JobId, fence: Option<Fence>, shared: Arc<Shared>, last: LastJournaled) -> Self {
-        Self { fence, id, shared, last, state: Mutex::default(), writing: watch::Sender::default() }
+    pub(super) fn new(fence: Fence, shared: Arc<Shared>, last: LastJournaled) -> Self {
+        Self { fence, id: fence.id, shared, last, state: Mutex::default(), writing: watch::Sender::default() }
     }
 
     /// Reads what earlier attempts have finished. While that cannot be known, no failure is the last.
@@ -103,7 +103,7 @@ impl Journal {
         let steps = self.shared.backend.steps(self.id).await;
         let (mut state, now) = (self.lock(), Instant::now());
         if steps.is_err() {
-            self.fence.iter().for_each(|fence| self.last.set(fence.attempt));
+            self.last.set(self.fence.attempt);
         }
         for JournaledStep { name, attempt, output, left_ms } in steps? {
             // They come in the order in which they were done: after a requeue attempts are counted anew.
@@ -143,13 +143,12 @@ impl Journal {
 
     /// What is to be written of a step.
     pub(super) fn entry(&self, name: &str, output: Option<String>, since: Instant, wait: Option<Duration>) -> Result<StepEntry, Failure> {
-        let fence = self.fence.ok_or_else(|| self.wrong(name, "the job's type has no journal"))?;
         let mut state = self.lock();
         state.bytes += output.as_ref().map_or(0, String::len);
         if state.bytes > MOST_BYTES {
             return Err(self.too_much(name));
         }
-        Ok(StepEntry { fence, name: name.to_owned(), ran: since.elapsed(), wait, output })
+        Ok(StepEntry { fence: self.fence, name: name.to_owned(), ran: since.elapsed(), wait, output })
     }
 
     /// Writes a step; committed when this returns. It goes on when this is dropped: the work is done, and the attempt waits for it.
@@ -266,15 +265,14 @@ impl Journal {
         Ok(done.await?)
     }
 
-    /// The fence of what is to be journaled under this name.
-    pub(super) fn fence(&self, name: &str) -> Result<Fence, Failure> {
-        Ok(self.fence.ok_or_else(|| self.wrong(name, "the job's type has no journal"))?)
+    /// What is journaled is written under this.
+    pub(super) fn fence(&self) -> Fence {
+        self.fence
     }
 
     /// What is asked for, of a signal.
-    pub(super) fn ask_for(&self, name: &str, signal: &str, end: Option<String>) -> Result<SignalEntry, Failure> {
-        let fence = self.fence.ok_or_else(|| self.wrong(name, "the job's type has no journal"))?;
-        Ok(SignalEntry { fence, name: name.to_owned(), signal: signal.to_owned(), end })
+    pub(super) fn ask_for(&self, name: &str, signal: &str, end: Option<String>) -> SignalEntry {
+        SignalEntry { fence: self.fence, name: name.to_owned(), signal: signal.to_owned(), end }
     }
 
     /// Waits until then: here, if that is soon; otherwise the attempt is left meanwhile, unless a step is on its way.

@@ -14,7 +14,6 @@ mod gathers;
 mod forms;
 mod handler;
 mod journal;
-mod lent;
 mod meta;
 mod middleware;
 mod receive;
@@ -24,6 +23,7 @@ mod revision;
 mod since;
 mod states;
 mod transaction;
+mod whole;
 
 use std::{
     fmt,
@@ -53,24 +53,24 @@ pub(crate) use self::middleware::{Place, run_within};
 pub(crate) use self::since::attempts_since;
 pub(crate) use self::transaction::{Begun, CommitState, NOT_COMPLETED};
 pub use self::{
-    backend::{Backend, CommitResult, LogEntry, OwnTransaction},
+    backend::{Backend, CommitResult, Lent, LogEntry, OwnTransaction},
     batch::{BatchContext, BatchHandler, BatchJob, JobBatch},
     cancelled::{Ask, CancelReason, Cancelled},
     decode::{Upgraded, upgrade},
     durable::{Durable, StepName},
     fence::{ChildEntry, ChildLook, ChunkEntry, CloseEntry, Fence, GatherLook, Heard, JournaledStep, SignalEntry, StepEntry},
     handler::{Handler, HandlerContext, JobFuture},
-    lent::{Lent, TransactionGuard},
     middleware::{AttemptOutput, Middleware, Next},
     receive::{Receive, ReceiveWithin},
     registry::{HandlerFuture, Registration, Registry},
     report::{Report, ReportEntry, ReportSender, Reporter, Written},
     states::States,
     transaction::JobTransaction,
+    whole::TransactionGuard,
 };
-use self::{meta::Meta, since::LastJournaled};
+use self::{meta::Meta, since::LastJournaled, whole::WholeTransaction};
 use crate::{
-    define::{JobId, stored_type},
+    define::{Failure, JobId, stored_type},
     error::Error,
     schema::Store,
     seal::Bound,
@@ -79,7 +79,6 @@ use crate::{
 
 /// One attempt of one job, as its handler sees it.
 pub struct Context {
-    id: JobId,
     job_type: &'static str,
     version: u16,
     attempt: u32,
@@ -92,8 +91,8 @@ pub struct Context {
     ask: Arc<Ask>,
     cancelled: OnceLock<Cancelled>,
     shared: Arc<Shared>,
-    transaction: Option<Lent>,
-    fence: Option<Fence>,
+    transaction: WholeTransaction,
+    fence: Fence,
     begun: OnceLock<Arc<Begun>>,
     reporter: OnceLock<Reporter>,
     /// Of a durable job.
@@ -101,9 +100,14 @@ pub struct Context {
 }
 
 impl Context {
-    pub(crate) fn new(id: JobId, job_type: &'static str, (attempt, max_attempts): (u32, u32), ask: Arc<Ask>, shared: Arc<Shared>) -> Self {
+    pub(crate) fn new(
+        fence: Fence,
+        job_type: &'static str,
+        (attempt, max_attempts): (u32, u32),
+        ask: Arc<Ask>,
+        shared: Arc<Shared>,
+    ) -> Self {
         Self {
-            id,
             job_type,
             version: 1,
             attempt,
@@ -115,8 +119,8 @@ impl Context {
             ask,
             cancelled: OnceLock::new(),
             shared,
-            transaction: None,
-            fence: None,
+            transaction: WholeTransaction::default(),
+            fence,
             begun: OnceLock::new(),
             reporter: OnceLock::new(),
             journaled: OnceLock::new(),
@@ -151,14 +155,6 @@ impl Context {
         self.came_late.load(Relaxed)
     }
 
-    pub(crate) fn set_transaction(&mut self, transaction: Option<Lent>) {
-        self.transaction = transaction;
-    }
-
-    pub(crate) fn set_fence(&mut self, fence: Fence) {
-        self.fence = Some(fence);
-    }
-
     /// What is done with where its payload is stored.
     fn with_place<T>(&self, act: impl FnOnce(Bound<'_>) -> T) -> T {
         act(Bound { store: self.shared.store, stored: &stored_type(self.job_type, self.version) })
@@ -174,7 +170,7 @@ impl Context {
     }
 
     pub(crate) fn report(&self) -> Option<&Arc<Report>> {
-        self.reporter.get()?.report()
+        self.reporter.get().map(Reporter::report)
     }
 
     /// What all attempts of its worker share.
@@ -184,7 +180,7 @@ impl Context {
 
     /// The job's id.
     pub fn id(&self) -> JobId {
-        self.id
+        self.fence.id
     }
 
     /// The name that the job's type is stored under, which may be an alias.
@@ -226,7 +222,7 @@ impl Context {
     /// # }
     /// ```
     pub fn enqueued_at(&self) -> DateTime<Utc> {
-        self.id.enqueued_at().unwrap_or_default()
+        self.id().enqueued_at().unwrap_or_default()
     }
 
     /// When this attempt was claimed, by the database's clock. Its handler may begin later: jobs are claimed some ahead.
@@ -272,11 +268,25 @@ impl Context {
     /// # Errors
     /// [`Error::Transactional`] for such a type, [`Error::LeaseLost`] when the job is over already, and what the pool says.
     pub async fn begin(&self) -> Result<JobTransaction, Error> {
-        let (Some(fence), Some(report)) = (self.fence, self.reporter().report()) else {
-            return Err(Error::Transactional { job: self.id });
-        };
-        let begun = self.begun.get_or_init(|| Arc::new(Begun::new(fence, Arc::clone(&self.shared), Arc::clone(report))));
-        JobTransaction::begin(begun).await
+        if self.transaction.has_begun() {
+            return Err(Error::Transactional { job: self.id() });
+        }
+        JobTransaction::begin(self.begun_by()).await
+    }
+
+    fn begun_by(&self) -> &Arc<Begun> {
+        let report = self.reporter().report();
+        self.begun.get_or_init(|| Arc::new(Begun::new(self.fence, Arc::clone(&self.shared), Arc::clone(report))))
+    }
+
+    /// Begins the transaction of a transactional type.
+    pub(crate) async fn begin_transaction(&self) -> Result<(), Error> {
+        self.transaction.begin(self, self.begun_by()).await
+    }
+
+    /// Completes the job of a transactional type with what its handler returned.
+    pub(crate) async fn commit_transaction(&self, output: Option<&str>) -> Result<(), Failure> {
+        self.transaction.commit(output).await
     }
 
     /// The transaction that completes this job, if its type is [`transactional`](crate::Options::transactional): what is written on it, and what is
@@ -290,8 +300,8 @@ impl Context {
     /// # Panics
     /// When the type is not transactional.
     pub async fn transaction(&self) -> TransactionGuard<'_> {
-        match &self.transaction {
-            Some(lent) => TransactionGuard { held: lent.lock().await },
+        match self.transaction.lock().await {
+            Some(guard) => guard,
             None => panic!("this job has no transaction: say `#[job(transactional)]` of its type"),
         }
     }
@@ -300,8 +310,8 @@ impl Context {
     /// NaN is ignored.
     ///
     /// This and [`stage`](Self::stage) and [`event`](Self::event) only set values in memory, so they may be said as often as is convenient: what
-    /// has changed is written, for all jobs of the process together, at most every 250 ms, and once more before the attempt's verdict. Of a
-    /// [`transactional`](crate::Options::transactional) type nothing is written, for nobody sees its attempts.
+    /// has changed is written, for all jobs of the process together, at most every 250 ms, and once more before the attempt's verdict. A
+    /// transaction of the handler's does not take it back.
     pub fn progress(&self, fraction: f64) {
         self.reporter().progress(fraction);
     }
@@ -342,8 +352,8 @@ impl Context {
     /// What reports on this attempt, for a thread or a task of the handler's own.
     pub fn reporter(&self) -> &Reporter {
         self.reporter.get_or_init(|| {
-            let report = self.fence.map(|fence| Arc::new(Report::new(fence, self.shared.reports.clone())));
-            Reporter::new(self.id, report, Arc::clone(&self.shared))
+            let report = Arc::new(Report::new(self.fence, self.shared.reports.clone()));
+            Reporter::new(self.id(), report, Arc::clone(&self.shared))
         })
     }
 
@@ -363,7 +373,7 @@ impl Context {
 
 impl fmt::Debug for Context {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Context").field("id", &self.id).field("attempt", &self.attempt).finish_non_exhaustive()
+        f.debug_struct("Context").field("id", &self.id()).field("attempt", &self.attempt).finish_non_exhaustive()
     }
 }
 

@@ -69,7 +69,7 @@ impl Durable {
         loop {
             {
                 let _under_way = journal.begin();
-                let ask = journal.ask_for(&step, signal, until.is_some().then(|| bound.clone()))?;
+                let ask = journal.ask_for(&step, signal, until.is_some().then(|| bound.clone()));
                 if let Some(done) = journal.receive(ask).await? {
                     return Ok(done);
                 }

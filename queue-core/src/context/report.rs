@@ -39,18 +39,17 @@ const OTHERS: &str = "others";
 #[derive(Clone)]
 pub struct Reporter {
     id: JobId,
-    /// None for a transactional type.
-    report: Option<Arc<Report>>,
+    report: Arc<Report>,
     shared: Arc<Shared>,
 }
 
 impl Reporter {
-    pub(crate) fn new(id: JobId, report: Option<Arc<Report>>, shared: Arc<Shared>) -> Self {
+    pub(crate) fn new(id: JobId, report: Arc<Report>, shared: Arc<Shared>) -> Self {
         Self { id, report, shared }
     }
 
-    pub(crate) fn report(&self) -> Option<&Arc<Report>> {
-        self.report.as_ref()
+    pub(crate) fn report(&self) -> &Arc<Report> {
+        &self.report
     }
 
     /// How far the job is, from 0 to 1. What lies outside is taken for the nearer end; NaN is ignored.
@@ -86,9 +85,9 @@ impl Reporter {
     ///
     /// # Errors
     /// [`Error::LeaseLost`] when others have the job or the attempt is over: nothing was written. [`Error::Checkpoint`] for a value that jsonb would not
-    /// give back exactly, or of more than 256 KiB. [`Error::NoCheckpoint`] when the type is transactional. [`Error::Database`].
+    /// give back exactly, or of more than 256 KiB. [`Error::Database`].
     pub async fn checkpoint<T: Serialize + ?Sized>(&self, value: &T) -> Result<(), Error> {
-        let report = self.report.as_ref().ok_or(Error::NoCheckpoint { job: self.id })?;
+        let report = &self.report;
         let text = payload::encode(value, payload::DEFAULT_LIMIT).map_err(|source| Error::Checkpoint { job: self.id, source })?;
         let answer = {
             let mut values = report.lock();
@@ -111,11 +110,8 @@ impl Reporter {
     /// for, over the worker's pool: a job that does not ask pays nothing.
     ///
     /// # Errors
-    /// [`Error::CheckpointType`] when it is no `T`, as after a deploy. [`Error::NoCheckpoint`] when the type is transactional. [`Error::Database`].
+    /// [`Error::CheckpointType`] when it is no `T`, as after a deploy. [`Error::Database`].
     pub async fn last_checkpoint<T: DeserializeOwned>(&self) -> Result<Option<T>, Error> {
-        if self.report.is_none() {
-            return Err(Error::NoCheckpoint { job: self.id });
-        }
         let decode = |text: String| {
             let wrong =
                 |error: serde_json::Error| Error::CheckpointType { job: self.id, rust_type: type_name::<T>(), column: error.column() };
@@ -125,7 +121,7 @@ impl Reporter {
     }
 
     fn change(&self, change: impl FnOnce(&mut Values)) {
-        let Some(report) = &self.report else { return };
+        let report = &self.report;
         let mut values = report.lock();
         if values.life == Life::Open {
             change(&mut values);

@@ -100,6 +100,13 @@ impl JobTransaction {
         Ok(output)
     }
 
+    /// Completes a job of a transactional type with the output of its handler, as JSON text.
+    pub(super) async fn complete_job(self, output: Option<String>) -> Result<(), Failure> {
+        check_output(output.as_deref()).terminal()?;
+        let settled = self.settle(Outcome::Ok, output, None).await;
+        settled.map_err(|why| format!("the handler succeeded, but its transaction cannot be committed: {why}").into())
+    }
+
     /// Makes the job a dead letter with this error, and commits what was written. Returns the failure, for the handler to return:
     /// `return Err(tx.fail("bounced").await)`.
     ///

@@ -260,21 +260,17 @@ impl Options {
         self
     }
 
-    /// `transactional`: the claim of a job, its handler and its completion are one transaction, which the handler reaches with
-    /// [`Context::transaction`](crate::Context::transaction). Default: they are not.
+    /// `transactional`: the handler and the job's completion are one transaction, which the handler reaches with
+    /// [`Context::transaction`](crate::Context::transaction). Default: they are not. Not with `durable`, nor with `batch`.
     ///
     /// What it gives: whatever the handler writes on that transaction happens exactly once, for it is committed together with the completion. A
-    /// failure, a panic or a timeout takes it back, and is charged as ever. When the process, the connection or the server ends, the job is
-    /// as it was, and is taken up at once.
+    /// failure, a panic, a timeout or the end of the process takes it back, and is charged as ever. It is
+    /// [`Context::begin`](crate::Context::begin), which any type has for the part of its handler that it chooses, done for the whole handler.
     ///
-    /// [`Context::begin`](crate::Context::begin) gives the same to any type, for the part of its handler that it chooses, and crashes count; only the
-    /// claim is another transaction.
-    ///
-    /// What it costs: **a job that ends its process is not counted as a crash, and is tried again for ever.** A long handler holds back
-    /// vacuum, keeps other workers from sleeping deeply, and makes an operator's `cancel` pass it over; a statement on the transaction
-    /// that fails fails the attempt unless it ran in a nested transaction. Each running job takes a connection of its own (see
-    /// `Worker::transactional`), and a commit of its own, so throughput is far below that of batches. While it runs, it is shown as ready.
-    /// Effects elsewhere are as repeatable as ever.
+    /// What it costs: each running job takes one of the pool's connections, and a commit of its own, so throughput is far below that of plain jobs;
+    /// jobs beyond the pool's connections wait for one, so let the pool have as many as there are slots. A long handler holds back vacuum and
+    /// keeps other workers from sleeping deeply. A statement on the transaction that fails fails the attempt unless it ran in a nested
+    /// transaction. Effects elsewhere are as repeatable as ever.
     #[must_use]
     pub const fn transactional(mut self) -> Self {
         self.transactional = true;
@@ -325,7 +321,7 @@ impl Options {
 
     /// `limit(concurrency = 10, rate = "30/1m", burst = 5)`: how many of these run at once, and how many begin in a time, over all workers;
     /// `limit(name = "stripe", concurrency = 3)`: the same of all types that name it. May be given several times under several names: see [`Limit`].
-    /// Default: as many as workers have slots. Not with `transactional`.
+    /// Default: as many as workers have slots.
     #[must_use]
     pub const fn limit(mut self, limits: &'static [Limit]) -> Self {
         self.limits = limits;

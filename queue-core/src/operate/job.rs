@@ -17,8 +17,8 @@ impl JobRef {
     /// Does this to the job.
     ///
     /// # Errors
-    /// [`Error::NotFound`]; [`Error::WrongState`] with the state it is in; [`Error::Locked`] when another transaction has it locked, as a
-    /// transactional job's does while it runs; [`Error::OutOfRange`] for a time outside the years 1970 to 9999; the database's.
+    /// [`Error::NotFound`]; [`Error::WrongState`] with the state it is in; [`Error::Locked`] when another transaction has it
+    /// locked; [`Error::OutOfRange`] for a time outside the years 1970 to 9999; the database's.
     pub async fn act(&self, on: impl IntoConnection<'_>, act: Act) -> Result<Acted, Error> {
         let mut on = on.into_connection();
         act.on_one(&mut *on.acquire().await?, *self).await

@@ -166,17 +166,6 @@ pub(super) struct Outturn {
     pub(super) received: Vec<i64>,
 }
 
-impl Outturn {
-    /// The attempt failed after all, with this error.
-    pub(super) fn fail(&mut self, registration: &Registration, job: &ClaimedJob, error: String) {
-        let ended = Ended::failed(error);
-        self.attempt.outcome = ended.outcome();
-        self.ending = ended.ending(Some(registration), job, self.ending.ran(), DICE);
-        self.attempt.verdict = self.ending.verdict();
-        (self.attempt.error, self.attempt.output) = (self.ending.error().map(str::to_owned), None);
-    }
-}
-
 /// A worker's default.
 pub(super) const CANCEL_GRACE: Duration = Duration::from_secs(10);
 
@@ -187,9 +176,7 @@ impl Setup<'_> {
     pub(super) async fn run(self) -> Outturn {
         let Self { registration, job, checkpoint, steps, signals, children, states, middleware, pool, store, lent, asked, points } = self;
         let own = points.as_ref().map(|_| pool.clone());
-        // The transaction of an attempt that is interrupted is whole: its handler has no part of it to keep.
-        let of_parts = lent.clone().filter(|_| own.is_none());
-        let backend = TestBackend::new(job.attempt, (checkpoint, steps, signals), of_parts, own);
+        let backend = TestBackend::new(job.attempt, (checkpoint, steps, signals), lent, own);
         let backend = Arc::new(backend.with_children(children));
         let (reports, mut said) = ReportSender::open();
         let shared = Arc::new(Shared {
@@ -211,7 +198,7 @@ impl Setup<'_> {
         let (since, failure) = (Instant::now(), Mutex::new(None));
         let note = |failed| *failure.lock().unwrap_or_else(PoisonError::into_inner) = Some(failed);
         let ended = {
-            let working = attempt::run(registration, job, &shared, &halt, lent, note, None);
+            let working = attempt::run(registration, job, &shared, &halt, note);
             let working = pin!(interruptible(working, points, || backend.kept()));
             let keeping = pin!(keep(&mut said, |entry| backend.note(entry)));
             tokio::select! {

@@ -36,7 +36,7 @@ const UNDO: &str = "rollback to savepoint queue_attempt";
 pub(super) const DROP: &str = "rollback to savepoint queue_attempt; release savepoint queue_attempt";
 
 /// What the handler wrote is to stay. Constraints that it deferred are checked, as its commit would.
-pub(super) const KEEP: &str = "set constraints all immediate; release savepoint queue_attempt";
+const KEEP: &str = "set constraints all immediate; release savepoint queue_attempt";
 
 /// Fails where a commit would.
 const CHECK: &str = "set constraints all immediate";

@@ -8,16 +8,16 @@ use uuid::Uuid;
 use super::{
     Error,
     attempt::{Attempt, Outturn, Setup, no_pool},
-    backend::{DROP, KEEP, SAVE, TestSignal},
+    backend::{DROP, SAVE, TestSignal},
     connection::DrainConnection,
+    finish::finish_one,
     run::check,
 };
 use crate::{
     attempt::ClaimedJob,
     context::{BatchHandler, Handler, JournaledStep, Middleware, Registration, Registry, States},
     define::{Anew, JobId, JobType, OrderingKey, Verdict, stored_type, type_and_version},
-    error::{RegistryError, message},
-    finish::finish_one,
+    error::RegistryError,
     schema::Store,
 };
 
@@ -281,8 +281,7 @@ async fn one(
     store: Store,
 ) -> Result<Attempt, Error> {
     let Taken { job, seq, checkpoint } = taken;
-    let transactional = registration.options().transactional;
-    if transactional && connection.lent().is_none() {
+    if registration.options().transactional && connection.lent().is_none() {
         return Err(Error::NeedsPool { job_type: job.job_type.to_owned() });
     }
     let steps =
@@ -307,15 +306,9 @@ async fn one(
         asked: None,
         points: None,
     };
-    let mut outturn = setup.run().await;
+    let outturn = setup.run().await;
     let mut on = connection.lock(Some(job.id)).await?;
-    if transactional && outturn.attempt.is_completed() {
-        if let Err(error) = sqlx::raw_sql(KEEP).execute(&mut *on).await {
-            let why = format!("the handler succeeded, but its transaction cannot be committed: {}", message(&error));
-            outturn.fail(registration, &job, why);
-            sqlx::raw_sql(DROP).execute(&mut *on).await?;
-        }
-    } else if !outturn.kept {
+    if !outturn.kept {
         sqlx::raw_sql(DROP).execute(&mut *on).await?;
     }
     keep_steps(&mut on, store, &job, &outturn.attempt.steps[known..]).await?;

@@ -3,20 +3,16 @@
 use std::{sync::Arc, thread, time::Duration};
 
 use sqlx::PgPool;
-use tokio::sync::Mutex;
 
 use super::{
     Error,
     attempt::{Outturn, Setup},
-    backend::{KEEP, SAVE},
     points::{MOST, Place, Points, shown},
     run::{Ran, Run},
 };
 use crate::{
-    attempt::ClaimedJob,
-    context::{CancelReason, Handler, JournaledStep, Lent, Registration},
+    context::{CancelReason, Handler, JournaledStep, Registration},
     define::Verdict,
-    error::message,
     schema::Store,
 };
 
@@ -158,9 +154,11 @@ impl Drop for Shown {
 async fn to_its_end<T: Handler>(run: Run<T>, points: &Arc<Points>) -> Result<Ran<T>, Error> {
     let registration = Registration::of::<T>();
     let (mut job, pool) = run.claimed(&registration).await;
+    if registration.options().transactional && run.pool.is_none() {
+        return Err(Error::NeedsPool { job_type: job.job_type.to_owned() });
+    }
     let Run { states, mut checkpoint, mut steps, mut signals, children, middleware, mut asked, pool: own, .. } = run;
     for _ in 0..MOST_ATTEMPTS {
-        let lent = if registration.options().transactional { Some(transaction(&job, own.as_ref()).await?) } else { None };
         let (is_cancelled, in_use) = (asked == Some(CancelReason::Cancelled), own.as_ref().map(used));
         let setup = Setup {
             registration: &registration,
@@ -173,7 +171,7 @@ async fn to_its_end<T: Handler>(run: Run<T>, points: &Arc<Points>) -> Result<Ran
             middleware: middleware.clone(),
             pool: pool.clone(),
             store: Store::default(),
-            lent: lent.clone(),
+            lent: None,
             asked: asked.take(),
             points: Some(Arc::clone(points)),
         };
@@ -185,11 +183,10 @@ async fn to_its_end<T: Handler>(run: Run<T>, points: &Arc<Points>) -> Result<Ran
         let was_cut = points.has_cut() && !had_cut;
         // A verdict that the handler has committed is none to be lost.
         let is_lost = !outturn.kept && (was_cut || points.has_returned());
-        end(&registration, &job, lent, is_lost, &mut outturn).await?;
         if let (true, Some(own), Some(in_use)) = (was_cut, &own, in_use) {
             rest(own, in_use).await;
         }
-        let next = Next::after(&mut outturn, is_lost, (is_cancelled, registration.options().transactional));
+        let next = Next::after(&mut outturn, is_lost, is_cancelled);
         let Some(next) = next else {
             let ran = Ran::of(outturn, own.is_none());
             return Ok(if points.has_cut() { ran.interrupted(points.at()) } else { ran });
@@ -219,15 +216,13 @@ struct Next {
 
 impl Next {
     /// Nothing if the job is over, or waits for what nobody sends.
-    fn after(outturn: &mut Outturn, is_lost: bool, (is_cancelled, is_transactional): (bool, bool)) -> Option<Self> {
+    fn after(outturn: &mut Outturn, is_lost: bool, is_cancelled: bool) -> Option<Self> {
         if is_lost && is_cancelled {
             // Whoever recovers it finds that it was to be cancelled.
             outturn.attempt.verdict = Verdict::Cancel;
             return None;
         }
         let (charged, charged_crash, wait) = match outturn.attempt.verdict {
-            // Its lease is its transaction, which leaves nothing.
-            _ if is_lost && is_transactional => (0, 0, Duration::ZERO),
             _ if is_lost => (1, 1, Duration::ZERO),
             Verdict::Retry(wait) => (1, 0, wait),
             Verdict::Snooze(wait) | Verdict::Park(Some(wait)) => (0, 0, wait),
@@ -244,30 +239,6 @@ impl Next {
 fn later(mut step: JournaledStep, wait: Duration) -> JournaledStep {
     step.left_ms = step.left_ms.map(|left| left - wait.as_secs_f64() * 1000.0);
     step
-}
-
-/// What a transactional type's handler is lent.
-async fn transaction(job: &ClaimedJob, pool: Option<&PgPool>) -> Result<Lent, Error> {
-    let pool = pool.ok_or_else(|| Error::NeedsPool { job_type: job.job_type.to_owned() })?;
-    let mut tx = pool.begin().await?;
-    sqlx::raw_sql(SAVE).execute(&mut *tx).await?;
-    Ok(Arc::new(Mutex::new(tx)))
-}
-
-/// Commits what a transactional handler has written, or takes it back. If it cannot be committed, the attempt has failed.
-async fn end(registration: &Registration, job: &ClaimedJob, lent: Option<Lent>, is_lost: bool, outturn: &mut Outturn) -> Result<(), Error> {
-    let Some(lent) = lent else { return Ok(()) };
-    let mut tx = Arc::try_unwrap(lent).map_err(|_| Error::Kept { job: job.id })?.into_inner();
-    if is_lost || !outturn.attempt.is_completed() {
-        // A statement that was interrupted may fail only now. Whatever it says: what is not committed is not there.
-        let _ = tx.rollback().await;
-        return Ok(());
-    }
-    if let Err(error) = sqlx::raw_sql(KEEP).execute(&mut *tx).await {
-        outturn.fail(registration, job, format!("the handler succeeded, but its transaction cannot be committed: {}", message(&error)));
-        return Ok(tx.rollback().await?);
-    }
-    Ok(tx.commit().await?)
 }
 
 /// So many connections of the pool are in use.

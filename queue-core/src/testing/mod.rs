@@ -4,6 +4,7 @@
 mod run;
 mod batch;
 mod drain;
+mod finish;
 mod enqueued;
 mod connection;
 mod attempt;

@@ -83,9 +83,6 @@ pub(crate) struct Feed {
 /// While busy, due jobs and new lanes are looked for this often; an idle worker knows when to look.
 pub(super) const LOOK: Duration = Duration::from_millis(250);
 
-/// How soon those who look for jobs beside this loop look again while producers do not notify.
-const LOOK_BESIDE: Duration = Duration::from_millis(20);
-
 /// How soon a worker looks again while jobs keep coming.
 const BREATH: Duration = Duration::from_millis(2);
 
@@ -103,16 +100,14 @@ impl Feed {
         identity: watch::Receiver<Identity>,
     ) -> Self {
         let now = Instant::now();
-        // Transactional jobs have loops of their own.
-        let types: Vec<(&'static str, u16)> =
-            known.iter().filter(|(_, options)| !options.transactional).map(|(name, options)| (*name, options.version)).collect();
-        let fair = known.iter().filter(|(_, options)| options.fair).map(|(name, _)| *name).collect();
+        let types: Vec<(&'static str, u16)> = known.iter().map(|(name, options)| (*name, options.version)).collect();
+        let named = |is: fn(&Options) -> bool| known.iter().filter(move |(_, options)| is(options)).map(|(name, _)| *name).collect();
         Self {
             store: config.store,
             batch: config.batch,
             poll: config.poll_interval,
             aging: config.aging,
-            lanes: Lanes::new(&types, fair, queues.named()),
+            lanes: Lanes::new(&types, named(|options| options.fair), queues.named()).leasing_each(named(|options| options.transactional)),
             queues,
             permits: Links::like(link.another_for("limits").impatient()),
             links: Links::like(link),
@@ -157,7 +152,6 @@ impl Feed {
                 self.queues.pauses().forget();
                 self.limits.reopen();
                 (us, self.sleep, self.nap) = (identity, Sleep::Awake, Duration::ZERO);
-                self.bell.note_look(LOOK_BESIDE);
             }
             let Some(worker) = identity else {
                 let _ = tokio::time::timeout(self.poll, self.identity.changed()).await;
@@ -177,11 +171,6 @@ impl Feed {
                     None
                 }
             };
-            self.bell.note_look(match self.sleep {
-                Sleep::Awake => LOOK_BESIDE,
-                Sleep::Announced(_) => self.nap.max(LOOK_BESIDE),
-                Sleep::Asleep => self.poll,
-            });
             rung = match until {
                 Some(until) => {
                     self.planned = until;
@@ -234,7 +223,6 @@ impl Feed {
             self.traffic.note(found);
         }
         if self.traffic.is_dense() && self.sleep != Sleep::Awake {
-            self.bell.note_look(LOOK_BESIDE);
             let link = self.links.any();
             let woken = Sleep::end(link.get().await?, self.store, worker).await;
             (self.sleep, self.nap) = (link.note(woken)?, Duration::ZERO);

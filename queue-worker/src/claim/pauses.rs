@@ -102,7 +102,7 @@ impl Feed {
             // What is resumed may lie below a floor.
             (self.rescan.owed, self.rescan_batches.owed) = (true, self.queues.takes_batches());
             // Who looks beside this loop may have slept over it.
-            self.bell.tell();
+            self.bell.ring();
             if let Some(flight) = self.flight.take() {
                 self.land(flight).await?;
             }

@@ -95,8 +95,7 @@ Examples:
   queue-worker cancel 1879032461361152001
   queue-worker cancel --all --queue mail --state scheduled --dry-run      how many that would be
 
-A running job completes if its handler does so all the same; it is never tried again. One of a transactional type cannot be cancelled
-while it runs.";
+A running job completes if its handler does so all the same; it is never tried again.";
 
 const RESCHEDULE: &str = "\
 Examples:

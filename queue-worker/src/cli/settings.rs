@@ -294,14 +294,6 @@ mod tests {
     }
 
     #[test]
-    fn connections_of_transactional_jobs_are_said_as_any_other_setting() {
-        let lower = file("[worker]\ntransactional = 7\nbatch = 9").unwrap();
-        let config = said("w --batch 8").over(lower).config().unwrap();
-        assert_eq!((config.transactional, config.batch), (7, 8));
-        assert_eq!(said("w --transactional 3").config().unwrap().transactional, 3);
-    }
-
-    #[test]
     fn queues_named_on_the_command_line_replace_those_of_the_file() {
         let lower = file("[worker]\nqueues = ['mail=3', 'web']").unwrap();
         let config = said("w --queue reports=2 --queue mail").over(lower).config().unwrap();

@@ -103,6 +103,8 @@ pub(crate) struct Request {
     pub(super) limits: Option<Asked>,
     /// Whether it may ask where lanes begin that have nothing.
     pub(super) may_ask: bool,
+    /// The lanes of transactional jobs, each of which has a lease of its own.
+    apart: Vec<i64>,
 }
 
 /// What came of it.
@@ -221,13 +223,31 @@ impl Request {
             _ => lanes.floor(share.lane),
         };
         let begins = shares.iter().zip(&in_lines).map(begin).collect();
-        Self { holding: held.begin(), worker, shares, most, from, begins, in_lines, limits: None, may_ask: lanes.floors.may_ask() }
+        let is_apart =
+            |share: &&Share| matches!(from, From::Lanes { .. }) && lanes.get(share.lane).is_some_and(|lane| lanes.is_transactional(lane));
+        let apart = shares.iter().filter(is_apart).map(|share| share.lane).collect();
+        Self { holding: held.begin(), worker, shares, most, from, begins, in_lines, limits: None, may_ask: lanes.floors.may_ask(), apart }
     }
 
     /// Of lanes that limits cover.
     pub(crate) fn under(mut self, limits: Asked) -> Self {
         self.limits = Some(limits);
         self
+    }
+
+    /// That of a job of this lane, and how many it has: one, or as many as are in the lease that others have in common.
+    fn lease_of(&self, lane: i64, id: JobId, in_common: usize) -> (Arc<Holding>, usize) {
+        match &self.limits {
+            _ if self.apart.contains(&lane) => (self.holding.of_job(id), 1),
+            Some(under) => (self.holding.part(&under.told, &under.gates), in_common),
+            None => (Arc::clone(&self.holding), in_common),
+        }
+    }
+
+    /// How many of these jobs the lease has that is not of one job.
+    fn count_in_common(&self, rows: &[PgRow]) -> usize {
+        let is_apart = |row: &&PgRow| row.try_get_unchecked(0).is_ok_and(|lane: i64| self.apart.contains(&lane));
+        if self.apart.is_empty() { rows.len() } else { rows.iter().filter(|row| !is_apart(row)).count() }
     }
 
     /// Of which leases it says that jobs have ended.
@@ -245,6 +265,7 @@ impl Request {
         self.most = self.most.min(most);
         if let Some(sweep) = sweep {
             self.from = From::Late(sweep);
+            self.apart.clear();
             self.begins = self.shares.iter().map(|share| lanes.floor(share.lane)).collect();
         }
     }
@@ -264,6 +285,7 @@ impl Request {
             .bind(self.shares.iter().map(|share| narrow(share.most)).collect::<Vec<_>>())
             .bind(narrow(self.most))
             .bind(narrow(LARGEST / self.most.max(1)));
+        let statement = if self.from == From::Lines { statement } else { statement.bind(&self.apart) };
         let began = Instant::now();
         let jobs = bounded(statement.fetch_all(&mut *connection)).await?;
         let empty_below = match self.from {
@@ -289,7 +311,6 @@ impl Answer {
     /// nobody here knows of the lease any more, and what it lists is given back.
     pub(crate) fn read(self, lanes: &mut Lanes) -> sqlx::Result<Brought> {
         let Rows { jobs: rows, mut large, in_lines, places, reached, room, start, floors, is_noted, swept, empty_below } = self.rows?;
-        let holding = &self.request.holding;
         self.request.note_empty(empty_below, &rows, lanes)?;
         if !is_noted {
             self.request.reach(&in_lines, &reached, rows.len() < self.request.most && room == Room::Open).note(lanes);
@@ -304,6 +325,7 @@ impl Answer {
         let Some(claimed_at): Option<DateTime<Utc>> = rows.first().map(|row| row.try_get(10)).transpose()? else {
             return Ok(Brought { room, swept, ..Brought::default() });
         };
+        let in_common = self.request.count_in_common(&rows);
         for row in &rows {
             // Unchecked: the types of the columns are the statement's, which the first claim of any test would find wrong.
             let (lane, seq): (i64, i64) = (row.try_get_unchecked(0)?, row.try_get_unchecked(1)?);
@@ -318,6 +340,7 @@ impl Answer {
             of_lane.lowest = seq.min(of_lane.lowest);
             of_lane.jobs += 1;
             of_lane.bytes += payload.as_ref().map_or(if is_unread { mean } else { 0 }, String::len);
+            let (holding, batch) = self.request.lease_of(lane, id, in_common);
             let job = ClaimedJob {
                 token: holding.token(),
                 id,
@@ -335,10 +358,8 @@ impl Answer {
                 room_until: start.map(|start| start.until),
             };
             let begin_by = job.may_begin_within().and_then(|within| self.asked.checked_add(within));
-            let under = &self.request.limits;
-            let holding = under.as_ref().map_or_else(|| Arc::clone(holding), |under| holding.part(&under.told, &under.gates));
             let waited = waited(places.get(&id).copied().unwrap_or(seq), claimed_at);
-            let job = Claimed { job, batch: rows.len(), holding, begin_by, waited, asked: self.asked, held: None };
+            let job = Claimed { job, batch, holding, begin_by, waited, asked: self.asked, held: None };
             if is_unread {
                 unread.push(job);
             } else {
@@ -360,12 +381,12 @@ impl Answer {
 }
 
 /// How long a job was ready that has this place in its lane, until it was claimed. A place is an id, and so tells when it was taken.
-pub(crate) fn waited(place: i64, claimed_at: DateTime<Utc>) -> Duration {
+fn waited(place: i64, claimed_at: DateTime<Utc>) -> Duration {
     Duration::from_millis(u64::try_from(claimed_at.timestamp_millis() - (place >> 20)).unwrap_or(0))
 }
 
 /// The ordering key in a row of a claim: its columns' places or names.
-pub(crate) fn key_of<I: ColumnIndex<PgRow>>(row: &PgRow, key: I, skips_dead: I) -> sqlx::Result<Option<OrderingKey>> {
+fn key_of<I: ColumnIndex<PgRow>>(row: &PgRow, key: I, skips_dead: I) -> sqlx::Result<Option<OrderingKey>> {
     let Some(id) = row.try_get_unchecked(key)? else { return Ok(None) };
     Ok(Some(OrderingKey { id, skips_dead: row.try_get_unchecked::<Option<bool>, _>(skips_dead)?.unwrap_or(false) }))
 }

@@ -7,6 +7,7 @@ use std::{
     sync::{Arc, Mutex, MutexGuard, PoisonError},
 };
 
+use queue_core::JobId;
 use uuid::Uuid;
 
 use crate::live::Bell;
@@ -17,7 +18,8 @@ pub(crate) struct KnownLeases(Arc<Mutex<Tokens>>);
 
 #[derive(Default)]
 struct Tokens {
-    held: HashSet<Uuid>,
+    /// The first halves of their tokens, which the leases of a claim have in common.
+    held: HashSet<u64>,
     /// Their jobs can be neither settled nor parked, so that giving them back would begin it all anew.
     given_up: HashSet<Uuid>,
 }
@@ -26,11 +28,11 @@ impl KnownLeases {
     /// For a claim that is about to be sent, under a token of its own.
     pub(crate) fn begin(&self) -> Arc<Holding> {
         let token = Uuid::new_v4();
-        self.tokens().held.insert(token);
-        Arc::new(Holding { token, held: self.clone(), part: None })
+        self.tokens().held.insert(claim_of(token));
+        Arc::new(Holding { token, held: self.clone(), whole: None, permits: None })
     }
 
-    /// How many leases have jobs whose verdicts are not written yet, and how many claims are in the air.
+    /// How many claims are in the air, or have brought jobs whose verdicts are not written yet.
     pub(crate) fn count(&self) -> usize {
         self.tokens().held.len()
     }
@@ -38,7 +40,7 @@ impl KnownLeases {
     /// Whether somebody here sees to this lease.
     pub(crate) fn knows(&self, token: Uuid) -> bool {
         let tokens = self.tokens();
-        tokens.held.contains(&token) || tokens.given_up.contains(&token)
+        tokens.held.contains(&claim_of(token)) || tokens.given_up.contains(&token)
     }
 
     /// Nothing is half-written under this lock, so that one which a panic left poisoned is as good as any.
@@ -47,19 +49,19 @@ impl KnownLeases {
     }
 }
 
-/// Kept by a claim, then by each job of its lease until its verdict is written.
+/// Which claim a lease is of: one lease has its token, each of several has the first half of it and the id of its job.
+fn claim_of(token: Uuid) -> u64 {
+    token.as_u64_pair().0
+}
+
+/// Kept by a claim, then by each of its jobs until its verdict is written.
 pub(crate) struct Holding {
     token: Uuid,
     held: KnownLeases,
-    /// It is that of one job, which holds permits.
-    part: Option<Part>,
-}
-
-struct Part {
-    freed: Freed,
-    gates: Arc<[i64]>,
-    /// The lease is known for as long as one of its jobs is.
-    _whole: Arc<Holding>,
+    /// It is that of one job: its claim is known for as long as one of its jobs is.
+    whole: Option<Arc<Holding>>,
+    /// The job holds permits of limits with these gates.
+    permits: Option<(Freed, Arc<[i64]>)>,
 }
 
 /// The leases whose jobs have given permits back, for the claim loop to say so.
@@ -91,13 +93,19 @@ impl Freed {
 impl Holding {
     /// That of one job of the lease, which holds permits of these limits until its ending is written.
     pub(super) fn part(self: &Arc<Self>, freed: &Freed, gates: &Arc<[i64]>) -> Arc<Self> {
-        let part = Part { freed: freed.clone(), gates: Arc::clone(gates), _whole: Arc::clone(self) };
-        Arc::new(Self { token: self.token, held: self.held.clone(), part: Some(part) })
+        let permits = Some((freed.clone(), Arc::clone(gates)));
+        Arc::new(Self { token: self.token, held: self.held.clone(), whole: Some(Arc::clone(self)), permits })
+    }
+
+    /// That of a job with a lease of its own.
+    pub(super) fn of_job(self: &Arc<Self>, id: JobId) -> Arc<Self> {
+        let token = Uuid::from_u64_pair(claim_of(self.token), id.0.cast_unsigned());
+        Arc::new(Self { token, held: self.held.clone(), whole: Some(Arc::clone(self)), permits: None })
     }
 
     /// The gates of the limits whose permits the job holds.
     pub(crate) fn gates(&self) -> &[i64] {
-        self.part.as_ref().map_or(&[], |part| &part.gates)
+        self.permits.as_ref().map_or(&[], |(_, gates)| gates)
     }
 
     /// What names the lease.
@@ -113,11 +121,11 @@ impl Holding {
 
 impl Drop for Holding {
     fn drop(&mut self) {
-        match &self.part {
-            Some(part) => part.freed.note(self.token, &part.gates),
-            None => {
-                self.held.tokens().held.remove(&self.token);
-            }
+        if let Some((freed, gates)) = &self.permits {
+            freed.note(self.token, gates);
+        }
+        if self.whole.is_none() {
+            self.held.tokens().held.remove(&claim_of(self.token));
         }
     }
 }
@@ -150,7 +158,12 @@ mod tests {
         let token = other.token();
         drop(permit);
         assert!(freed.take().contains_key(&token) && held.count() == 1, "a job gives its permits back, its lease stays known");
-        drop(other);
-        assert!(held.knows(token) && held.count() == 0);
+        let (a, b) = (other.of_job("7".parse().unwrap()), other.of_job("8".parse().unwrap()));
+        let of_a = a.token();
+        assert!(of_a != b.token() && of_a.as_u64_pair() == (token.as_u64_pair().0, 7));
+        drop((a, other));
+        assert!(held.knows(of_a) && held.count() == 1, "of a claim whose other job is not over");
+        drop(b);
+        assert!(held.knows(token) && !held.knows(of_a) && held.count() == 0);
     }
 }

@@ -38,6 +38,7 @@ pub(crate) struct Lanes {
     types: Vec<&'static str>,
     /// Those whose jobs take turns.
     fair: HashSet<&'static str>,
+    transactional: HashSet<&'static str>,
     /// The names under which jobs of these are stored, in each version known.
     stored: Vec<String>,
     queues: Option<Vec<String>>,
@@ -96,6 +97,7 @@ impl Lanes {
     pub(crate) fn new(types: &[(&'static str, u16)], fair: HashSet<&'static str>, queues: Option<Vec<String>>) -> Self {
         Self {
             types: types.iter().map(|(name, _)| *name).collect(),
+            transactional: HashSet::new(),
             fair,
             stored: stored_types(types),
             queues,
@@ -115,6 +117,15 @@ impl Lanes {
             window: VecDeque::new(),
             cursor: i64::MIN,
         }
+    }
+
+    /// The jobs of these types have a lease each.
+    pub(crate) fn leasing_each(self, transactional: HashSet<&'static str>) -> Self {
+        Self { transactional, ..self }
+    }
+
+    pub(super) fn is_transactional(&self, lane: &Lane) -> bool {
+        self.transactional.contains(lane.job_type)
     }
 
     /// Whether it is time to look at all lanes, an idle worker's too.
@@ -273,11 +284,6 @@ impl Lanes {
     /// Those of them in which a job could begin, suspects' included.
     pub(crate) fn asked(&self) -> impl Iterator<Item = &Lane> {
         self.open().filter(|lane| !self.groups.is_shut(lane.id))
-    }
-
-    /// All lanes known, suspects' included.
-    pub(crate) fn all(&self) -> impl Iterator<Item = &Lane> {
-        self.known.values()
     }
 
     /// The lane of this id.

@@ -20,7 +20,7 @@ mod suspects;
 mod turns;
 
 pub(crate) use self::{
-    claim::{Answer, Brought, Claimed, From, Request, Share, key_of, waited},
+    claim::{Answer, Brought, Claimed, From, Request, Share},
     groups::Group,
     hand::{Hand, InHand},
     held::{Freed, Holding, KnownLeases},

@@ -9,7 +9,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-use tokio::sync::{Notify, watch};
+use tokio::sync::Notify;
 
 use super::Vitals;
 
@@ -30,8 +30,6 @@ pub(crate) struct Bell {
     control: Notify,
     /// The same was said, which may be of a pause.
     news: AtomicBool,
-    /// How long those who look for jobs beside the claim loop may wait between two looks. Changes with every notification, too.
-    look: watch::Sender<Duration>,
     /// Ordering keys may go on.
     keys: Notify,
     /// Jobs are over, which somebody may wait for.
@@ -100,12 +98,6 @@ impl Bell {
         std::mem::take(&mut self.room.lock().unwrap_or_else(PoisonError::into_inner))
     }
 
-    /// A notification came: for the claim loop, and for whoever watches.
-    pub(crate) fn tell(&self) {
-        self.ring();
-        self.look.send_modify(|_| {});
-    }
-
     /// Ordering keys may go on: for whoever sees to it.
     pub(crate) fn tell_keys(&self) {
         self.keys.notify_one();
@@ -131,16 +123,6 @@ impl Bell {
     /// Until that is said, or at once if it was since the last time.
     pub(crate) async fn control(&self) {
         self.control.notified().await;
-    }
-
-    /// From now on whoever looks beside the claim loop may wait so long: shorter while producers do not notify us of every job.
-    pub(crate) fn note_look(&self, wait: Duration) {
-        self.look.send_if_modified(|before| std::mem::replace(before, wait) != wait);
-    }
-
-    /// What [`Bell::tell`] and [`Bell::note_look`] say.
-    pub(crate) fn watch(&self) -> watch::Receiver<Duration> {
-        self.look.subscribe()
     }
 
     /// Jobs were ended, and it is committed.

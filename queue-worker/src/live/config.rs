@@ -64,7 +64,6 @@ impl Config {
             check_name("queue name", queue)?;
         }
         range("batch", &self.batch, 1..=10_000, "1 to 10000")?;
-        range("transactional", &self.transactional, 1..=1000, "1 to 1000")?;
         range("payload_memory", &self.payload_memory, 192..=1_048_576, "192 to 1048576")?;
         range("connections", &self.connections, 4..=100, "4 to 100")?;
         let (second, day) = (Duration::from_secs(1), Duration::from_hours(24));

@@ -206,7 +206,7 @@ impl Listener {
     }
 
     fn ring(&self) {
-        self.bell.tell();
+        self.bell.ring();
         self.bell.note_control();
     }
 }

@@ -56,11 +56,6 @@ impl Engine {
         &self.handle
     }
 
-    /// A loop that is to be spawned on it by somebody who counts tasks; see [`watch`](Self::watch).
-    pub(crate) fn watched<T, F: Future<Output = T>>(&self, which: Loop, task: F) -> impl Future<Output = T> + use<T, F> {
-        self.vitals.clone().watch(which, task)
-    }
-
     /// Spawns a loop that goes on until the worker ends; should it end sooner, be it by a panic, that is known.
     pub(crate) fn watch<T: Send + 'static>(&self, which: Loop, task: impl Future<Output = T> + Send + 'static) -> JoinHandle<T> {
         self.handle.spawn(self.vitals.clone().watch(which, task))

@@ -62,16 +62,7 @@ impl Fresh {
         *self.0.moved.lock().unwrap_or_else(PoisonError::into_inner) = Some(Instant::now());
     }
 
-    /// Sees to it that no connection is lent that was made before; nothing else is asked of it.
-    pub(super) fn lend(&self, pool: PgPoolOptions) -> PgPoolOptions {
-        let lending = self.clone();
-        pool.test_before_acquire(false).before_acquire(move |_, lent| {
-            let is_fresh = lending.is_fresh(&lent);
-            Box::pin(async move { Ok(is_fresh) })
-        })
-    }
-
-    /// The same, and that none is lent whose server is gone.
+    /// Sees to it that no connection is lent that was made before, or whose server is gone.
     pub(super) fn lend_tried(&self, pool: PgPoolOptions) -> PgPoolOptions {
         let lending = self.clone();
         pool.test_before_acquire(false).before_acquire(move |connection, lent| {

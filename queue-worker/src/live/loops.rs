@@ -28,7 +28,6 @@ loops! {
     Settle = "settle", "Writes verdicts.";
     Heartbeat = "heartbeat", "Announces the worker, and beats.";
     Fence = "fence", "Drops everything when the right to it is lost.";
-    Transactional = "transactional jobs", "Claims, runs and settles jobs of transactional types; there are several.";
     Housekeeping = "housekeeping", "Takes back the jobs of silent workers, and tells handlers of cancelled jobs.";
     Schedules = "schedules", "Enqueues what the clock is to.";
     Prune = "prune", "Removes what is kept no longer, and makes the partitions of days to come.";
@@ -79,24 +78,21 @@ mod tests {
         let names: BTreeSet<&str> = Loop::ALL.iter().map(|which| which.name()).collect();
         assert_eq!(names.len(), Loop::ALL.len(), "each has a name of its own");
         for which in Loop::ALL {
-            let watched =
-                all.matches(&format!("watch(Loop::{which:?}, ")).count() + all.matches(&format!("watched(Loop::{which:?}, ")).count();
+            let watched = all.matches(&format!("watch(Loop::{which:?}, ")).count();
             assert_eq!((watched, all.matches(&format!("Loop::{which:?}")).count()), (1, 1), "{which:?}");
         }
     }
 
     /// What else is started, where, and why nobody needs to watch it: a part of its line.
-    const OTHERS: [(&str, &str); 42] = [
+    const OTHERS: [(&str, &str); 40] = [
         // It ends by itself.
         ("worker/running.rs", "tokio::spawn(tell_ready("),
         ("worker.rs", "engine.handle().spawn(running.stop("),
-        ("worker/running.rs", "tokio::spawn(transact.stop("),
         ("worker/running.rs", "tokio::spawn(farewell.say("),
         ("run/slots.rs", "self.context.handlers.spawn(Arc::clone(self).work(slot));"), // a slot, until it finds no job
         ("run/slots/batch.rs", "self.context.handlers.spawn(Arc::clone(self).work(slot));"),
         ("run/slots.rs", "self.context.handlers.spawn(async move {"), // gives back what is late
         ("run/slots/batch.rs", "self.context.handlers.spawn(async move {"), // waits until a batch is ripe
-        ("run/transact.rs", "self.context.handlers.spawn(async move {"), // an attempt
         ("claim/launch.rs", "tokio::spawn(async move {"),             // a claim in flight, which the claim loop waits for
         ("claim/limits.rs", "tokio::spawn(async move {"),
         ("claim/slow.rs", "tokio::spawn(async move {"),

@@ -17,7 +17,6 @@ mod hosts;
 mod life;
 mod limits;
 mod loops;
-mod own_pool;
 mod panics;
 mod pauses;
 mod session;
@@ -45,9 +44,8 @@ pub(crate) use self::{
     life::{Life, OneLife},
     limits::OwnLimits,
     loops::Loop,
-    own_pool::OwnPool,
     pauses::{LimitRow, PauseRow, Paused, Pauses, Under},
-    session::{our_settings, their_settings},
+    session::our_settings,
     settings::each_setting,
     timings::Timings,
     vitals::Vitals,

@@ -159,22 +159,6 @@ impl Pauses {
         self.0.now.borrow().clone()
     }
 
-    /// The same, as soon as it is known.
-    pub(crate) async fn known(&self) -> Arc<Paused> {
-        loop {
-            if let Some(paused) = self.now() {
-                return paused;
-            }
-            // The sender is ours: it is there as long as we are.
-            let _ = self.0.now.subscribe().wait_for(Option::is_some).await;
-        }
-    }
-
-    /// Whether this is what is to be gone by still.
-    pub(crate) fn is_in_force(&self, paused: &Arc<Paused>) -> bool {
-        self.0.now.borrow().as_ref().is_some_and(|now| Arc::ptr_eq(now, paused))
-    }
-
     /// Puts in force what was read; returns it if that is something else than before.
     pub(crate) fn read(&self, rows: Vec<PauseRow>) -> Option<Arc<Paused>> {
         let paused = Paused::new(rows, &self.0.registry);
@@ -255,9 +239,9 @@ mod tests {
         let pauses = Pauses::new(Registry::new());
         assert!(pauses.now().is_none() && pauses.read(Vec::new()).is_some() && pauses.read(Vec::new()).is_none());
         let before = pauses.now().unwrap();
-        assert!(pauses.are_heeded() && pauses.is_in_force(&before));
+        assert!(pauses.are_heeded());
         assert!(!pauses.read(vec![row(7, "mail", "*")]).unwrap().is_nothing());
-        assert!(!pauses.are_heeded() && !pauses.is_in_force(&before));
+        assert!(!pauses.are_heeded());
         pauses.forget();
         assert!(pauses.now().is_none() && !pauses.are_heeded());
         drop(before);

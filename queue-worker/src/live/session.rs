@@ -23,29 +23,18 @@ macro_rules! our_settings {
     };
 }
 
-/// The user's own again, as they are in a connection of the user's pool.
-macro_rules! their_settings {
-    () => {
-        "set local search_path to default; set local statement_timeout to default; set local lock_timeout to default;
-         set local enable_seqscan to default; set local enable_bitmapscan to default;
-         set local plan_cache_mode to default; set local jit to default; "
-    };
-}
-
-pub(crate) use {our_settings, their_settings};
+pub(crate) use our_settings;
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
     #[test]
-    fn a_transaction_has_the_settings_of_our_connections_and_gives_each_back() {
+    fn a_transaction_has_the_settings_of_our_connections() {
         let in_transactions = SETTINGS[1..].iter();
         for (name, value) in in_transactions.clone() {
             assert!(our_settings!().contains(&format!("set local {name} = '{value}';")), "{name}");
-            assert!(their_settings!().contains(&format!("set local {name} to default;")), "{name}");
         }
-        assert_eq!(our_settings!().matches("set local").count(), in_transactions.clone().count());
-        assert_eq!(their_settings!().matches("set local").count(), in_transactions.count());
+        assert_eq!(our_settings!().matches("set local").count(), in_transactions.count());
     }
 }

@@ -12,9 +12,6 @@ macro_rules! each_setting {
             /// How many handlers of each queue run at a time, where none has a number of its own. Default 50: enough to hide the waits of
             /// handlers that call other services, few enough for a database pool behind them
             concurrency("QUEUE_CONCURRENCY", "N"): usize, usize, usize = 50;
-            /// How many transactional jobs of each named queue, or of all, run at a time, if its concurrency is not less. Default 4: each
-            /// takes a connection of the worker's own
-            transactional("QUEUE_TRANSACTIONAL", "N"): usize, usize, usize = 4;
             /// How long jobs of a lower priority may be passed over before some of them go first. Default: for ever, so that priority is
             /// strict
             aging("QUEUE_AGING", "DURATION"): Option<Duration>, Duration, Span = None;
@@ -39,8 +36,7 @@ macro_rules! each_setting {
             /// How many MiB of payloads it has in hand at most, of jobs that wait for a slot and that run. Beyond that large jobs are left to others,
             /// or until some have ended. Default 512; not under 192
             payload_memory("QUEUE_PAYLOAD_MEMORY", "MIB"): usize, usize, usize = 512;
-            /// How many connections of its own it has at most, besides the pool and one for each transactional job at work. Default 12; not
-            /// under 4, which is what it has while it is idle: one for its heartbeat, one that listens, one that claims, one for all else
+            /// How many connections of its own it has at most, besides the pool. Default 12; not under 4, which is what it has while it is idle: one for its heartbeat, one that listens, one that claims, one for all else
             connections("QUEUE_CONNECTIONS", "N"): usize, usize, usize = 12;
         }
     };

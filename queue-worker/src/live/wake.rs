@@ -132,10 +132,10 @@ pub(super) fn hear(told: &str, bell: &Bell, pauses: &Pauses) {
         KEYS => bell.tell_keys(),
         CONTROL => bell.note_control(),
         SCHEDULE => bell.tell_schedules(),
-        room if room.starts_with(ROOM) => room[ROOM.len()..].parse().map_or_else(|_| bell.tell(), |gate| bell.note_room(gate)),
+        room if room.starts_with(ROOM) => room[ROOM.len()..].parse().map_or_else(|_| bell.ring(), |gate| bell.note_room(gate)),
         // Once it is resumed, a claim follows whatever was told of it meanwhile.
         queue if pauses.now().is_some_and(|paused| paused.covers_all_of(queue)) => {}
-        _ => bell.tell(),
+        _ => bell.ring(),
     }
 }
 
@@ -151,14 +151,14 @@ async fn listen_once(
     }
     let channel = bounded(Channel::Wake.name(&mut listener, store)).await?;
     bounded(listener.listen(&channel)).await?;
-    bell.tell();
+    bell.ring();
     bell.note_control();
     loop {
         // `None` is a lost connection that the driver has replaced by itself: notifications may have been missed.
         match timeout(SILENCE, listener.try_recv()).await {
             Ok(Ok(Some(told))) => hear(told.payload(), bell, pauses),
             Ok(Ok(None)) => {
-                bell.tell();
+                bell.ring();
                 bell.note_control();
             }
             Ok(Err(error)) => return Err(error),

@@ -5,10 +5,7 @@ use std::{
     sync::{Arc, Mutex},
 };
 
-use super::{
-    hands::Hands,
-    slots::{SlotContext, Slots, lock},
-};
+use super::slots::{SlotContext, Slots, lock};
 use crate::{
     lanes::Hand,
     live::{Config, Load, Paused, Pauses},
@@ -17,8 +14,6 @@ use crate::{
 /// The slots of every queue that this worker serves.
 pub(crate) struct Queues {
     pub(crate) context: Arc<SlotContext>,
-    /// Those of transactional jobs beside them.
-    pub(crate) hands: Hands,
     /// Each named queue's concurrency; empty when any queue is served.
     named: HashMap<String, usize>,
     concurrency: usize,
@@ -28,7 +23,7 @@ pub(crate) struct Queues {
 impl Queues {
     pub(crate) fn new(context: SlotContext, config: &Config) -> Self {
         let named = config.queues.iter().cloned().collect();
-        Self { context: Arc::new(context), hands: Hands::default(), named, concurrency: config.concurrency, slots: Mutex::default() }
+        Self { context: Arc::new(context), named, concurrency: config.concurrency, slots: Mutex::default() }
     }
 
     /// The slots of this queue; `None` if it is not served.
@@ -54,7 +49,7 @@ impl Queues {
         let busy: usize = all.iter().map(|slots| slots.busy()).sum();
         let met = all.iter().map(|slots| slots.concurrency()).sum::<usize>().max(self.concurrency);
         let slots = if self.named.is_empty() { met } else { self.named.values().sum() };
-        Load { busy: busy + self.hands.busy(), slots: slots + self.hands.all() }
+        Load { busy, slots }
     }
 
     /// All slots there are by now.

@@ -301,7 +301,7 @@ impl Slots {
         let registration = self.context.registry.get(job.job_type);
         let ended = match registration {
             Some(registration) => {
-                let ended = run(registration, job, &self.context.shared, &halt, None, |failure| self.slow_down(job, &failure), None).await;
+                let ended = run(registration, job, &self.context.shared, &halt, |failure| self.slow_down(job, &failure)).await;
                 if ended.outcome() == Outcome::Interrupted && claimed.has_no_room() {
                     self.context.bell.note_late(claimed.holding.gates());
                 }

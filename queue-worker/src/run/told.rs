@@ -14,8 +14,6 @@ use queue_core::{
     runner::{ClaimedJob, Ending},
 };
 
-use crate::tally::{Attempt, How, Tallies};
-
 /// What came of one attempt, as [`Worker::on_outcome`](crate::Worker::on_outcome) is given it.
 #[derive(Clone, Copy, Debug)]
 #[non_exhaustive]
@@ -75,13 +73,6 @@ impl Teller {
             }
         }
     }
-}
-
-/// As [`Teller::tell`], of a job that was not settled with others: counts it, too.
-pub(super) fn tell_and_count(context: (&Teller, &Tallies), job: &ClaimedJob, attempt: Attempt, (outcome, ending): (Outcome, &Ending)) {
-    context.0.tell(job, outcome, ending);
-    let attempt = Attempt { how: How::of(outcome), ..attempt };
-    context.1.note(std::iter::once((attempt, ending.counted(), ending.ran())));
 }
 
 fn log(told: &AttemptOutcome<'_>) {

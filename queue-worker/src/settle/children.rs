@@ -4,7 +4,7 @@
 
 use queue_core::{
     JobId, Store,
-    runner::{ChildEntry, ChildLook, ClaimedJob, Ending, finish_one},
+    runner::{ChildEntry, ChildLook},
 };
 use sqlx::{PgConnection, PgPool};
 
@@ -43,18 +43,4 @@ pub(crate) async fn tell_parents(connection: &mut PgConnection, store: Store, jo
 pub(super) async fn tell_parts(connection: &mut PgConnection, store: Store, parts: &[JobId]) -> sqlx::Result<()> {
     let statement = sqlx::query(store.sql(include_str!("../../sql/tell_parts.sql"))).bind(parts);
     bounded(statement.execute(connection)).await.map(drop)
-}
-
-/// Ends the job whose entry the transaction holds at this place, and tells its parent, if it has one; false if the entry is gone.
-pub(crate) async fn finish(
-    connection: &mut PgConnection,
-    store: Store,
-    (job, seq): (&ClaimedJob, i64),
-    ending: &Ending,
-) -> sqlx::Result<bool> {
-    let is_written = bounded(finish_one(store, job, seq, ending).fetch_optional(&mut *connection)).await?.is_some();
-    if is_written && ending.is_child() {
-        tell_parents(connection, store, &[job.id]).await?;
-    }
-    Ok(is_written)
 }

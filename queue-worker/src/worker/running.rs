@@ -19,7 +19,6 @@ use tokio_util::sync::CancellationToken;
 
 use super::{
     announced::{Abandon, fence, tell_ready},
-    contexts,
     farewell::Farewell,
     given::{Beside, Given},
     last::{LAST_WORDS, give_back, wait_for},
@@ -31,7 +30,7 @@ use crate::{
     keep::{House, Ticks, fire_all, keep_house, keep_pruned},
     lanes::{Hand, KnownLeases, stored_types},
     live::{Bell, Config, Engine, Identity, Link, Loop, Pauses, Pulse, Wires},
-    run::{Queues, SlotContext, Transact},
+    run::{Queues, SlotContext},
     settle::{AskSender, DatabaseBackend, JournalSender, LogSender, Settlement, settle_all},
 };
 
@@ -43,7 +42,6 @@ pub(crate) struct RunningWorker {
     stop: CancellationToken,
     closing: CancellationToken,
     claims: JoinHandle<()>,
-    transact: Transact,
     settles: JoinHandle<()>,
     helpers: Vec<JoinHandle<()>>,
     speaker: Speaker,
@@ -90,7 +88,6 @@ impl RunningWorker {
             hand: Hand::new(config.payload_memory, &bell),
         };
         let queues = Arc::new(Queues::new(context, config));
-        let transact = contexts::beside(&queues, config, &stop);
         let newest: Vec<_> = known.iter().map(|(name, options)| (*name, options.version)).collect();
         let (of, heart) = (Arc::clone(&queues), heart(wires, beside.as_ref()));
         let pulse = Pulse::start(heart, config, stored_types(&newest), (life, vitals.clone()), Box::new(move || of.load()))?;
@@ -118,7 +115,6 @@ impl RunningWorker {
         ]);
         Ok(Self {
             claims: engine.watch(Loop::Claim, feed.run(stop.clone())),
-            transact: Transact::start(engine, transact),
             settles: engine
                 .watch(Loop::Settle, settle_all((verdicts, closing.clone()), settling, config, Arc::clone(&bell), tallies.clone())),
             helpers,
@@ -159,11 +155,10 @@ impl RunningWorker {
 
     /// Stops claiming, waits for handlers, releases what is left, settles it all, and takes the heartbeat away last.
     pub(crate) async fn stop(self, grace: Duration) {
-        let Self { queues, settle, bell, stop, closing, claims, transact, settles, helpers, speaker, farewell, pulse, _abandon } = self;
+        let Self { queues, settle, bell, stop, closing, claims, settles, helpers, speaker, farewell, pulse, _abandon } = self;
         let until = Instant::now() + grace;
         stop.cancel();
         bell.ring();
-        let transact = tokio::spawn(transact.stop(until));
         let _ = claims.await;
         let subscriptions = queues.all();
         for slots in &subscriptions {
@@ -183,7 +178,6 @@ impl RunningWorker {
             give_back(&settle, slots.take_running()).await;
         }
         wait_for(&subscriptions, Instant::now() + LAST_VERDICTS).await;
-        let _ = transact.await;
         for helper in helpers.into_iter().chain([farewell]) {
             helper.abort();
         }

@@ -30,7 +30,6 @@ pub(crate) use self::noted::Said;
 use super::{Worker, complain_of_keyring};
 use crate::{
     error::Error,
-    run::is_lost,
     settle::{look_at_child, look_at_gather, steps_done},
 };
 
@@ -153,10 +152,9 @@ impl Worker {
             }
         });
         let (halt, began) = (Arc::new(Halt::new(config.cancel_grace)), Instant::now());
-        let given = registration.options().transactional.then(|| Arc::clone(&lent));
         // On threads of its own, so that one which never yields holds nobody up.
         let apart = Builder::new_multi_thread().worker_threads(2).enable_all().build().map_err(|error| Error::Thread(error.to_string()))?;
-        let attempt = apart.spawn(attempt(Arc::clone(&registration), job, shared, Arc::clone(&halt), given));
+        let attempt = apart.spawn(attempt(Arc::clone(&registration), job, shared, Arc::clone(&halt)));
         let ended = wait_for(attempt, &halt, trial.patience, stop).await;
         let ran = began.elapsed();
         let ending = match ended {
@@ -218,14 +216,8 @@ async fn claimed(job: &JobRecord, name: &'static str, pool: &PgPool, store: Stor
     })
 }
 
-async fn attempt(
-    registration: Arc<Registration>,
-    job: ClaimedJob,
-    shared: Arc<Shared>,
-    halt: Arc<Halt>,
-    lent: Option<Lent>,
-) -> (Ended, ClaimedJob) {
-    let ended = run(&registration, &job, &shared, &halt, lent, drop, None).await;
+async fn attempt(registration: Arc<Registration>, job: ClaimedJob, shared: Arc<Shared>, halt: Arc<Halt>) -> (Ended, ClaimedJob) {
+    let ended = run(&registration, &job, &shared, &halt, drop).await;
     (ended, job)
 }
 
@@ -277,21 +269,12 @@ impl TrialBackend {
     /// What a worker would write, after what a commit would check.
     async fn ending(&self, ended: Ended, registration: &Registration, job: &ClaimedJob, ran: Duration) -> Result<Ending, String> {
         let committed = self.notes().ending.take().filter(|_| ended.is_written());
-        let completes = ended.outcome() == queue_core::Outcome::Ok && registration.options().transactional;
-        let checked = if completes { self.check().await } else { Ok(()) };
-        // A failure may be that of its session, for which a worker blames nobody.
-        let is_asked = completes || ended.is_written() || registration.options().transactional;
-        let rollback = if is_asked { self.rollback().await } else { Rollback::Done };
-        let ended = match (rollback, committed, checked) {
-            (Rollback::Done, Some(committed), _) => return Ok(committed),
-            (Rollback::Done, None, Ok(())) => ended,
-            (Rollback::Done, None, Err(error)) => Ended::failed(format!("its transaction cannot be committed: {error}")),
-            (Rollback::EndedByHand, None, _) if !completes => ended,
-            (Rollback::EndedByHand, ..) => Ended::failed(ENDED_BY_HAND.to_owned()),
-            (Rollback::Lost, ..) => {
-                return Err("the session of its transaction was lost before a commit; a worker would leave the job as it was".to_owned());
-            }
-            (Rollback::Unknown(why), ..) => return Err(format!("whether its transaction could be committed is not known: {why}")),
+        let Some(committed) = committed else { return Ok(ended.ending(Some(registration), job, ran, 0.5)) };
+        let ended = match self.rollback().await {
+            Rollback::Done => return Ok(committed),
+            Rollback::EndedByHand => Ended::failed(ENDED_BY_HAND.to_owned()),
+            Rollback::Lost => Ended::failed("the session of its transaction was lost before the commit".to_owned()),
+            Rollback::Unknown(why) => return Err(format!("whether its transaction could be committed is not known: {why}")),
         };
         Ok(ended.ending(Some(registration), job, ran, 0.5))
     }
@@ -319,6 +302,12 @@ impl TrialBackend {
         let checked = async { sqlx::raw_sql(CHECK).execute(&mut **self.lent.lock().await).await.map(drop) };
         timeout(PATIENCE, checked).await.unwrap_or(Err(sqlx::Error::PoolTimedOut))
     }
+}
+
+/// Whether the session is gone.
+fn is_lost(error: &sqlx::Error) -> bool {
+    let ends_it = |code: &str| code.starts_with("57P") || code.starts_with("08") || code.starts_with("25P03");
+    error.as_database_error().is_none_or(|error| error.code().is_some_and(|code| ends_it(&code)))
 }
 
 #[async_trait]

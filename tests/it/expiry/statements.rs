@@ -4,7 +4,7 @@ use queue_core::{Job as _, JobId, JobState};
 use sqlx::{Connection as _, PgConnection, Row as _};
 use tests::{
     Act, Do, TestDb,
-    operate::{self, expire_due, expire_one},
+    operate::{self, expire_due},
     protocol::{Lease, claim, expire_held, register, settle},
 };
 
@@ -180,21 +180,6 @@ async fn a_holder_that_fell_silent_ends_nothing_that_is_being_recovered() {
     let (refused, ()) = tokio::join!(expire_held(&mut on, &said), ends);
     assert_eq!(refused.unwrap().len(), 1);
     assert_eq!(db.state(job).await, Some(JobState::Ready), "it had begun, as far as anybody knows");
-    db.finish().await;
-}
-
-#[tokio::test]
-async fn a_job_expires_under_the_lock_of_whoever_asks_if_it_is_due() {
-    let db = TestDb::new().await;
-    let mut on = connect(&db).await;
-    let (due, early) = (ok(&db).await, ok(&db).await);
-    late(&db, &[due]).await;
-    sqlx::query("begin").execute(&mut on).await.unwrap();
-    assert_eq!(operate::take_one(&mut on).await.unwrap().map(|(.., id)| id), Some(due));
-    assert!(expire_one(&mut on, due).await.unwrap());
-    assert!(!expire_one(&mut on, due).await.unwrap() && !expire_one(&mut on, early).await.unwrap());
-    sqlx::query("commit").execute(&mut on).await.unwrap();
-    assert_eq!((db.state(due).await, db.state(early).await), (Some(JobState::Expired), Some(JobState::Ready)));
     db.finish().await;
 }
 

@@ -3,7 +3,7 @@
 use queue_core::JobId;
 use sqlx::{Connection as _, PgConnection};
 use tests::{
-    TestDb, operate,
+    TestDb,
     protocol::{self, Lease, Said, claim, register, settle_forgotten},
 };
 
@@ -94,26 +94,5 @@ async fn what_was_taken_back_meanwhile_is_refused_and_kept() {
     assert_eq!(settling.await.unwrap().len(), 1);
     assert_eq!(db.count("select count(*) from queue.job").await, 1);
     db.check_invariant().await;
-    db.finish().await;
-}
-
-#[tokio::test]
-async fn a_transactional_job_that_leaves_no_record_goes_with_its_own_entry_only() {
-    let db = TestDb::new().await;
-    let mut c = connect(&db).await;
-    bystander(&mut c).await;
-    let job = enqueue(&mut c, &["default"]).await[0];
-    failed(&mut c, job).await;
-    headed(&mut c, 7, job).await;
-    let (lane, seq): (i64, i64) =
-        sqlx::query_as("select lane, seq from queue.ready where id = $1").bind(job).fetch_one(&mut c).await.unwrap();
-    for wrong in [(lane + 1, seq, job), (lane, seq + 1, job), (lane, seq, JobId(job.0 + 1))] {
-        assert!(!operate::finish_forgotten(&mut c, wrong, Some(7)).await.unwrap());
-    }
-    assert_eq!(left(&db).await, (2, 2, 0));
-    assert!(operate::finish_forgotten(&mut c, (lane, seq, job), Some(7)).await.unwrap());
-    assert_eq!(left(&db).await, (1, 1, 1));
-    assert_eq!(db.count("select count(*) from queue.ready").await, 1);
-    assert!(!operate::finish_forgotten(&mut c, (lane, seq, job), Some(7)).await.unwrap(), "once");
     db.finish().await;
 }

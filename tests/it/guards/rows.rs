@@ -5,7 +5,6 @@ use tests::{
     protocol::{self, claim, flush, register, settle, settle_together},
 };
 
-use sqlx::Connection as _;
 use uuid::Uuid;
 
 use super::{MIDNIGHT, connect, leased};
@@ -164,13 +163,6 @@ async fn a_word_that_says_nothing_of_where_a_job_goes_leaves_its_entry_alone() {
     let db = TestDb::new().await;
     let mut connection = connect(&db).await;
     operate::enqueue(&mut connection, "default", 100, false).await.unwrap();
-    for word in ["release", "cancel", "another"] {
-        let mut transaction = connection.begin().await.unwrap();
-        let entry = operate::take_one(&mut transaction).await.unwrap().unwrap();
-        assert!(!operate::finish_one(&mut transaction, entry, word).await.unwrap(), "{word}");
-        transaction.commit().await.unwrap();
-    }
-    assert_eq!(db.count("select count(*) from queue.ready").await, 1);
     let worker = register(&mut connection).await.unwrap();
     let lease = claim(&mut connection, worker, 1).await.unwrap();
     for word in ["forget", "another"] {

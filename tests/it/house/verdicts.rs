@@ -119,7 +119,7 @@ fn the_scanner_of_matches_finds_arms_that_pass_over_a_verdict() {
 /// A word that a statement does not know would take a job out of its lease, or its entry away, and put it nowhere.
 #[test]
 fn the_statements_that_end_jobs_know_every_word_of_a_verdict() {
-    for path in ["queue-worker/sql/settle.sql", "queue-core/sql/finish_one.sql"] {
+    for path in ["queue-worker/sql/settle.sql", "queue-core/testing/finish_one.sql"] {
         let text = read(path);
         // What leaves no record has statements of its own, which take no word.
         let words = Ending::WORDS.into_iter().filter(|word| *word != "forget");

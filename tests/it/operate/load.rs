@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use queue_core::{Job as _, Store, operate};
-use tests::{TestDb, UntilGo, Within, eventually};
+use tests::{TestDb, UntilGo, eventually};
 
 #[tokio::test]
 #[ignore = "deep"]
@@ -21,27 +21,6 @@ async fn a_worker_says_how_many_of_its_slots_are_busy_and_how_much_memory_it_has
         .await;
         let memory = said().await[0].memory.unwrap();
         assert!((1 << 20..1 << 40).contains(&memory), "{memory} bytes");
-        sqlx::raw_sql("create table if not exists go ()").execute(&db.pool).await.unwrap();
-        eventually("none is", async || said().await.first().is_some_and(|worker| worker.busy == Some(0))).await;
-    })
-    .await;
-    db.finish().await;
-}
-
-#[tokio::test]
-#[ignore = "deep"]
-async fn loops_of_transactional_jobs_are_slots_as_well() {
-    let db = TestDb::new().await;
-    for _ in 0..2 {
-        Within { how: "hold".into() }.enqueue(&db.pool).queue("slow").await.unwrap();
-    }
-    let worker = db.worker().register::<Within>().queue("slow", 5).transactional(3).lease_ttl(Duration::from_secs(3));
-    let said = async || operate::workers(&db.pool, Store::default()).await.unwrap();
-    db.run_while(worker, async {
-        eventually("two of eight slots are busy", async || {
-            said().await.first().is_some_and(|worker| (worker.busy, worker.slots) == (Some(2), Some(8)))
-        })
-        .await;
         sqlx::raw_sql("create table if not exists go ()").execute(&db.pool).await.unwrap();
         eventually("none is", async || said().await.first().is_some_and(|worker| worker.busy == Some(0))).await;
     })

@@ -66,14 +66,11 @@ enqueue_text pmw
 enqueue_with pmw
 expire_due w
 expire_held w
-expire_one w
 extent wro
 failures wro
 failures_of wro
 find o
 find_without ro
-finish_forgotten w
-finish_one w
 fire w
 fires wro
 forget_keys w
@@ -190,7 +187,6 @@ still_held w
 surroundings pmwro!
 suspects wro
 suspects_by_key w
-take_one w
 tally w
 tell w
 tell_parents w

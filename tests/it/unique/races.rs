@@ -179,7 +179,15 @@ async fn claim_payloads(on: &mut PgConnection, worker: uuid::Uuid) -> Vec<(JobId
     let lanes: Vec<i64> = on.all("select distinct lane from queue.lane").await;
     let token = uuid::Uuid::new_v4();
     let claim = sqlx::query(include_str!("../../../queue-worker/sql/claim.sql")).bind(token).bind(worker).bind(&lanes);
-    let rows = claim.bind(vec![0_i64; lanes.len()]).bind(vec![9; lanes.len()]).bind(9).bind(i32::MAX).fetch_all(&mut *on).await.unwrap();
+    let rows = claim
+        .bind(vec![0_i64; lanes.len()])
+        .bind(vec![9; lanes.len()])
+        .bind(9)
+        .bind(i32::MAX)
+        .bind(Vec::<i64>::new())
+        .fetch_all(&mut *on)
+        .await
+        .unwrap();
     let number =
         |payload: String| serde_json::from_str::<serde_json::Value>(&payload).unwrap()["act"]["Ok"].as_str().unwrap().parse().unwrap();
     let given = rows.iter().map(|row| (row.get("id"), number(row.get("payload")))).collect();

@@ -1,7 +1,7 @@
 //! It runs, is told to end, or its worker is silent.
 
 use queue_core::{Job as _, JobState, operate::CauseKind};
-use tests::{Act, Do, Within, WorkerProcess, eventually};
+use tests::{Act, Do, WorkerProcess, eventually};
 
 use super::{TestDb, WORKER, ask, busy, completes, cure, fact, first, go, kinds, run, until_first};
 
@@ -62,22 +62,6 @@ async fn a_silent_worker_is_named_and_another_takes_its_job() {
     db.run_while(super::worker(&db), completes(&db, job)).await;
     let cause = first(&db, job, CauseKind::Completed).await;
     assert!(cause.facts["failures"][0]["error"].as_str().unwrap().contains("process ended"), "{cause:?}");
-    db.finish().await;
-}
-
-#[tokio::test]
-async fn a_transactional_job_that_runs_is_no_lock_of_a_stranger() {
-    let db = TestDb::new().await;
-    let worker = queue_worker::Worker::new(db.pool.clone()).register::<Within>();
-    db.run_while(worker, async {
-        let job = Within { how: "hold".into() }.enqueue(&db.pool).await.unwrap().id();
-        let cause = until_first(&db, job, CauseKind::Running).await;
-        assert_eq!(*fact(&cause, "transactional"), true);
-        assert!(cause.says.contains("queue-worker transact") && ask(&db, job).await.state == Some(JobState::Ready), "{}", cause.says);
-        go(&db).await;
-        completes(&db, job).await;
-    })
-    .await;
     db.finish().await;
 }
 

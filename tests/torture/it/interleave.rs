@@ -48,11 +48,6 @@ async fn whatever_meets_a_claim_or_its_end_no_job_is_lost_or_doubled() {
 }
 
 #[tokio::test]
-async fn whatever_meets_a_transactional_job_no_job_is_lost_or_doubled() {
-    against_all(kinds::TRANSACTIONS).await;
-}
-
-#[tokio::test]
 async fn whatever_meets_a_recovery_or_a_promotion_no_job_is_lost_or_doubled() {
     against_all(kinds::RECOVERIES).await;
 }
@@ -179,11 +174,6 @@ async fn a_second_statement_for_the_same_job_waits_for_the_first_and_then_does_n
         (Act::GiveBack, Act::SettleWhole),
         (Act::Recover, Act::Settle),
         (Act::Recover, Act::SettleWhole),
-        (Act::FinishUnlocked, Act::FinishUnlocked),
-        (Act::FinishOne, Act::FinishUnlocked),
-        (Act::Claim, Act::FinishUnlocked),
-        (Act::ClaimLate, Act::FinishUnlocked),
-        (Act::Cancel, Act::FinishUnlocked),
         (Act::Settle, Act::SettleBatch),
         (Act::SettleBatch, Act::Settle),
         (Act::SettleBatch, Act::SettleBatch),
@@ -228,8 +218,8 @@ async fn claims_promotions_recoveries_and_operators_pass_over_what_another_has_i
         (Act::GiveBack, Act::Recover),
         (Act::Park, Act::Recover),
         (Act::PruneDone, Act::PruneDone),
-        (Act::Claim, Act::TakeOne),
-        (Act::Cancel, Act::TakeOne),
+        (Act::Claim, Act::ClaimEach),
+        (Act::ClaimEach, Act::ClaimEach),
         (Act::Cancel, Act::Cancel),
         (Act::Reschedule, Act::SetPriority),
         (Act::SetPriority, Act::Claim),
@@ -298,22 +288,6 @@ async fn of_a_pause_that_is_not_committed_nobody_says_that_it_is_heeded() {
         outcome.waited && db.count("select count(*) from queue.schedule where name = 'due'").await == 1,
         "it is made anew: {outcome:?}"
     );
-    drop(trio);
-    db.finish().await;
-}
-
-#[tokio::test]
-async fn a_transactional_job_takes_one_entry_from_all_others_and_no_more() {
-    let db = TestDb::new().await;
-    let mut trio = Trio::new(&db).await;
-    for taken in [Act::TakeOne, Act::FinishOne] {
-        for (other, left) in [(Act::Claim, 2), (Act::TakeOne, 1), (Act::FinishOne, 1)] {
-            for form in [Form::DuringThenCommit, Form::DuringThenRollback] {
-                let outcome = trio.play(taken, other, form).await;
-                assert!(!outcome.waited && outcome.second == left, "{taken:?} {form:?} {other:?}: {outcome:?}");
-            }
-        }
-    }
     drop(trio);
     db.finish().await;
 }

@@ -124,9 +124,6 @@ fn over(kind: CauseKind, facts: Facts<'_>, look: &Look<'_>) -> String {
 }
 
 fn runs(kind: CauseKind, facts: Facts<'_>, look: &Look<'_>) -> String {
-    if facts.is("transactional") {
-        return format!("it runs, as a transaction of {}", sessions(facts, look));
-    }
     let since = facts.time("claimed_at").map_or_else(String::new, |at| format!(" since {}", look.when(at)));
     let Some(name) = facts.text("name") else {
         return format!("its worker is gone, which had it{since}; {}", taken_back(facts));

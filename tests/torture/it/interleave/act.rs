@@ -39,6 +39,8 @@ pub(super) enum Act {
     ClaimBatch,
     /// Of what is below the floors, in all blocks.
     ClaimLate,
+    /// Of transactional jobs, each of which has a lease of its own.
+    ClaimEach,
     Settle,
     /// Each job of the lease with a verdict of its own.
     SettleBatch,
@@ -53,13 +55,6 @@ pub(super) enum Act {
     /// Of one job, with another payload.
     Restart,
     GiveBack,
-    TakeOne,
-    /// Under the lock that took it.
-    FinishOne,
-    /// The same, of a job that leaves no record.
-    FinishForgotten,
-    /// Of an entry that is not locked, as after a handler that ended its transaction.
-    FinishUnlocked,
     LockSilent,
     Recover,
     Promote,
@@ -69,8 +64,6 @@ pub(super) enum Act {
     ExpireDue,
     /// Of one job, by its holder.
     ExpireHeld,
-    /// Under the lock that took it.
-    ExpireOne,
     Requeue,
     Cancel,
     Discard,
@@ -136,26 +129,17 @@ impl Act {
             Self::FireTick => timetable::fire(on).await?,
             Self::Claim => count(protocol::claim(on, *worker, 100).await?.jobs.len()),
             Self::ClaimLimited => count(protocol::claim_limited(on, *worker, LIMIT, 100).await?),
-            Self::ClaimBatch | Self::ClaimLate | Self::SettleBatch | Self::SettlePart => self.batch(on, fixture).await?,
+            Self::ClaimBatch | Self::ClaimLate | Self::ClaimEach | Self::SettleBatch | Self::SettlePart => self.batch(on, fixture).await?,
             Self::Settle => 2 - count(protocol::settle(on, &lease.all("complete")).await?.len()),
             Self::SettleWhole => 1 - count(protocol::settle_leases(on, &[lease.token]).await?.len()),
             Self::Park => i64::from(protocol::park(on, lease.one(0, "fail")).await? == Some(true)),
             Self::GiveBack => operate::give_back(on, &[lease.token]).await?,
-            Self::TakeOne => count(operate::take_one(on).await?.into_iter().len()),
-            Self::FinishOne => match operate::take_one(on).await? {
-                Some(entry) => i64::from(operate::finish_one(on, entry, "complete").await?),
-                None => 0,
-            },
-            Self::FinishUnlocked => match operate::first_ready(on).await? {
-                Some(entry) => i64::from(operate::finish_one(on, entry, "complete").await?),
-                None => 0,
-            },
             Self::LockSilent => count(protocol::lock_silent(on).await?.len()),
             Self::Recover => {
                 let tokens = protocol::lock_silent(on).await?;
                 protocol::take_back(on, &tokens).await?.iter().map(|(_, jobs)| jobs).sum()
             }
-            Self::Promote | Self::Unblock | Self::ExpireDue | Self::ExpireHeld | Self::ExpireOne => self.keep(on, lease).await?,
+            Self::Promote | Self::Unblock | Self::ExpireDue | Self::ExpireHeld => self.keep(on, lease).await?,
             Self::Requeue => count(operate::requeue(on, jobs).await?.len()),
             Self::Cancel => count(operate::cancel(on, jobs).await?.len()),
             Self::Discard => count(operate::discard(on, jobs).await?.len()),
@@ -197,6 +181,10 @@ impl Act {
                 let lanes = operate::meet_lanes(on, &[("default", 100)]).await?;
                 return Ok(protocol::claim_of(on, *worker, &lanes, &[0], &[5], 5).await?.jobs.len() as i64);
             }
+            Self::ClaimEach => {
+                let lanes = operate::meet_lanes(on, &[("default", 100)]).await?;
+                return Ok(protocol::claim_each(on, *worker, &lanes, 5, 0).await?.len() as i64);
+            }
             Self::ClaimLate => {
                 let lanes = operate::meet_lanes(on, &[("default", 100)]).await?;
                 return Ok(protocol::claim_late(on, *worker, (&lanes, &[i64::MAX], &[100]), &[(0, 1 << 31)], 100).await?.jobs.len() as i64);
@@ -207,28 +195,13 @@ impl Act {
         Ok((said.len() - protocol::settle(on, said).await?.len()) as i64)
     }
 
-    /// The same of what leaves no record.
-    async fn forget(self, on: &mut PgConnection, lease: &Lease) -> sqlx::Result<i64> {
-        if self == Self::Forget {
-            return Ok((lease.jobs.len() - protocol::settle_forgotten(on, &lease.all("forget")).await?.len()) as i64);
-        }
-        match operate::take_one(on).await? {
-            Some(entry) => operate::finish_forgotten(on, entry, None).await.map(i64::from),
-            None => Ok(0),
-        }
-    }
-
     /// The same of what a worker does for jobs that wait.
     async fn keep(self, on: &mut PgConnection, lease: &Lease) -> sqlx::Result<i64> {
         match self {
             Self::Promote => operate::promote(on, 100).await,
             Self::Unblock => operate::unblock(on).await.map(i64::from),
             Self::ExpireDue => operate::expire_due(on).await,
-            Self::ExpireHeld => Ok(i64::from(protocol::expire_held(on, &[lease.one(0, "release")]).await?.is_empty())),
-            _ => match operate::take_one(on).await? {
-                Some((.., id)) => operate::expire_one(on, id).await.map(i64::from),
-                None => Ok(0),
-            },
+            _ => Ok(i64::from(protocol::expire_held(on, &[lease.one(0, "release")]).await?.is_empty())),
         }
     }
 
@@ -253,7 +226,7 @@ impl Act {
             Self::DeclareLimits => limits::declare_limit(on, LIMIT, 800).await.map(i64::from),
             Self::SlowDown => limits::slow_down(on, LIMIT, 60_000.0).await,
             Self::Confirm => limits::confirm(on, lease).await.map(|jobs| jobs as i64),
-            Self::Forget | Self::FinishForgotten => self.forget(on, lease).await,
+            Self::Forget => Ok((lease.jobs.len() - protocol::settle_forgotten(on, &lease.all("forget")).await?.len()) as i64),
             _ => limits::prune_rates(on).await,
         }
     }
@@ -268,7 +241,7 @@ impl Act {
             Self::EnqueueKeyed => &["enqueue_text"],
             Self::EnqueueUnique | Self::EnqueueFair => &["enqueue_with"],
             Self::FireTick => &["fire"],
-            Self::Claim | Self::ClaimBatch => &["claim"],
+            Self::Claim | Self::ClaimBatch | Self::ClaimEach => &["claim"],
             Self::ClaimLate => &["claim_late"],
             Self::ClaimLimited => &["claim_limited"],
             Self::ClaimKeyed => &["claim_keyed"],
@@ -279,10 +252,6 @@ impl Act {
             Self::Forget => &["settle_forgotten"],
             Self::Park => &["park"],
             Self::GiveBack => &["give_back"],
-            Self::TakeOne => &["take_one"],
-            Self::FinishOne => &["take_one", "finish_one"],
-            Self::FinishForgotten => &["take_one", "finish_forgotten"],
-            Self::FinishUnlocked => &["finish_one"],
             Self::LockSilent => &["silent"],
             Self::Recover => &["silent", "recover"],
             Self::Promote => &["promote"],
@@ -292,7 +261,6 @@ impl Act {
             Self::WakeParked => &["wake_parked"],
             Self::ExpireDue => &["expire_due"],
             Self::ExpireHeld => &["expire_held"],
-            Self::ExpireOne => &["take_one", "expire_one"],
             Self::Requeue | Self::Cancel | Self::Discard | Self::Reschedule | Self::RunNow | Self::SetPriority | Self::CancelRunning => {
                 &["act_on_all"]
             }

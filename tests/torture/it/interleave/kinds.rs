@@ -19,6 +19,7 @@ pub(super) const WORKERS: &[Act] = &[
     Act::Claim,
     Act::ClaimBatch,
     Act::ClaimLate,
+    Act::ClaimEach,
     Act::ClaimLimited,
     Act::ClaimKeyed,
     Act::ClaimLines,
@@ -33,8 +34,7 @@ pub(super) const WORKERS: &[Act] = &[
     Act::Restart,
     Act::GiveBack,
 ];
-pub(super) const TRANSACTIONS: &[Act] = &[Act::TakeOne, Act::FinishOne, Act::FinishForgotten, Act::FinishUnlocked];
-pub(super) const EXPIRIES: &[Act] = &[Act::ExpireDue, Act::ExpireHeld, Act::ExpireOne];
+pub(super) const EXPIRIES: &[Act] = &[Act::ExpireDue, Act::ExpireHeld];
 pub(super) const RECOVERIES: &[Act] = &[Act::LockSilent, Act::Recover, Act::Promote, Act::Unblock, Act::WakeParked];
 pub(super) const OPERATORS: &[Act] = &[Act::Requeue, Act::Cancel, Act::Discard, Act::Reopen, Act::ReopenPlain, Act::ReopenTwin];
 pub(super) const HOUSEKEEPING: &[Act] = &[Act::AddDays, Act::DropDay, Act::PruneDone, Act::PruneWorkers];
@@ -50,7 +50,6 @@ pub(super) fn acts() -> impl Iterator<Item = Act> {
     [
         PRODUCERS,
         WORKERS,
-        TRANSACTIONS,
         RECOVERIES,
         OPERATORS,
         HOUSEKEEPING,

@@ -79,10 +79,12 @@ fn moves(act: Act, n: i64, beside: &[(Act, i64)]) -> Vec<Tally> {
         Act::Unblock => vec![[n, 0, 0, 0, -n, 0, 0]],
         // Of a parent that is cancelled the parts that wait are over, and of a map that is counted they may have begun.
         Act::CancelRunning | Act::Beside(Beside::CancelParent) if n > 0 => (0..=4).map(|parts| [-parts, 0, parts, 0, 0, 0, 0]).collect(),
-        Act::ExpireOne | Act::Beside(Beside::EndPart) => vec![[-n, 0, n, 0, 0, 0, 0]],
+        Act::Beside(Beside::EndPart) => vec![[-n, 0, n, 0, 0, 0, 0]],
         Act::Beside(Beside::RunSchedule | Beside::Spawn | Beside::AddChunk) => vec![[n, 0, 0, 0, 0, 0, 0]],
         Act::SettleBatch => batch(n, cancelling),
-        Act::Claim | Act::ClaimBatch | Act::ClaimLate | Act::ClaimLimited | Act::ClaimLines => vec![[-n, n, 0, 0, 0, n, 0]],
+        Act::Claim | Act::ClaimBatch | Act::ClaimEach | Act::ClaimLate | Act::ClaimLimited | Act::ClaimLines => {
+            vec![[-n, n, 0, 0, 0, n, 0]]
+        }
         Act::Settle => vec![[0, -n, n, 0, 0, 0, 0]],
         // A lease, of one job or of two.
         Act::SettleWhole => (n..=2 * n).map(|jobs| [0, -jobs, jobs, 0, 0, 0, 0]).collect(),
@@ -92,11 +94,6 @@ fn moves(act: Act, n: i64, beside: &[(Act, i64)]) -> Vec<Tally> {
         Act::Park => vec![[0, -n, 0, n, 0, 0, 0]],
         Act::GiveBack => off().map(|off| [n, -n - off, off, 0, 0, -n - off, 0]).collect(),
         Act::Recover => off().map(|off| [n - off, -n, off, 0, 0, 0, n]).collect(),
-        // What has been recovered is at its second attempt, which is passed over here: these always say that it was the first.
-        Act::FinishOne | Act::FinishUnlocked if among(Act::Recover) => vec![[-n, 0, n, 0, 0, n, 0], [-n, 0, n, 0, 0, 0, 0]],
-        Act::FinishOne | Act::FinishUnlocked => vec![[-n, 0, n, 0, 0, n, 0]],
-        // With the attempt and the failure of what has been recovered.
-        Act::FinishForgotten => vec![[-n, 0, 0, 0, 0, 0, 0], [-n, 0, 0, 0, 0, -n, -n]],
         Act::Requeue => (0..=n).map(|late| [n - late, 0, 0, -n, late, -n, 0]).collect(),
         Act::Cancel => (0..=n).map(|blocked| [blocked - n, 0, n, 0, -blocked, 0, 0]).collect(),
         Act::ExpireDue => (0..=n).map(|blocked| [blocked - n, 0, n, 0, -blocked, 0, 0]).collect(),

@@ -86,7 +86,6 @@ async fn start(world: &World) -> Result<()> {
         .queue("others", 4)
         .limit("others", Limit::queue().concurrency(2))
         .concurrency(20)
-        .transactional(2)
         .batch(100)
         .connections(6)
         .payload_memory(256)
