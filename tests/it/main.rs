@@ -67,6 +67,7 @@ mod schedule;
 mod cron;
 mod shutdown;
 mod house;
+mod idle;
 mod statements;
 mod search_path;
 mod secret;

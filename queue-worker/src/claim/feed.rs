@@ -25,7 +25,7 @@ use crate::{
     error::complain,
     keep::{promote, wake_others},
     lanes::{KnownLeases, Lanes, Rescan},
-    live::{Bell, Config, Identity, Link, OwnLimits, Sleep, jittered, pause_after},
+    live::{Bell, Config, Identity, Link, OwnLimits, Sleep, Woken, jittered, pause_after},
     run::Queues,
 };
 
@@ -78,6 +78,8 @@ pub(crate) struct Feed {
     pub(super) declare_at: Instant,
     /// Until when an idle worker has nothing to look for.
     pub(super) planned: Instant,
+    /// Nothing was found but for what claims in the air may bring, which are waited for until then.
+    awaited: Option<Instant>,
 }
 
 /// While busy, due jobs and new lanes are looked for this often; an idle worker knows when to look.
@@ -116,6 +118,7 @@ impl Feed {
             declared: false,
             declare_at: now,
             planned: now,
+            awaited: None,
             flight: None,
             late: None,
             found: ClaimResult::Jobs(0),
@@ -142,7 +145,7 @@ impl Feed {
 
     /// Until `stop` fires. Waits are broken off by it, statements never.
     pub(crate) async fn run(mut self, stop: CancellationToken) {
-        let (mut us, mut rung) = (None, true);
+        let (mut us, mut woken) = (None, Woken::Rung);
         while !stop.is_cancelled() {
             self.bell.vitals().claims.set();
             let identity = *self.identity.borrow_and_update();
@@ -157,7 +160,7 @@ impl Feed {
                 let _ = tokio::time::timeout(self.poll, self.identity.changed()).await;
                 continue;
             };
-            let until = match self.pass(worker, rung).await {
+            let until = match self.pass(worker, woken).await {
                 Ok(until) => {
                     self.bell.vitals().failing.clear();
                     until
@@ -171,7 +174,7 @@ impl Feed {
                     None
                 }
             };
-            rung = match until {
+            woken = match until {
                 Some(until) => {
                     self.planned = until;
                     // While suspects are tried nothing is claimed under limits, whatever is due.
@@ -179,7 +182,7 @@ impl Feed {
                     let due = limits.into_iter().chain(self.late_due()).fold(until, Instant::min);
                     self.bell.wait(self.vigil.until(due)).await
                 }
-                None => true,
+                None => Woken::Rung,
             };
         }
         // What it brings is released with all that is queued.
@@ -192,7 +195,7 @@ impl Feed {
     }
 
     /// Asks for all that is needed now; returns until when to wait for the bell, or `None` to go on at once.
-    async fn pass(&mut self, worker: Uuid, rung: bool) -> sqlx::Result<Option<Instant>> {
+    async fn pass(&mut self, worker: Uuid, woken: Woken) -> sqlx::Result<Option<Instant>> {
         let paused = self.mind_pauses(worker).await?;
         let promoted = self.promote_due().await?;
         let landed = self.land_limited().await;
@@ -200,7 +203,17 @@ impl Feed {
             self.claim_limited(worker, Step::First);
         }
         let left = self.mind_late(worker).await?;
-        if !rung && !promoted && !paused && !left {
+        let awaited =
+            self.awaited.take().filter(|_| woken == Woken::Nudged && !promoted && !paused && !left && !landed && !self.are_busy());
+        if let Some(until) = awaited {
+            // Asked again, lanes that were found empty would be found so for ever: what comes rings.
+            if self.limits.in_air() {
+                self.awaited = awaited;
+                return Ok(Some(until));
+            }
+            return self.come_to_rest(worker).await;
+        }
+        if woken != Woken::Rung && !promoted && !paused && !left {
             let owes = self.owes() || self.limits.owe() || self.lineup.more;
             let rests = self.sleep != Sleep::Awake && !landed && !owes && !self.are_busy() && !self.trial.is_quiet();
             if rests && Instant::now() < self.planned {
@@ -238,17 +251,24 @@ impl Feed {
             ClaimResult::Saturated => Ok(Some(self.until(LOOK))),
             ClaimResult::Jobs(_) if self.traffic.is_dense() => Ok(Some(self.until(BREATH))),
             // What they bring ends the wait.
-            ClaimResult::Jobs(_) if self.limits.in_air() || self.limits.saturated => Ok(Some(self.until(LOOK))),
-            ClaimResult::Jobs(_) => {
-                // What is owed by now, and was not done, found no slot or no lane: not again at once.
-                let now = Instant::now();
-                let later = |at: Instant| if at <= now { now + LOOK } else { at };
-                let owed = self.rescan.owed_at().filter(|_| self.owes()).into_iter().chain(self.rescan_batches.owed_at());
-                let owed = owed.map(later).chain(self.trial.due()).min();
-                let until = self.fall_asleep(worker).await?;
-                Ok(until.map(|until| owed.map_or(until, |owed| owed.min(until))))
+            ClaimResult::Jobs(_) if self.limits.in_air() || self.limits.saturated => {
+                let until = self.until(LOOK);
+                self.awaited = (!self.limits.saturated).then_some(until);
+                Ok(Some(until))
             }
+            ClaimResult::Jobs(_) => self.come_to_rest(worker).await,
         }
+    }
+
+    /// No lane brought anything: a step on the way to sleep.
+    async fn come_to_rest(&mut self, worker: Uuid) -> sqlx::Result<Option<Instant>> {
+        // What is owed by now, and was not done, found no slot or no lane: not again at once.
+        let now = Instant::now();
+        let later = |at: Instant| if at <= now { now + LOOK } else { at };
+        let owed = self.rescan.owed_at().filter(|_| self.owes()).into_iter().chain(self.rescan_batches.owed_at());
+        let owed = owed.map(later).chain(self.trial.due()).min();
+        let until = self.fall_asleep(worker).await?;
+        Ok(until.map(|until| owed.map_or(until, |owed| owed.min(until))))
     }
 
     /// The next connection may be to another one, which took over.

@@ -25,7 +25,8 @@ use crate::{
 /// The most hints of one statement.
 const MOST: i32 = 1000;
 
-/// While hints come, they are looked for this often: one whose producer committed late is told by nobody while the workers are awake.
+/// While hints come, they are looked for this often: one whose producer committed late is told by nobody while the workers are awake. After the last
+/// one, twice as late each time.
 const LOOK: Duration = Duration::from_millis(20);
 
 /// For so long after the last one.
@@ -49,15 +50,17 @@ pub(crate) async fn hinted(
 /// Consumes hints, for ever. Where keys are not used, it never connects.
 pub(crate) async fn unblock_all(link: Link, store: Store, bell: Arc<Bell>) {
     let mut keys = Unblocker { link, store, keys: Floor::new(), signals: Floor::new(), gathers: Floor::new(), nodes: Floor::new() };
-    let mut restless: Option<Instant> = None;
+    let (mut restless, mut pause): (Option<Instant>, Duration) = (None, LOOK);
     loop {
-        match restless {
-            Some(until) if Instant::now() < until => drop(tokio::time::timeout(LOOK, bell.keys()).await),
+        let told = match restless {
+            Some(until) if Instant::now() < until => tokio::time::timeout(pause, bell.keys()).await.is_ok(),
             _ => {
                 bell.keys().await;
                 restless = Some(Instant::now() + RESTLESS);
+                true
             }
-        }
+        };
+        pause = if told { LOOK } else { 2 * pause };
         loop {
             match keys.look().await {
                 Ok(found) => {
@@ -65,7 +68,7 @@ pub(crate) async fn unblock_all(link: Link, store: Store, bell: Arc<Bell>) {
                         tracing::warn!(%job, "{SET_ASIDE}");
                     }
                     if found.hints > 0 {
-                        restless = Some(Instant::now() + RESTLESS);
+                        (restless, pause) = (Some(Instant::now() + RESTLESS), LOOK);
                     }
                     if let Some(wait) = found.wait_ms {
                         bell.due_in(Duration::from_secs_f64((wait / 1000.0).clamp(0.0, 1e9)));

@@ -13,6 +13,17 @@ use tokio::sync::Notify;
 
 use super::Vitals;
 
+/// What has ended a wait of the claim loop.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Woken {
+    /// There may be jobs anywhere.
+    Rung,
+    /// Something has come that was waited for: no reason to look for jobs everywhere.
+    Nudged,
+    /// It is time.
+    Due,
+}
+
 /// Rung by whoever has something for the claim loop.
 #[derive(Default)]
 pub(crate) struct Bell {
@@ -183,10 +194,14 @@ impl Bell {
         *self.due.lock().unwrap_or_else(PoisonError::into_inner) = None;
     }
 
-    /// Until rung or nudged, or until `latest`; returns whether it was rung.
-    pub(crate) async fn wait(&self, latest: Instant) -> bool {
-        let _ = tokio::time::timeout_at(latest.into(), self.notify.notified()).await;
-        self.asked.swap(false, Relaxed)
+    /// Until rung or nudged, or until `latest`.
+    pub(crate) async fn wait(&self, latest: Instant) -> Woken {
+        let told = tokio::time::timeout_at(latest.into(), self.notify.notified()).await.is_ok();
+        match self.asked.swap(false, Relaxed) {
+            true => Woken::Rung,
+            false if told => Woken::Nudged,
+            false => Woken::Due,
+        }
     }
 }
 

@@ -33,7 +33,7 @@ mod wake;
 #[cfg(feature = "cli")]
 pub(crate) use self::supervisor::tell_supervisor;
 pub(crate) use self::{
-    bell::{Bell, after_ms},
+    bell::{Bell, Woken, after_ms},
     cluster::Cluster,
     config::MOST_CRASHES,
     connect::{Link, Wires, bounded, has_moved, jittered, pause_after},

@@ -1,0 +1,180 @@
+//! What a worker asks of the database while it has nothing to do, and for one job, whatever else it serves.
+
+use std::time::Duration;
+
+use futures_util::future::join_all;
+use queue_core::{
+    BatchContext, BatchHandler, Context, Durable, Handler, Job as _, JobBatch, JobResult, Store, job,
+    operate::{self, Scope},
+    schedule::Schedule,
+};
+use queue_worker::Worker;
+use serde::{Deserialize, Serialize};
+use tests::{Counted, TestDb, eventually};
+
+macro_rules! jobs {
+    ($($name:ident($($option:tt)*);)*) => {
+        $(
+            #[job(send_only, $($option)*)]
+            #[derive(Default, Serialize, Deserialize)]
+            struct $name {
+                of: String,
+            }
+
+            impl Handler for $name {
+                async fn run(self, _: &Context) -> JobResult {
+                    Ok(())
+                }
+            }
+        )*
+    };
+}
+
+jobs! {
+    Plain(name = "idle_plain");
+    Limited(name = "idle_limited", limit(concurrency = 2));
+    Keyed(name = "idle_keyed", limit(key = self.of, concurrency = 1));
+    Rated(name = "idle_rated", limit(rate = "100/1s"));
+    Fair(name = "idle_fair", fair = self.of);
+    Ordered(name = "idle_ordered", key = self.of);
+    Expiring(name = "idle_expiring", expires = "1h");
+    Within(name = "idle_within", transactional);
+    Paused(name = "idle_paused");
+    Unserved(name = "idle_unserved");
+}
+
+#[job(name = "idle_batch", send_only, batch = 10)]
+#[derive(Default, Serialize, Deserialize)]
+struct Batch {
+    of: String,
+}
+
+impl BatchHandler for Batch {
+    async fn run(_: &mut JobBatch<Self>, _: &BatchContext) -> JobResult {
+        Ok(())
+    }
+}
+
+#[job(name = "idle_durable", send_only, durable)]
+#[derive(Default, Serialize, Deserialize)]
+struct Long {
+    of: String,
+}
+
+impl Handler for Long {
+    async fn run(self, cx: &Durable) -> JobResult {
+        cx.step("one", async { Ok::<_, std::io::Error>(()) }).await
+    }
+}
+
+/// Features by a bit each.
+const FEATURES: [&str; 13] =
+    ["batch", "limited", "keyed", "rated", "fair", "ordered", "expiring", "within", "durable", "paused", "unserved", "schedule", "plain"];
+
+/// What looks for jobs, by how it begins. All else is asked for once a second or less, whatever is served.
+const LOOKS: [&str; 5] =
+    ["-- ready -> lease", "-- ready -> ready, in lines", "-- The lanes born", "-- blocked -> ready", "-- scheduled | parked -> ready"];
+
+/// A job may cost this many looks, and each limit that is served so many more: its lanes are asked on each step to sleep.
+const PER_JOB: usize = 30;
+const PER_LIMIT: usize = 14;
+
+fn names(mix: u32) -> String {
+    let has = FEATURES.iter().enumerate().filter(|(bit, _)| mix & (1 << bit) != 0).map(|(_, name)| *name);
+    has.collect::<Vec<_>>().join(" ")
+}
+
+fn looks(counted: &Counted) -> usize {
+    counted.take().iter().filter(|(text, _)| LOOKS.iter().any(|look| text.starts_with(look))).map(|(_, count)| count).sum()
+}
+
+/// How often a worker looks for jobs until it does so no more than twice a second.
+async fn looks_until_rest(counted: &Counted, mix: u32) -> usize {
+    let mut all = looks(counted);
+    for _ in 0..60 {
+        tokio::time::sleep(Duration::from_secs(1)).await;
+        let last = looks(counted);
+        all += last;
+        if last <= 2 {
+            return all;
+        }
+    }
+    panic!("{}: it never comes to rest, after {all} looks", names(mix));
+}
+
+/// A worker that serves this mix has a job of each type, and then a plain one.
+async fn serve(mix: u32) {
+    let db = TestDb::new().await;
+    let counted = Counted::start(&db.url);
+    let has = |name: &str| FEATURES.iter().position(|known| *known == name).is_some_and(|bit| mix & (1 << bit) != 0);
+    let mut worker = Worker::new(counted.pool.clone()).register::<Plain>();
+    macro_rules! serve {
+        ($($name:literal $job:ident),*) => {
+            $(if has($name) {
+                worker = worker.register::<$job>();
+                $job::default().enqueue(&db.pool).await.unwrap();
+            })*
+        };
+    }
+    serve!("limited" Limited, "keyed" Keyed, "rated" Rated, "fair" Fair, "ordered" Ordered, "expiring" Expiring, "within" Within);
+    serve!("durable" Long);
+    if has("batch") {
+        worker = worker.register_batch::<Batch>();
+        Batch::default().enqueue(&db.pool).await.unwrap();
+    }
+    if has("paused") {
+        worker = worker.register::<Paused>();
+        Paused::default().enqueue(&db.pool).queue("paused").await.unwrap();
+        operate::pause(&db.pool, Store::default(), &Scope::queue("paused"), None).await.unwrap();
+    }
+    if has("unserved") {
+        Unserved::default().enqueue(&db.pool).await.unwrap();
+    }
+    if has("schedule") {
+        worker = worker.schedule("hourly", Schedule::every(Duration::from_hours(1)).job(&Plain::default()));
+    }
+    let limits = ["limited", "keyed", "rated"].into_iter().filter(|name| has(name)).count();
+    db.run_while(worker, async {
+        let left =
+            "select count(*) from queue.jobs where state in ('ready', 'running') and job_type not in ('idle_paused', 'idle_unserved')";
+        eventually("all are over", async || db.count(left).await == 0).await;
+        looks_until_rest(&counted, mix).await;
+        Plain::default().enqueue(&db.pool).await.unwrap();
+        eventually("it is over", async || db.count(left).await == 0).await;
+        let looks = looks_until_rest(&counted, mix).await;
+        println!("{looks} looks for a job: {}", names(mix));
+        assert!(looks <= PER_JOB + limits * PER_LIMIT, "{}: {looks} looks for one job", names(mix));
+    })
+    .await;
+    db.finish().await;
+}
+
+#[tokio::test]
+async fn an_idle_worker_asks_for_little_whichever_feature_it_serves() {
+    join_all((0..FEATURES.len()).map(|bit| serve(1 << bit))).await;
+}
+
+/// Seeded, so that each run plays the same.
+async fn serve_mixes(seed: u64) {
+    let mut dice = fastrand::Rng::with_seed(seed);
+    join_all((0..10).map(|_| serve(dice.u32(1..1 << FEATURES.len())))).await;
+}
+
+macro_rules! mixes {
+    ($($name:ident $seed:literal;)*) => {
+        $(
+            #[tokio::test]
+            async fn $name() {
+                serve_mixes($seed).await;
+            }
+        )*
+    };
+}
+
+mixes! {
+    an_idle_worker_asks_for_little_whatever_it_serves_1 1;
+    an_idle_worker_asks_for_little_whatever_it_serves_2 2;
+    an_idle_worker_asks_for_little_whatever_it_serves_3 3;
+    an_idle_worker_asks_for_little_whatever_it_serves_4 4;
+    an_idle_worker_asks_for_little_whatever_it_serves_5 5;
+}
