@@ -57,7 +57,7 @@ with said as materialized (
   insert into queue.done (id, finished_at, ran_ms, attempts, cancelled, output)
   select id, statement_timestamp(), ran_ms, attempts, verdict = 'cancel', output::jsonb
   from fenced
-  where verdict = 'cancel' or (verdict = 'complete' and (output is not null or attempts > 1))
+  where verdict = 'cancel' or (verdict = 'complete' and (output is not null or attempts <> 1))
 ), waiting as (
   insert into queue.scheduled (run_at, id, lane, attempts, crashes)
   select statement_timestamp() + wait_ms * interval '1 millisecond', id, lane, attempts - (verdict = 'snooze')::int, crashes

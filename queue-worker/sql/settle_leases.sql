@@ -1,11 +1,12 @@
 -- lease -> done_many: whole leases of which all that is left completed, at the first attempt and without an output; returns those refused.
--- $1 tokens  $2 the jobs of leases of many lanes  $3 the lane of each
--- Safe: a lease goes once, and only its holder knows its token; a recovery that was quicker has deleted it, and then nothing is written. Its
--- own row says which jobs it holds, in the order of their ids, so a large one of one lane becomes a row of history as it is. Whoever settles
--- names the lanes, which job has too: to look there would open each day that there is. A job without one is an error, and nothing is written.
+-- $1 tokens  $2 the jobs of leases of many lanes  $3 the lane of each  $4 on how many jobs of each lease there are verdicts
+-- Safe: a lease goes once, and only its holder knows its token; a recovery that was quicker has deleted it, and then nothing is written. One that
+-- lists more or fewer jobs than there are verdicts stays as it is. Its own row says which jobs it holds, in the order of their ids, so a large one
+-- of one lane becomes a row of history as it is. Whoever settles names the lanes, which job has too: to look there would open each day that there
+-- is. A job without one is an error, and nothing is written.
 with gone as materialized (
   delete from queue.lease
-  where token = any ($1)
+  where token = any ($1) and cardinality(ids) = ($4::int[])[array_position($1, token)]
   returning token, lane, ids,
     lane is not null and cardinality(ids) >= 100 and ids[1] >> 33 = ids[cardinality(ids)] >> 33
       and (ids[1] >> 20) / 86400000 = (ids[cardinality(ids)] >> 20) / 86400000 as alike

@@ -12,7 +12,7 @@ mod reports;
 mod rows;
 mod single;
 
-use queue_core::{JobId, Store};
+use queue_core::{JobId, JobState, Store};
 use sqlx::{Connection as _, PgConnection};
 use tests::{
     TestDb, operate,
@@ -80,6 +80,41 @@ async fn each_transactional_job_has_a_lease_of_its_own_and_others_have_one_in_co
         assert_eq!(settle(&mut connection, &lease.all("complete")).await.unwrap(), []);
     }
     assert_eq!(db.count("select count(*) from queue.lease").await, 0, "no other lease lists any of them");
+    db.finish().await;
+}
+
+#[tokio::test]
+async fn a_lease_that_lists_more_jobs_than_there_are_verdicts_is_not_settled_as_a_whole() {
+    let db = TestDb::new().await;
+    let mut connection = connect(&db).await;
+    enqueue(&mut connection, &["default"; 5]).await;
+    let worker = register(&mut connection).await.unwrap();
+    let (two, three) = (claim(&mut connection, worker, 2).await.unwrap(), claim(&mut connection, worker, 3).await.unwrap());
+    let tokens = [two.token, three.token];
+    for (counts, refused) in [([1, 1], 2), ([3, 2], 2), ([3, 3], 1)] {
+        let found = protocol::settle_leases_of(&mut connection, &tokens, &[], &counts).await.unwrap();
+        assert_eq!(found, tokens[..refused], "{counts:?}");
+    }
+    assert_eq!(db.count("select sum(cardinality(ids)) from queue.done_many").await, 3);
+    assert_eq!(settle(&mut connection, &two.all("complete")).await.unwrap(), []);
+    db.finish().await;
+}
+
+#[tokio::test]
+async fn a_completed_job_is_in_history_whatever_number_its_attempt_has() {
+    let db = TestDb::new().await;
+    let mut connection = connect(&db).await;
+    let jobs = enqueue(&mut connection, &["default"; 4]).await;
+    let worker = register(&mut connection).await.unwrap();
+    let lease = claim(&mut connection, worker, 4).await.unwrap();
+    let mut said = lease.all("plain");
+    for (one, attempts) in said.iter_mut().zip([-1, 0, 1, 2]) {
+        one.job.attempts = attempts;
+    }
+    assert_eq!(settle(&mut connection, &said).await.unwrap(), []);
+    for job in jobs {
+        assert_eq!(db.state(job).await, Some(JobState::Completed), "{job}");
+    }
     db.finish().await;
 }
 

@@ -23,7 +23,7 @@ fn writes() -> impl Iterator<Item = &'static str> {
 async fn write(on: &mut PgConnection, said: Said, what: &'static str) -> bool {
     let (token, job) = (said.token, said.job);
     match what {
-        "whole lease" => protocol::settle_leases_of(on, &[token], &[(job.id.0, job.lane)]).await.unwrap().is_empty(),
+        "whole lease" => protocol::settle_leases_of(on, &[token], &[(job.id.0, job.lane)], &[1]).await.unwrap().is_empty(),
         "fresh step" => operate::journal_fresh(on, token, job.id).await.unwrap() == 1,
         "report" => protocol::note(on, token, job, "here").await.unwrap(),
         "log" => operate::write_logs(on, token, job.id).await.unwrap() == 1,

@@ -327,14 +327,22 @@ pub async fn settle_leases(connection: &mut PgConnection, whole: &[Uuid]) -> sql
     let jobs =
         sqlx::query_as(sql("select j.id, j.lane from queue.lease l join queue.job j on j.id = any (l.ids) where l.token = any ($1)"));
     let jobs: Vec<(i64, i64)> = jobs.bind(whole).fetch_all(&mut *connection).await?;
-    settle_leases_of(connection, whole, &jobs).await
+    let counts = "select coalesce((select cardinality(l.ids) from queue.lease l where l.token = t.token), 0)
+      from unnest($1::uuid[]) with ordinality t (token, nth) order by t.nth";
+    let counts: Vec<i32> = sqlx::query_scalar(counts).bind(whole).fetch_all(&mut *connection).await?;
+    settle_leases_of(connection, whole, &jobs, &counts).await
 }
 
-/// The same, with the lanes of these jobs.
-pub async fn settle_leases_of(connection: &mut PgConnection, whole: &[Uuid], jobs: &[(i64, i64)]) -> sqlx::Result<Vec<Uuid>> {
+/// The same, with the lanes of these jobs, and verdicts on so many jobs of each lease.
+pub async fn settle_leases_of(
+    connection: &mut PgConnection,
+    whole: &[Uuid],
+    jobs: &[(i64, i64)],
+    counts: &[i32],
+) -> sqlx::Result<Vec<Uuid>> {
     let (ids, lanes): (Vec<i64>, Vec<i64>) = jobs.iter().copied().unzip();
-    let statement = sqlx::query_scalar(sql(include_str!("../../queue-worker/sql/settle_leases.sql"))).bind(whole).bind(ids).bind(lanes);
-    statement.fetch_all(connection).await
+    let statement = sqlx::query_scalar(sql(include_str!("../../queue-worker/sql/settle_leases.sql")));
+    statement.bind(whole).bind(ids).bind(lanes).bind(counts).fetch_all(connection).await
 }
 
 /// As [`settle`], and then leases that completed as a whole.

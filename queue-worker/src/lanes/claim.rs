@@ -326,6 +326,7 @@ impl Answer {
             return Ok(Brought { room, swept, ..Brought::default() });
         };
         let in_common = self.request.count_in_common(&rows);
+        self.request.holding.expect(in_common);
         for row in &rows {
             // Unchecked: the types of the columns are the statement's, which the first claim of any test would find wrong.
             let (lane, seq): (i64, i64) = (row.try_get_unchecked(0)?, row.try_get_unchecked(1)?);

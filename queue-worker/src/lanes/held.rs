@@ -4,7 +4,10 @@
 
 use std::{
     collections::{HashMap, HashSet},
-    sync::{Arc, Mutex, MutexGuard, PoisonError},
+    sync::{
+        Arc, Mutex, MutexGuard, PoisonError,
+        atomic::{AtomicUsize, Ordering::Relaxed},
+    },
 };
 
 use queue_core::JobId;
@@ -29,7 +32,7 @@ impl KnownLeases {
     pub(crate) fn begin(&self) -> Arc<Holding> {
         let token = Uuid::new_v4();
         self.tokens().held.insert(claim_of(token));
-        Arc::new(Holding { token, held: self.clone(), whole: None, permits: None })
+        Arc::new(Holding { token, held: self.clone(), whole: None, permits: None, unsent: Arc::default() })
     }
 
     /// How many claims are in the air, or have brought jobs whose verdicts are not written yet.
@@ -62,6 +65,8 @@ pub(crate) struct Holding {
     whole: Option<Arc<Holding>>,
     /// The job holds permits of limits with these gates.
     permits: Option<(Freed, Arc<[i64]>)>,
+    /// Of how many jobs of the lease no verdict has been sent.
+    unsent: Arc<AtomicUsize>,
 }
 
 /// The leases whose jobs have given permits back, for the claim loop to say so.
@@ -94,13 +99,19 @@ impl Holding {
     /// That of one job of the lease, which holds permits of these limits until its ending is written.
     pub(super) fn part(self: &Arc<Self>, freed: &Freed, gates: &Arc<[i64]>) -> Arc<Self> {
         let permits = Some((freed.clone(), Arc::clone(gates)));
-        Arc::new(Self { token: self.token, held: self.held.clone(), whole: Some(Arc::clone(self)), permits })
+        Arc::new(Self {
+            token: self.token,
+            held: self.held.clone(),
+            whole: Some(Arc::clone(self)),
+            permits,
+            unsent: Arc::clone(&self.unsent),
+        })
     }
 
     /// That of a job with a lease of its own.
     pub(super) fn of_job(self: &Arc<Self>, id: JobId) -> Arc<Self> {
         let token = Uuid::from_u64_pair(claim_of(self.token), id.0.cast_unsigned());
-        Arc::new(Self { token, held: self.held.clone(), whole: Some(Arc::clone(self)), permits: None })
+        Arc::new(Self { token, held: self.held.clone(), whole: Some(Arc::clone(self)), permits: None, unsent: Arc::new(1.into()) })
     }
 
     /// The gates of the limits whose permits the job holds.
@@ -111,6 +122,22 @@ impl Holding {
     /// What names the lease.
     pub(crate) fn token(&self) -> Uuid {
         self.token
+    }
+
+    /// The lease has so many jobs.
+    pub(crate) fn expect(&self, jobs: usize) {
+        self.unsent.store(jobs, Relaxed);
+    }
+
+    /// Of how many of its jobs no verdict has been sent.
+    pub(crate) fn unsent(&self) -> usize {
+        self.unsent.load(Relaxed)
+    }
+
+    /// Verdicts on so many are sent, or need not be.
+    pub(crate) fn note_sent(&self, jobs: usize) {
+        // No other task takes any away.
+        self.unsent.store(self.unsent().saturating_sub(jobs), Relaxed);
     }
 
     /// What is left of the lease is not to be given back while this worker lives.

@@ -37,8 +37,6 @@ const STATEMENT: [&str; 1] = ["42"];
 /// Verdicts that were refused, in the order in which they were.
 pub(super) struct Aside {
     refused: VecDeque<RefusedVerdict>,
-    /// Leases that have a job for good that can be neither settled nor parked.
-    given_up: HashSet<Uuid>,
     /// How many statements of others have been accepted.
     written: u64,
     /// Where what is written is counted.
@@ -67,7 +65,7 @@ enum Parked {
 
 impl Aside {
     pub(super) fn new(tallies: Tallies, vitals: Vitals, lease_ttl: Duration) -> Self {
-        Self { refused: VecDeque::new(), given_up: HashSet::new(), written: 0, tallies, vitals, lease_ttl }
+        Self { refused: VecDeque::new(), written: 0, tallies, vitals, lease_ttl }
     }
 
     /// Others were accepted: these verdicts, but for those of which it is said that others have the jobs.
@@ -97,11 +95,6 @@ impl Aside {
         tracing::warn!(job = %one.id, verdict = one.ending.word(), error = reason, "the server refuses this verdict; others go on, and it is tried again");
         let since = is_of_class(error, &STATEMENT).then_some(self.written);
         self.refused.push_back(RefusedVerdict { one, reason, tries: 0, next: Instant::now() + PAUSE, since });
-    }
-
-    /// Whether this lease lists a job whose verdict is not written: by its token alone, that would be completed with the others.
-    pub(super) fn holds(&self, token: Uuid) -> bool {
-        self.given_up.contains(&token) || self.refused.iter().any(|refused| refused.one.token == token)
     }
 
     /// When the next is to be tried again.
@@ -186,7 +179,6 @@ impl Aside {
                 let parking = queue_core::message(&error);
                 tracing::error!(job = %id, verdict = word, error = reason, parking, "neither this verdict nor a dead letter can be stored; the job \
                     stays in its lease until this worker ends: mend what refuses it, then restart the worker");
-                self.given_up.insert(refused.one.token);
                 if let Some(holding) = &refused.one.holding {
                     holding.give_up();
                 }

@@ -63,11 +63,6 @@ impl Locked {
         self.next
     }
 
-    /// Whether this lease lists a job whose verdict waits here: by its token alone, that would be completed with the others.
-    pub(super) fn holds(&self, token: Uuid) -> bool {
-        self.verdicts.contains_key(&token)
-    }
-
     pub(super) fn is_full(&self) -> bool {
         self.verdicts.values().chain(self.whole.values()).map(Vec::len).sum::<usize>() >= MOST
     }

@@ -112,7 +112,9 @@ async fn write_leases(connection: &mut PgConnection, store: Store, whole: &[Whol
     let may_be_of_many = |jobs: &[Settlement]| jobs.iter().any(|one| one.lane != jobs[0].lane || jobs.len() < one.batch);
     let of_many = whole.iter().filter(|(_, jobs)| may_be_of_many(jobs)).flat_map(|(_, jobs)| jobs);
     let (ids, lanes): (Vec<i64>, Vec<i64>) = of_many.map(|one| (one.id.0, one.lane)).unzip();
-    let statement = sqlx::query_scalar(store.sql(include_str!("../../sql/settle_leases.sql"))).bind(tokens).bind(ids).bind(lanes);
+    let counts: Vec<i32> = whole.iter().map(|(_, jobs)| i32::try_from(jobs.len()).unwrap_or(i32::MAX)).collect();
+    let statement =
+        sqlx::query_scalar(store.sql(include_str!("../../sql/settle_leases.sql"))).bind(tokens).bind(ids).bind(lanes).bind(counts);
     bounded(statement.fetch_all(connection)).await
 }
 

@@ -1,10 +1,11 @@
 //! What is to be settled next: verdicts by lease.
 
-use std::collections::HashMap;
+use std::{collections::HashMap, sync::Arc};
 
 use uuid::Uuid;
 
 use super::settlement::Settlement;
+use crate::lanes::Holding;
 
 /// Verdicts by lease, so that one which completed as a whole is settled by its token alone.
 #[derive(Default)]
@@ -13,9 +14,9 @@ pub(super) struct Unsettled {
     waiting: usize,
 }
 
+/// Verdicts of one lease that wait.
 struct Unfinished {
-    /// How many of its jobs have not been flushed.
-    left: usize,
+    holding: Arc<Holding>,
     verdicts: Vec<Settlement>,
     passed_over: u8,
 }
@@ -35,18 +36,16 @@ impl Unsettled {
 
     pub(super) fn extend(&mut self, verdicts: impl Iterator<Item = Settlement>) {
         for one in verdicts {
-            let fresh = || Unfinished { left: one.batch, verdicts: Vec::with_capacity(one.batch), passed_over: 0 };
-            let lease = self.leases.entry(one.token).or_insert_with(fresh);
-            if !one.over {
-                lease.verdicts.push(one);
-                self.waiting += 1;
+            // Nothing but what a slot or housekeeping sends comes here, and that has its lease.
+            let Some(holding) = one.holding.clone() else { continue };
+            if one.over {
+                // Only counted: the lease does not list it any more, so what is left of it may be settled as a whole.
+                holding.note_sent(1);
                 continue;
             }
-            // Only counted: the lease does not list it any more, so what is left of it may be settled as a whole.
-            lease.left = lease.left.saturating_sub(1);
-            if lease.left == 0 && lease.verdicts.is_empty() {
-                self.leases.remove(&one.token);
-            }
+            let fresh = || Unfinished { verdicts: Vec::with_capacity(holding.unsent()), holding, passed_over: 0 };
+            self.leases.entry(one.token).or_insert_with(fresh).verdicts.push(one);
+            self.waiting += 1;
         }
     }
 
@@ -56,29 +55,29 @@ impl Unsettled {
         let mut flush = Flush::default();
         let any_whole = self.leases.values().any(Unfinished::is_whole);
         self.leases.retain(|token, lease| {
-            if lease.is_whole() {
-                self.waiting -= lease.verdicts.len();
-                flush.whole.push((*token, std::mem::take(&mut lease.verdicts)));
-                return false;
-            }
-            if lease.verdicts.is_empty() || (any_whole && lease.is_plain() && lease.passed_over < 2) {
-                lease.passed_over += u8::from(!lease.verdicts.is_empty());
+            let is_whole = lease.is_whole();
+            if !is_whole && any_whole && lease.is_plain() && lease.passed_over < 2 {
+                lease.passed_over += 1;
                 return true;
             }
-            self.waiting -= lease.verdicts.len();
-            lease.left = lease.left.saturating_sub(lease.verdicts.len());
-            lease.passed_over = 0;
-            flush.verdicts.append(&mut lease.verdicts);
-            lease.left > 0
+            let mut verdicts = std::mem::take(&mut lease.verdicts);
+            self.waiting -= verdicts.len();
+            lease.holding.note_sent(verdicts.len());
+            if is_whole {
+                flush.whole.push((*token, verdicts));
+            } else {
+                flush.verdicts.append(&mut verdicts);
+            }
+            false
         });
         flush
     }
 }
 
 impl Unfinished {
-    /// As many verdicts as jobs, each of another job: one said twice would pass for that of a job that still runs.
+    /// As many verdicts as jobs, each of another job: one said twice would pass for that of a job that still runs. The database counts as well.
     fn is_whole(&self) -> bool {
-        self.left == self.verdicts.len() && self.is_plain() && self.are_apart()
+        self.holding.unsent() == self.verdicts.len() && self.is_plain() && self.are_apart()
     }
 
     /// They come about in the order of their numbers, so that these are soon sorted.
@@ -89,7 +88,7 @@ impl Unfinished {
     }
 
     fn is_plain(&self) -> bool {
-        self.left > 0 && self.verdicts.iter().all(|one| one.ending.is_plain())
+        self.verdicts.iter().all(|one| one.ending.is_plain())
     }
 }
 
@@ -98,45 +97,45 @@ mod tests {
     use queue_core::{JobId, Verdict, runner::Ending};
 
     use super::*;
+    use crate::lanes::KnownLeases;
 
-    fn said(token: Uuid, id: i64, over: bool) -> Settlement {
-        let ending = Ending::new(Verdict::Complete, 1, None);
-        Settlement { token, id: JobId(id), lane: 1, crashes: 0, batch: 3, over, ending, holding: None, attempt: None }
+    fn lease() -> Arc<Holding> {
+        let holding = KnownLeases::default().begin();
+        holding.expect(3);
+        holding
+    }
+
+    fn said(holding: &Arc<Holding>, id: i64, over: bool) -> Settlement {
+        let (token, holding, ending) = (holding.token(), Some(Arc::clone(holding)), Ending::new(Verdict::Complete, 1, None));
+        Settlement { token, id: JobId(id), lane: 1, crashes: 0, batch: 3, over, ending, holding, attempt: None }
     }
 
     #[test]
     fn jobs_that_are_over_count_for_their_lease_and_are_not_written() {
-        let (token, mut unsettled) = (Uuid::new_v4(), Unsettled::default());
-        unsettled.extend([said(token, 1, true), said(token, 2, false)].into_iter());
+        let (lease, mut unsettled) = (lease(), Unsettled::default());
+        unsettled.extend([said(&lease, 1, true), said(&lease, 2, false)].into_iter());
         let flush = unsettled.next_flush();
         assert_eq!((flush.verdicts.len(), flush.whole.len()), (1, 0), "one is out still");
-        unsettled.extend([said(token, 3, false)].into_iter());
+        unsettled.extend([said(&lease, 3, false)].into_iter());
         let flush = unsettled.next_flush();
-        assert_eq!((flush.verdicts.len(), flush.whole[0].0, flush.whole[0].1.len()), (0, token, 1), "all that is left of it");
-        assert!(unsettled.leases.is_empty());
+        assert_eq!((flush.verdicts.len(), flush.whole[0].0, flush.whole[0].1.len()), (0, lease.token(), 1), "all that is left of it");
     }
 
     #[test]
     fn a_verdict_that_is_said_twice_does_not_stand_for_another_job() {
-        let (token, mut unsettled) = (Uuid::new_v4(), Unsettled::default());
-        unsettled.extend([1, 1, 2].map(|id| said(token, id, false)).into_iter());
+        let (lease, mut unsettled) = (lease(), Unsettled::default());
+        unsettled.extend([1, 1, 2].map(|id| said(&lease, id, false)).into_iter());
         let flush = unsettled.next_flush();
         assert_eq!((flush.verdicts.len(), flush.whole.len()), (3, 0), "the third of its jobs runs");
     }
 
     #[test]
-    fn a_lease_whose_jobs_are_all_over_is_forgotten() {
-        let (token, mut unsettled) = (Uuid::new_v4(), Unsettled::default());
-        unsettled.extend((0..3).map(|id| said(token, id, true)));
-        assert!(unsettled.is_empty() && unsettled.leases.is_empty());
-    }
-
-    #[test]
-    fn the_last_job_that_is_over_may_come_after_the_others_were_written() {
-        let (token, mut unsettled) = (Uuid::new_v4(), Unsettled::default());
-        unsettled.extend([said(token, 1, false), said(token, 2, false)].into_iter());
-        assert_eq!(unsettled.next_flush().verdicts.len(), 2);
-        unsettled.extend([said(token, 3, true)].into_iter());
-        assert!(unsettled.is_empty() && unsettled.leases.is_empty());
+    fn nothing_is_kept_of_a_lease_whose_other_jobs_have_no_verdict() {
+        let (lease, mut unsettled) = (lease(), Unsettled::default());
+        unsettled.extend([said(&lease, 1, false), said(&lease, 2, true)].into_iter());
+        assert_eq!(unsettled.next_flush().verdicts.len(), 1);
+        assert!(unsettled.is_empty() && unsettled.leases.is_empty(), "its worker may lose it, and then nobody sends the third");
+        unsettled.extend([said(&lease, 3, true)].into_iter());
+        assert!(unsettled.is_empty() && unsettled.leases.is_empty() && lease.unsent() == 0);
     }
 }

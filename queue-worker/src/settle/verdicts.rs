@@ -131,8 +131,6 @@ async fn receive(
 /// Writes a flush, however often it must be sent.
 async fn settle(link: &mut Link, store: Store, flush: Flush, aside: &mut Aside, locked: &mut Locked) {
     let Flush { mut verdicts, whole } = flush;
-    let (shared, whole): (Vec<_>, Vec<_>) = whole.into_iter().partition(|(token, _)| aside.holds(*token) || locked.holds(*token));
-    verdicts.extend(shared.into_iter().flat_map(|(_, jobs)| jobs));
     let (counted, plain): (Vec<_>, Vec<_>) = whole.into_iter().partition(|(_, jobs)| has_parts(jobs));
     for whole in [plain, counted] {
         verdicts.extend(settle_whole(link, store, whole, aside, locked).await);
@@ -146,15 +144,18 @@ async fn settle(link: &mut Link, store: Store, flush: Flush, aside: &mut Aside, 
     }
 }
 
-/// Returns the verdicts of leases that the server refuses as a whole.
+/// Returns the verdicts of leases that are not settled as a whole: the server refuses that, or they list other jobs than these.
 async fn settle_whole(link: &mut Link, store: Store, mut whole: Vec<Whole>, aside: &mut Aside, locked: &mut Locked) -> Vec<Settlement> {
     let mut tries = Tries::default();
     while !whole.is_empty() {
         match send_leases(link, store, &whole).await {
             Ok(lost) => {
-                let is_lost = tries.report(lost.len(), aside.lease_ttl());
+                // Sent again, what is refused may be what was written at the first time: that is not asked job by job.
+                let left: Vec<Whole> =
+                    if tries.count == 0 { whole.extract_if(.., |(token, _)| lost.contains(token)).collect() } else { Vec::new() };
+                let is_lost = tries.report(lost.len() - left.len(), aside.lease_ttl());
                 aside.note_written(whole.iter().flat_map(|(_, jobs)| jobs), |one| is_lost && lost.contains(&one.token));
-                break;
+                return left.into_iter().flat_map(|(_, jobs)| jobs).collect();
             }
             Err(error) if is_refusal(&error) => {
                 let (leases, error) = (whole.len(), queue_core::message(&error));

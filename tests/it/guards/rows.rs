@@ -152,7 +152,7 @@ async fn a_whole_lease_with_a_job_of_a_lane_that_nobody_names_stays_as_it_is() {
     let of = operate::meet_lanes(&mut connection, &[("a", 100), ("b", 100)]).await.unwrap();
     let lease = leased(&mut connection, &[MIDNIGHT, MIDNIGHT + 1, MIDNIGHT + 2], &of).await;
     let named = [(MIDNIGHT, of[0]), (MIDNIGHT + 1, of[1])];
-    let error = protocol::settle_leases_of(&mut connection, &[lease.token], &named).await.unwrap_err();
+    let error = protocol::settle_leases_of(&mut connection, &[lease.token], &named, &[3]).await.unwrap_err();
     assert!(error.to_string().contains("null value in column \"lane\""), "{error}");
     assert_eq!(db.count("select count(*) from queue.lease where cardinality(ids) = 3").await, 1);
     db.finish().await;
