@@ -1,25 +1,33 @@
-//! The moments that a cron expression means in a time zone. The expression is matched against civil time; what a change of the clocks makes of
-//! that is decided here, by the rule of Debian's cron. Pure: the time comes from whoever asks.
+//! The moments that a cron expression means in a time zone. The expression is matched against civil time (`expression`, `field`); what a change of
+//! the clocks makes of that is decided here, by the rule of Debian's cron. Pure: the time comes from whoever asks.
 //!
 //! - An expression whose minutes or hours begin with `*` is one of intervals: it runs at every moment whose civil time matches. A time that is
 //!   passed over is none, and of one that comes twice both are.
 //! - Any other names times of a day: one that is passed over runs at the end of the gap, one that comes twice runs at the first.
 
-use std::{fmt, str::FromStr as _};
+mod expression;
+mod field;
 
-use chrono::{DateTime, Duration, MappedLocalTime, NaiveDateTime, TimeZone as _, Utc};
+use std::fmt;
+
+use chrono::{DateTime, Duration, MappedLocalTime, Months, NaiveDateTime, TimeZone as _, Utc};
 use chrono_tz::Tz;
+
+use self::expression::Expression;
 
 /// A cron expression in a time zone.
 #[derive(Clone)]
 pub struct Cron {
-    expression: croner::Cron,
-    is_of_intervals: bool,
+    text: String,
+    expression: Expression,
     zone: Tz,
 }
 
-/// More than the civil times of a day, so that an expression whose times all fall into gaps ends the search.
-const MOST_LOOKS: usize = 100_000;
+/// Limit of the search for the next moment. Every date that exists comes within 40 years: 29 February on one day of the week, around 2100.
+const HORIZON: Months = Months::new(50 * 12);
+
+/// Longest expression, in bytes.
+const LONGEST: usize = 256;
 
 impl Cron {
     /// Reads an expression (five fields, or six with seconds first, or one such as `@daily`) and the name of a zone.
@@ -30,56 +38,42 @@ impl Cron {
         let Ok(zone) = zone.parse() else {
             return Err(format!("there is no time zone `{}`; write a name like `Europe/Berlin` or `UTC`", shown(zone)));
         };
-        let wrong = |why: &dyn fmt::Display| {
-            let why = why.to_string();
-            let why = why.trim_end_matches('.');
-            format!("the cron expression `{}` cannot be read ({why}); write one like `30 4 * * MON-FRI`", shown(expression))
+        let text = expression.trim().to_owned();
+        let read = if text.len() > LONGEST {
+            Err(format!("it has more than {LONGEST} bytes; write a shorter one"))
+        } else {
+            Expression::new(&text).and_then(|expression| {
+                let cron = Self { text: text.clone(), expression, zone };
+                // A date such as 30 February can be read, and never comes.
+                let comes = cron.next(DateTime::UNIX_EPOCH).is_some();
+                if comes { Ok(cron) } else { Err("there is no such date; write one that a calendar has".to_owned()) }
+            })
         };
-        let fields: Vec<&str> = expression.split_whitespace().collect();
-        if expression.len() > LONGEST
-            || !matches!(fields.as_slice(), [_, _, _, _, _] | [_, _, _, _, _, _]) && !expression.trim().starts_with('@')
-        {
-            return Err(wrong(&"it has five fields, or six with seconds first"));
-        }
-        let read = croner::Cron::from_str(expression).map_err(|error| wrong(&error))?;
-        let clock = match fields.as_slice() {
-            [hourly] => {
-                if hourly.eq_ignore_ascii_case("@hourly") {
-                    ["*", "*"]
-                } else {
-                    ["0", "0"]
-                }
-            }
-            [_, minute, hour, _, _, _] | [minute, hour, ..] => [*minute, *hour],
-            [] => ["0", "0"],
-        };
-        let is_of_intervals = clock.iter().any(|field| field.starts_with(['*', '?']));
-        let cron = Self { expression: read, is_of_intervals, zone };
-        // A date such as 30 February can be read, and never comes.
-        match cron.next(DateTime::UNIX_EPOCH) {
-            Some(_) => Ok(cron),
-            None => Err(wrong(&"there is no such date")),
-        }
+        read.map_err(|why| format!("the cron expression `{}` cannot be read: {why}", shown(&text)))
     }
 
-    /// The first moment after this one.
+    /// The first moment after this one, within 50 years.
     pub fn next(&self, after: DateTime<Utc>) -> Option<DateTime<Utc>> {
         let local = after.with_timezone(&self.zone).naive_local();
+        let horizon = local.checked_add_months(HORIZON)?;
         // In the first pass of a time that comes twice, what was before it in civil time comes again.
         let mut civil = match self.zone.from_local_datetime(&local) {
             MappedLocalTime::Ambiguous(one, other) => local - (one - other).abs() - Duration::seconds(1),
             _ => local,
         };
         let mut next: Option<DateTime<Utc>> = None;
-        for _ in 0..MOST_LOOKS {
-            civil = self.expression.find_next_occurrence(&civil, false).ok()?;
+        while let Some(found) = self.expression.next(civil, horizon) {
+            civil = found;
             let (first, second) = self.moments(civil);
             for moment in [first, second].into_iter().flatten().filter(|moment| *moment > after) {
                 next = Some(next.map_or(moment, |known| known.min(moment)));
             }
-            // The first moments of later civil times are not earlier.
-            if next.is_some_and(|next| first.is_some_and(|first| first >= next)) {
-                break;
+            match first {
+                // The first moments of later civil times are not earlier.
+                Some(first) if next.is_some_and(|next| first >= next) => break,
+                Some(_) => {}
+                // The other times of the gap have no moment either.
+                None => civil = self.end_of_gap(civil).with_timezone(&self.zone).naive_local() - Duration::seconds(1),
             }
         }
         next
@@ -90,10 +84,10 @@ impl Cron {
         match self.zone.from_local_datetime(&civil) {
             MappedLocalTime::Single(moment) => (Some(moment.to_utc()), None),
             MappedLocalTime::Ambiguous(one, other) => {
-                let second = self.is_of_intervals.then(|| one.max(other).to_utc());
+                let second = self.expression.is_of_intervals.then(|| one.max(other).to_utc());
                 (Some(one.min(other).to_utc()), second)
             }
-            MappedLocalTime::None if self.is_of_intervals => (None, None),
+            MappedLocalTime::None if self.expression.is_of_intervals => (None, None),
             MappedLocalTime::None => (Some(self.end_of_gap(civil)), None),
         }
     }
@@ -113,16 +107,13 @@ impl Cron {
     }
 }
 
-/// Of an expression.
-const LONGEST: usize = 256;
-
 fn shown(text: &str) -> String {
     text.chars().take(64).flat_map(char::escape_default).collect()
 }
 
 impl fmt::Debug for Cron {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "Cron({} {})", self.expression.as_str(), self.zone)
+        write!(f, "Cron({} {})", self.text, self.zone)
     }
 }
 

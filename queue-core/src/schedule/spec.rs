@@ -17,7 +17,7 @@ use crate::{
 /// A schedule, for [`create`](super::create) or for a worker that declares it: when, in which zone, and which job.
 ///
 /// An expression has five fields (minute, hour, day of the month, month, day of the week), or six with seconds first; `@daily` and its like are
-/// known too. Of both days, if neither is `*`, one is enough. What is wrong with it is said by whoever takes it.
+/// known too. If neither day begins with `*`, one of both is enough, as in Debian's cron. What is wrong with it is said by whoever takes it.
 #[derive(Clone)]
 #[must_use = "a schedule is made by `schedule::create`, or declared by a worker"]
 pub struct Schedule {

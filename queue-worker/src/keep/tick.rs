@@ -155,6 +155,8 @@ impl Ticks {
     async fn see_to(&mut self, plans: &[Planned], patience_ms: i32) -> sqlx::Result<()> {
         let mut questions = Vec::with_capacity(plans.len());
         for plan in plans {
+            // The search for a tick may take a millisecond, and others wait for this thread.
+            tokio::task::yield_now().await;
             let timing = self.timings.entry(plan.definition).or_insert_with(|| plan.timing());
             if let Some(question) = plan.question(timing) {
                 questions.push(question);

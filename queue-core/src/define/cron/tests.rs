@@ -4,6 +4,10 @@ use std::{collections::BTreeSet, ops::Range};
 
 use chrono::{DateTime, Datelike as _, Duration, TimeZone as _, Utc};
 use chrono_tz::Tz;
+use proptest::{
+    prelude::*,
+    test_runner::{RngAlgorithm, TestRng, TestRunner},
+};
 
 use super::Cron;
 
@@ -78,44 +82,66 @@ struct Pattern {
     is_of_intervals: bool,
 }
 
-fn field(text: &str, range: Range<u32>, names: &[&str]) -> BTreeSet<u32> {
+/// The values of a field; none if it is to be refused.
+fn field(text: &str, range: Range<u32>, names: &[&str]) -> Option<BTreeSet<u32>> {
     let number = |text: &str| {
         let named = names.iter().position(|name| *name == text).map(|at| at as u32 + range.start);
-        named.unwrap_or_else(|| text.parse().unwrap())
+        let number = named.or_else(|| text.bytes().all(|byte| byte.is_ascii_digit()).then(|| text.parse().ok())?)?;
+        (range.contains(&number) || names == DAYS && number == 7).then_some(number)
     };
     let mut values = BTreeSet::new();
     for part in text.split(',') {
-        let (span, step) = part.split_once('/').map_or((part, 1), |(span, step)| (span, step.parse().unwrap()));
+        let (span, step) = part.split_once('/').map_or((part, None), |(span, step)| (span, Some(step)));
         let span = match span.split_once('-') {
             _ if span == "*" => range.clone(),
-            Some((first, last)) => number(first)..number(last) + 1,
-            None => number(span)..number(span) + 1,
+            Some((first, "SUN")) if names == DAYS => number(first)?..8,
+            Some((first, last)) => number(first)?..number(last)? + 1,
+            None if step.is_some() => return None,
+            None => number(span)?..number(span)? + 1,
         };
+        let step = step.map_or(Some(1), |step| step.parse::<usize>().ok())?;
+        if !(1..=span.len()).contains(&step) {
+            return None;
+        }
         values.extend(span.step_by(step));
     }
-    values
+    if names == DAYS && values.remove(&7) {
+        values.insert(0);
+    }
+    Some(values)
 }
 
 impl Pattern {
-    fn new(expression: &str) -> Self {
+    fn new(expression: &str) -> Option<Self> {
         let fields: Vec<&str> = expression.split(' ').collect();
-        Self {
-            minutes: field(fields[0], 0..60, &[]),
-            hours: field(fields[1], 0..24, &[]),
-            days: field(fields[2], 1..32, &[]),
-            months: field(fields[3], 1..13, &MONTHS),
-            weekdays: field(fields[4], 0..7, &DAYS),
+        Some(Self {
+            minutes: field(fields[0], 0..60, &[])?,
+            hours: field(fields[1], 0..24, &[])?,
+            days: field(fields[2], 1..32, &[])?,
+            months: field(fields[3], 1..13, &MONTHS)?,
+            weekdays: field(fields[4], 0..7, &DAYS)?,
             any_day: fields[2].starts_with('*') || fields[4].starts_with('*'),
             is_of_intervals: fields[0].starts_with('*') || fields[1].starts_with('*'),
-        }
+        })
+    }
+
+    /// The first so many of its minutes from one on, looked for at each minute of a matching hour of ten years.
+    fn first(&self, from: i64, most: usize) -> Vec<i64> {
+        let days = (0..3653).map(|day| from + day * 1440).filter(|day| self.names_date(*day));
+        let hours = days.flat_map(|day| (0..24).map(move |hour| day + hour * 60)).filter(|hour| self.names_hour(*hour));
+        hours.flat_map(|hour| hour..hour + 60).filter(|minute| self.names(*minute)).take(most).collect()
     }
 
     /// Whether it names this civil time, in minutes since 1970.
     fn names(&self, civil: i64) -> bool {
-        let of_day = civil.rem_euclid(1440) as u32;
-        if !self.hours.contains(&(of_day / 60)) || !self.minutes.contains(&(of_day % 60)) {
-            return false;
-        }
+        self.minutes.contains(&(civil.rem_euclid(60) as u32)) && self.names_hour(civil) && self.names_date(civil)
+    }
+
+    fn names_hour(&self, civil: i64) -> bool {
+        self.hours.contains(&(civil.rem_euclid(1440) as u32 / 60))
+    }
+
+    fn names_date(&self, civil: i64) -> bool {
         let date = DateTime::from_timestamp(civil * 60, 0).unwrap().date_naive();
         let (day, weekday) = (self.days.contains(&date.day()), self.weekdays.contains(&date.weekday().num_days_from_sunday()));
         self.months.contains(&date.month()) && if self.any_day { day && weekday } else { day || weekday }
@@ -172,7 +198,7 @@ fn compare(clock: &Clock, zone: &str, expression: &str, span: &Range<usize>) -> 
     let first = cron.next(moment(span.start) - Duration::nanoseconds(1));
     let ticks = std::iter::successors(first, |tick| cron.next(*tick)).take_while(|tick| *tick < moment(span.end));
     let ticks: Vec<i64> = ticks.map(|tick| tick.timestamp()).collect();
-    let wanted: Vec<i64> = clock.runs(&Pattern::new(expression), span).into_iter().map(|minute| minute * 60).collect();
+    let wanted: Vec<i64> = clock.runs(&Pattern::new(expression).unwrap(), span).into_iter().map(|minute| minute * 60).collect();
     let wrong = ticks.iter().zip(&wanted).find(|(tick, wanted)| tick != wanted);
     let fault = (ticks != wanted).then(|| format!("{zone} `{expression}`: {} and not {}, first {wrong:?}", ticks.len(), wanted.len()));
     (fault, wanted.len())
@@ -216,4 +242,169 @@ fn a_day_that_was_passed_over_has_its_runs_at_its_end() {
     let faults: Vec<String> =
         clock.changes().iter().flat_map(|span| EXPRESSIONS.map(|it| compare(&clock, "Pacific/Apia", it, span).0)).flatten().collect();
     assert!(faults.is_empty(), "{}", faults.join("\n"));
+}
+
+#[test]
+fn what_names_no_moment_or_stands_in_the_wrong_field_is_refused_with_the_field_and_the_fix() {
+    for (expression, field, fix) in [
+        ("", "0 fields", "write five"),
+        ("* * *", "3 fields", "write five"),
+        ("0 0 * * * * *", "7 fields", "write five"),
+        ("x y z a b", "the minute cannot be `x`", "a number from 0 to 59"),
+        ("60 * * * *", "the minute `60` is out of range", "from 0 to 59"),
+        ("* 24 * * *", "the hour `24` is out of range", "from 0 to 23"),
+        ("0 0 0 * *", "the day of the month `0`", "from 1 to 31"),
+        ("0 0 * 13 *", "the month `13`", "from 1 to 12"),
+        ("0 0 * * 8", "the day of the week `8`", "from 0 to 7"),
+        ("60 0 0 * * *", "the second `60`", "from 0 to 59"),
+        ("0 9 MON * *", "the day of the month cannot be `MON`", "days of the week in the last field"),
+        ("0 0 mon5 * *", "the day of the month cannot be `mon5`", "from 1 to 31"),
+        ("0 0 * * JAN", "the day of the week cannot be `JAN`", "months in the last field but one"),
+        ("0 0 * FRI *", "the month cannot be `FRI`", "days of the week in the last field"),
+        ("MON * * * *", "the minute cannot be `MON`", "days of the week in the last field"),
+        ("0 JAN * * *", "the hour cannot be `JAN`", "months in the last field but one"),
+        ("0 0 * * MONDAY", "cannot be `MONDAY`", "one of SUN, MON"),
+        ("5, * * * *", "the minute `5,` has an empty entry", "write no comma"),
+        (", * * * *", "the minute `,` has an empty entry", "write no comma"),
+        ("0 5,,10 * * *", "the hour `5,,10` has an empty entry", "write no comma"),
+        ("0 0 ,1 * *", "the day of the month `,1` has an empty entry", "write no comma"),
+        ("0 0 * 1, *", "the month `1,`", "write no comma"),
+        ("0 0 * * MON,", "the day of the week `MON,`", "write no comma"),
+        ("0 0 * * L", "the day of the week `L`", "`FRIL`"),
+        ("0 0 * * FRI#6", "`FRI#6`", "`FRI#1`"),
+        ("0 0 * * FRI#", "`FRI#`", "`FRI#1`"),
+        ("0 L * * *", "the hour cannot be `L`", "from 0 to 23"),
+        ("0 0 32W * *", "the day of the month `32`", "from 1 to 31"),
+        ("0 0 W * *", "the day of the month cannot be `W`", "from 1 to 31"),
+        ("30-10 * * * *", "`30-10` ends before it begins", "two ranges"),
+        ("0 0 * * FRI-MON", "`FRI-MON` ends before it begins", "two ranges"),
+        ("5/10 * * * *", "`5/10` has a step and no range", "`5-59/10`"),
+        ("/10 * * * *", "the minute `/10` has a step and no range", "write `*/10`"),
+        ("*/0 * * * *", "the minute `*/0`", "one from 1 to 60"),
+        ("*/x * * * *", "the minute `*/x`", "one from 1 to 60"),
+        ("*/90 * * * *", "the minute `*/90`", "use `--every 90m`"),
+        ("0 */36 * * *", "the hour `*/36`", "use `--every 36h`"),
+        ("*/61 * * * * *", "the second `*/61`", "use `--every 61s`"),
+        ("0 0 */40 * *", "the day of the month `*/40`", "use `--every 40d`"),
+        ("0 0 * * */8", "the day of the week `*/8`", "use `--every 8d`"),
+        ("0 0 1 */13 *", "the month `*/13`", "one from 1 to 12"),
+        ("10-20/12 * * * *", "the minute `10-20/12`", "one from 1 to 11"),
+        ("+5 * * * *", "the minute cannot be `+5`", "from 0 to 59"),
+        ("0 0 30 2 *", "no such date", "that a calendar has"),
+        ("0 0 31 4,6,9,11 *", "no such date", "that a calendar has"),
+        ("0 0 29 2 +MON#1", "no such date", "that a calendar has"),
+        ("@never", "no such name", "`@daily`"),
+        ("@daily 5", "no such name", "`@daily`"),
+        ("@", "no such name", "`@daily`"),
+        ("@reboot", "`@reboot` is no time", "where the program starts"),
+        ("@every 5m", "`@every` is no cron expression", "use `--every"),
+        ("@every", "`@every` is no cron expression", "use `--every"),
+    ] {
+        let why = Cron::new(expression, "UTC").unwrap_err();
+        assert!(why.contains(&format!("`{expression}` cannot be read")) && why.contains(field) && why.contains(fix), "{expression}: {why}");
+    }
+    let why = Cron::new(&"1,".repeat(200), "UTC").unwrap_err();
+    assert!(why.contains("256 bytes; write"), "{why}");
+    let why = Cron::new("* * * * *", "Mars/Base").unwrap_err();
+    assert!(why.contains("time zone `Mars/Base`; write"), "{why}");
+    // The hour in which clocks go ahead is passed over each year, so the search ends at its horizon.
+    let never = Cron::new("* * 2 25-31 3 +SUN", "Europe/Berlin").unwrap();
+    assert_eq!(never.next(Utc.with_ymd_and_hms(2026, 1, 1, 0, 0, 0).unwrap()), None);
+}
+
+#[test]
+fn forms_beyond_debians_run_on_the_days_they_name() {
+    for (expression, ticks) in [
+        ("@hourly", "2026-01-01T01:00:00 2026-01-01T02:00:00"),
+        ("@daily", "2026-01-02T00:00:00 2026-01-03T00:00:00"),
+        ("@midnight", "2026-01-02T00:00:00 2026-01-03T00:00:00"),
+        ("@Weekly", "2026-01-04T00:00:00 2026-01-11T00:00:00"),
+        ("@monthly", "2026-02-01T00:00:00 2026-03-01T00:00:00"),
+        ("@yearly", "2027-01-01T00:00:00 2028-01-01T00:00:00"),
+        ("@annually", "2027-01-01T00:00:00 2028-01-01T00:00:00"),
+        (" 30 4 * * mon-fri ", "2026-01-01T04:30:00 2026-01-02T04:30:00"),
+        ("15,45 30 4 * * *", "2026-01-01T04:30:15 2026-01-01T04:30:45"),
+        ("*/20 59 23 31 12 *", "2026-12-31T23:59:00 2026-12-31T23:59:20"),
+        ("0 0 */2 * MON", "2026-01-05T00:00:00 2026-01-19T00:00:00"),
+        ("0 0 13 * */5", "2026-02-13T00:00:00 2026-03-13T00:00:00"),
+        ("0 0 13 * FRI", "2026-01-02T00:00:00 2026-01-09T00:00:00"),
+        ("0 0 13 * +FRI", "2026-02-13T00:00:00 2026-03-13T00:00:00"),
+        ("0 0 ? * SUN", "2026-01-04T00:00:00 2026-01-11T00:00:00"),
+        ("0 0 5 * ?", "2026-01-05T00:00:00 2026-02-05T00:00:00"),
+        ("0 0 L * *", "2026-01-31T00:00:00 2026-02-28T00:00:00"),
+        ("0 0 1,L * *", "2026-01-31T00:00:00 2026-02-01T00:00:00"),
+        ("0 0 LW * *", "2026-01-30T00:00:00 2026-02-27T00:00:00"),
+        ("0 0 1W * *", "2026-02-02T00:00:00 2026-03-02T00:00:00"),
+        ("0 0 17w * *", "2026-01-16T00:00:00 2026-02-17T00:00:00"),
+        ("0 0 31W * *", "2026-01-30T00:00:00 2026-03-31T00:00:00"),
+        ("0 0 * * FRI#2", "2026-01-09T00:00:00 2026-02-13T00:00:00"),
+        ("0 0 * * 5#5", "2026-01-30T00:00:00 2026-05-29T00:00:00"),
+        ("0 0 * * MON-FRI#1", "2026-01-02T00:00:00 2026-01-05T00:00:00"),
+        ("0 0 * * FRIL", "2026-01-30T00:00:00 2026-02-27T00:00:00"),
+        ("0 0 * * 7l", "2026-01-25T00:00:00 2026-02-22T00:00:00"),
+        ("0 0 29 2 *", "2028-02-29T00:00:00 2032-02-29T00:00:00"),
+        ("0 0 29 2 +TUE", "2028-02-29T00:00:00 2056-02-29T00:00:00"),
+    ] {
+        let cron = Cron::new(expression, "UTC").unwrap();
+        let first = cron.next(DateTime::from_timestamp(1_767_225_600, 0).unwrap()).unwrap();
+        let found = [first, cron.next(first).unwrap()].map(|tick| tick.format("%FT%T").to_string()).join(" ");
+        assert_eq!(found, ticks, "{expression}");
+    }
+}
+
+/// Entries of one field: mostly right ones, some with a value or a step out of range, a name of any field, a range that is turned, or nothing.
+fn entries(first: u32, last: u32, names: &'static [&'static str]) -> impl Strategy<Value = String> {
+    let right = (first..=last, first..=last, 0..60u32, any::<bool>(), 0..5).prop_map(move |(one, other, step, named, form)| {
+        let shown = |value: u32| match names.get((value - first) as usize) {
+            Some(name) if named => (*name).to_owned(),
+            _ => value.to_string(),
+        };
+        let (begin, end) = (one.min(other), one.max(other));
+        match form {
+            0 => "*".to_owned(),
+            1 => shown(one),
+            2 => format!("{}-{}", shown(begin), shown(end)),
+            3 => format!("*/{}", 1 + step % (last - first + 1)),
+            _ => format!("{}-{}/{}", shown(begin), shown(end), 1 + step % (end - begin + 1)),
+        }
+    });
+    let wrong = prop_oneof![
+        prop::sample::select(&["", "L/2", "x", "-1", "5-", "*-5", "1/2/3", "MON5", "MONDAY", "*/0"][..]).prop_map(str::to_owned),
+        prop::sample::select(&DAYS[..]).prop_map(str::to_owned),
+        prop::sample::select(&MONTHS[..]).prop_map(str::to_owned),
+        (0..100u32).prop_map(|value| value.to_string()),
+        (0..100u32).prop_map(|step| format!("*/{step}")),
+        (first..=last, 1..50u32).prop_map(|(value, step)| format!("{value}/{step}")),
+    ];
+    prop::collection::vec(prop_oneof![30 => right, 1 => wrong], 1..4).prop_map(|entries| entries.join(","))
+}
+
+/// The seed is the same each time.
+#[test]
+fn ten_thousand_expressions_run_as_the_oracle_says_or_are_refused_as_it_says() {
+    let mut counts = [0; 3];
+    let config = ProptestConfig { cases: 10_000, failure_persistence: None, ..ProptestConfig::default() };
+    let mut runner = TestRunner::new_with_rng(config, TestRng::deterministic_rng(RngAlgorithm::ChaCha));
+    let expressions = (entries(0, 59, &[]), entries(0, 23, &[]), entries(1, 31, &[]), entries(1, 12, &MONTHS), entries(0, 7, &DAYS));
+    let counted = std::cell::RefCell::new(&mut counts);
+    let cases = (expressions, 0..20 * 525_960i64)
+        .prop_map(|((minute, hour, day, month, weekday), from)| (format!("{minute} {hour} {day} {month} {weekday}"), from / 1440 * 1440));
+    let agree = runner.run(&cases, |(expression, from)| {
+        let wanted = Pattern::new(&expression).map(|pattern| pattern.first(from, 12));
+        let at = DateTime::from_timestamp(from * 60, 0).unwrap() - Duration::seconds(1);
+        let read = Cron::new(&expression, "UTC");
+        let ticks = read.as_ref().ok().map(|cron| {
+            let ticks = std::iter::successors(cron.next(at), |tick| cron.next(*tick)).map(|tick| tick.timestamp() / 60);
+            ticks.take(12).take_while(|tick| *tick < from + 3653 * 1440).collect::<Vec<_>>()
+        });
+        let is_date = !wanted.as_ref().is_some_and(Vec::is_empty);
+        counted.borrow_mut()[if wanted.is_none() { 0 } else { usize::from(is_date) + 1 }] += 1;
+        if is_date {
+            prop_assert_eq!(&ticks, &wanted, "{}", expression);
+        }
+        prop_assert!(read.is_ok() || read.is_err_and(|why| why.contains("; write ") || why.contains("; use ")), "a refusal has its fix");
+        Ok(())
+    });
+    assert_eq!(agree, Ok(()), "{counts:?}");
+    assert!(counts[0] > 1000 && counts[2] > 5000, "so many were refused, had no date and ran: {counts:?}");
 }

@@ -1,0 +1,199 @@
+//! A cron expression: the civil times that match it. Knows no time zone.
+
+use chrono::{Datelike as _, Days, Duration, Months, NaiveDate, NaiveDateTime, NaiveTime, Timelike as _, Weekday};
+
+use super::field::{DAY, HOUR, MINUTE, MONTH, SECOND, WEEKDAY, number};
+
+/// Each field as a set of bits.
+#[derive(Clone)]
+pub(super) struct Expression {
+    seconds: u64,
+    minutes: u64,
+    hours: u64,
+    months: u64,
+    days: MonthDays,
+    weekdays: Weekdays,
+    /// A date has to match both days; else one is enough.
+    needs_both: bool,
+    /// Its minutes or hours begin with `*`.
+    pub(super) is_of_intervals: bool,
+}
+
+#[derive(Clone, Default)]
+struct MonthDays {
+    plain: u64,
+    /// `15W`: the weekday (Monday to Friday) in the month that is nearest to a day.
+    nearest: u64,
+    /// `L`.
+    last: bool,
+    /// `LW`.
+    last_weekday: bool,
+}
+
+#[derive(Clone, Default)]
+struct Weekdays {
+    /// `FRI#2`: the first to the fifth of a month; without `#`, each of them.
+    nth: [u64; 5],
+    /// `FRIL`.
+    last: u64,
+}
+
+impl Expression {
+    /// Reads an expression without spaces around it.
+    pub(super) fn new(text: &str) -> Result<Self, String> {
+        let fields: Vec<&str> = match text.strip_prefix('@') {
+            Some(nickname) => nicknamed(nickname)?,
+            None => text,
+        }
+        .split_whitespace()
+        .collect();
+        let (second, [minute, hour, day, month, weekday]) = match fields.as_slice() {
+            [second, rest @ ..] if let Ok(rest) = <[&str; 5]>::try_from(rest) => (*second, rest),
+            all if let Ok(all) = <[&str; 5]>::try_from(all) => ("0", all),
+            all => return Err(format!("it has {} fields; write five, or six with seconds first, as in `30 4 * * MON-FRI`", all.len())),
+        };
+        // As in Debian's cron, a field that begins with a star counts as one.
+        let any_day = [day, weekday].iter().any(|field| field.starts_with(['*', '?']));
+        let (both, weekday) = weekday.strip_prefix('+').map_or((false, weekday), |weekday| (true, weekday));
+        Ok(Self {
+            seconds: SECOND.list(second)?,
+            minutes: MINUTE.list(minute)?,
+            hours: HOUR.list(hour)?,
+            months: MONTH.list(month)?,
+            days: MonthDays::new(&day.replace('?', "*"))?,
+            weekdays: Weekdays::new(&weekday.replace('?', "*"))?,
+            needs_both: any_day || both,
+            is_of_intervals: [minute, hour].iter().any(|field| field.starts_with('*')),
+        })
+    }
+
+    /// The first civil time after this one that matches, up to the horizon.
+    pub(super) fn next(&self, after: NaiveDateTime, horizon: NaiveDateTime) -> Option<NaiveDateTime> {
+        let from = after.with_nanosecond(0)?.checked_add_signed(Duration::seconds(1))?;
+        let (mut date, mut earliest) = (from.date(), from.time());
+        while date <= horizon.date() {
+            if !has(self.months, date.month()) {
+                date = date.with_day(1)?.checked_add_months(Months::new(1))?;
+            } else if let Some(time) = self.is_on(date).then(|| self.time(earliest)).flatten() {
+                return Some(date.and_time(time));
+            } else {
+                date = date.checked_add_days(Days::new(1))?;
+            }
+            earliest = NaiveTime::MIN;
+        }
+        None
+    }
+
+    /// Whether this day of a matching month matches.
+    fn is_on(&self, date: NaiveDate) -> bool {
+        let (day, weekday) = (self.days.has(date), self.weekdays.has(date));
+        if self.needs_both { day && weekday } else { day || weekday }
+    }
+
+    /// The first time of a day from this one on.
+    fn time(&self, from: NaiveTime) -> Option<NaiveTime> {
+        let (hour, minute, second) = (from.hour(), from.minute(), from.second());
+        let in_minute = || Some((hour, minute, lowest(self.seconds, second)?)).filter(|_| has(self.minutes, minute));
+        let in_hour = || Some((hour, lowest(self.minutes, minute + 1)?, lowest(self.seconds, 0)?));
+        let in_day = || Some((lowest(self.hours, hour + 1)?, lowest(self.minutes, 0)?, lowest(self.seconds, 0)?));
+        let found = in_minute().or_else(in_hour).filter(|_| has(self.hours, hour)).or_else(in_day);
+        found.and_then(|(hour, minute, second)| NaiveTime::from_hms_opt(hour, minute, second))
+    }
+}
+
+impl MonthDays {
+    fn new(text: &str) -> Result<Self, String> {
+        let mut days = Self::default();
+        for entry in DAY.entries(text)? {
+            let upper = entry.to_ascii_uppercase();
+            match upper.strip_suffix('W') {
+                _ if upper == "L" => days.last = true,
+                Some("L") => days.last_weekday = true,
+                Some(day) if number(day).is_some() => days.nearest |= DAY.entry(day)?,
+                _ => days.plain |= DAY.entry(entry)?,
+            }
+        }
+        Ok(days)
+    }
+
+    fn has(&self, date: NaiveDate) -> bool {
+        let length = u32::from(date.num_days_in_month());
+        let is_nearest = |to: u32| date.with_day(to).is_some_and(|to| nearest_weekday(to) == date.day());
+        has(self.plain, date.day())
+            || self.last && date.day() == length
+            || self.last_weekday && is_nearest(length)
+            || (1..=length).any(|to| has(self.nearest, to) && is_nearest(to))
+    }
+}
+
+/// The weekday (Monday to Friday) in a date's month that is nearest to it.
+fn nearest_weekday(date: NaiveDate) -> u32 {
+    let day = date.day();
+    match date.weekday() {
+        Weekday::Sat if day > 1 => day - 1,
+        Weekday::Sat => day + 2,
+        Weekday::Sun if day < u32::from(date.num_days_in_month()) => day + 1,
+        Weekday::Sun => day - 2,
+        _ => day,
+    }
+}
+
+impl Weekdays {
+    fn new(text: &str) -> Result<Self, String> {
+        let mut days = Self::default();
+        for entry in WEEKDAY.entries(text)? {
+            if entry.eq_ignore_ascii_case("L") {
+                return Err(format!("the {} `{text}` says last of which; write `FRIL` for the last Friday of the month", WEEKDAY.name));
+            }
+            let (span, nth) = entry.split_once('#').map_or((entry, None), |(span, nth)| (span, Some(nth)));
+            let (span, is_last) = match span.strip_suffix(['L', 'l']) {
+                Some(span) if nth.is_none() => (span, true),
+                _ => (span, nth.is_some_and(|nth| nth.eq_ignore_ascii_case("L"))),
+            };
+            let bits = WEEKDAY.entry(span)?;
+            // 7 is Sunday, too.
+            let bits = bits & 0x7F | bits >> 7;
+            match nth.map(number) {
+                _ if is_last => days.last |= bits,
+                None => days.nth.iter_mut().for_each(|nth| *nth |= bits),
+                Some(Some(nth @ 1..=5)) => days.nth[nth as usize - 1] |= bits,
+                Some(_) => {
+                    return Err(format!("the {} `{entry}` counts wrong; write `{span}#1` to `{span}#5`, or `{span}L`", WEEKDAY.name));
+                }
+            }
+        }
+        Ok(days)
+    }
+
+    fn has(&self, date: NaiveDate) -> bool {
+        let weekday = date.weekday().num_days_from_sunday();
+        let is_last = date.day() + 7 > u32::from(date.num_days_in_month());
+        has(self.nth[date.day0() as usize / 7], weekday) || is_last && has(self.last, weekday)
+    }
+}
+
+/// The expression that a name such as `@daily` stands for.
+fn nicknamed(name: &str) -> Result<&'static str, String> {
+    Ok(match name.to_ascii_lowercase().as_str() {
+        "yearly" | "annually" => "0 0 1 1 *",
+        "monthly" => "0 0 1 * *",
+        "weekly" => "0 0 * * SUN",
+        "daily" | "midnight" => "0 0 * * *",
+        "hourly" => "0 * * * *",
+        every if every.split_whitespace().next() == Some("every") => {
+            return Err("`@every` is no cron expression; use `--every 90m`, or the option `every`".to_owned());
+        }
+        "reboot" => return Err("`@reboot` is no time; enqueue the job where the program starts".to_owned()),
+        _ => return Err("there is no such name; write `@hourly`, `@daily`, `@weekly`, `@monthly` or `@yearly`".to_owned()),
+    })
+}
+
+fn has(bits: u64, value: u32) -> bool {
+    bits >> value & 1 == 1
+}
+
+/// The lowest value from this one, at most 60, on.
+fn lowest(bits: u64, from: u32) -> Option<u32> {
+    let rest = bits >> from << from;
+    (rest != 0).then(|| rest.trailing_zeros())
+}
