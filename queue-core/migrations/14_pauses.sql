@@ -16,6 +16,7 @@ create table queue.paused (
   reason     text,
   paused_at  timestamptz  not null default now(),
   paused_by  text         not null default session_user,
+  constraint paused_at_in_range check (paused_at >= '1970-01-01+00' and paused_at < '10000-01-01+00'),
   constraint paused_pkey primary key (queue, job_type),
   constraint paused_queue_is_a_name check (queue = '*' or queue.is_name(queue)),
   constraint paused_type_is_a_name check (job_type = '*' or queue.is_name(job_type)),

@@ -26,6 +26,10 @@ create table queue.schedule (
   undeclared_since  timestamptz,                                     -- no living worker has declared it since
   withdrawn_at      timestamptz,                                     -- so it has no ticks any more since
   error             text,                                            -- why it has no ticks: mend it and make it anew
+  constraint schedule_times_in_range check (
+    least(since, next_at, skip_at, tried_at, again_at, paused_at, undeclared_since, withdrawn_at) >= '1970-01-01+00'
+    and greatest(since, next_at, skip_at, tried_at, again_at, paused_at, undeclared_since, withdrawn_at) < '10000-01-01+00'
+  ),
   constraint schedule_pkey primary key (name),
   constraint schedule_name_is_a_name check (queue.is_name(name)),
   constraint schedule_job_type_is_a_name check (queue.is_name(job_type)),

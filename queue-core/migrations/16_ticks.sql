@@ -12,6 +12,7 @@ create table queue.fire (
   job       bigint,
   outcome   text        not null,  -- enqueued, kept, replaced, debounced, overlapped, skipped, missed, failed, run_now
   error     text,
+  constraint fire_times_in_range check (least(tick, fired_at) >= '1970-01-01+00' and greatest(tick, fired_at) < '10000-01-01+00'),
   constraint fire_pkey primary key (name, tick)
 );
 create index fire_jobs on queue.fire (name, (outcome = 'run_now'), tick) where job is not null;
@@ -26,6 +27,8 @@ create table queue.declaration (
   job_type    text        not null,
   payload     jsonb       not null,
   options     jsonb       not null,
+  constraint declaration_times_in_range
+    check (least(first_seen, last_seen) >= '1970-01-01+00' and greatest(first_seen, last_seen) < '10000-01-01+00'),
   constraint declaration_pkey primary key (name, definition)
 );
 

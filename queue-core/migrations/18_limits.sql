@@ -24,6 +24,7 @@ create table queue.bound (
   reason       text,
   since        timestamptz  not null default now(),
   set_by       text         not null default session_user,
+  constraint bound_since_in_range check (since >= '1970-01-01+00' and since < '10000-01-01+00'),
   constraint bound_pkey primary key (name, by_operator),
   constraint bound_name_is_a_name check (name ~ '^(type:|queue:)?[A-Za-z0-9_.:-]{1,64}$'),
   constraint bound_concurrency_in_range check (concurrency between 0 and 1000000),

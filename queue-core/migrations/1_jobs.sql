@@ -90,6 +90,7 @@ create table queue.lane (
   passed   xid8,                                -- later than all transactions that may have seen it otherwise, but for their end
   above    bigint,                              -- once these have ended: no job of it that nobody sees has an id above this
   walked   bigint   not null default 0,         -- up to this id no job was of it
+  constraint lane_since_in_range check (since >= '1970-01-01+00' and since < '10000-01-01+00'),
   constraint lane_is_seen_or_leaving check ((leaving is null) = (has_capacity is not null)),
   constraint lane_queue_is_a_name check (queue.is_name(queue)),
   constraint lane_job_type_is_a_name
@@ -160,6 +161,7 @@ create table queue.lease (
   crashes     smallint[]  not null,
   -- Jobs that somebody wants cancelled while they run. Whoever ends such a job holds this row, and so sees it.
   cancelling  bigint[],
+  constraint lease_claimed_at_in_range check (claimed_at >= '1970-01-01+00' and claimed_at < '10000-01-01+00'),
   constraint lease_pkey primary key (token),
   constraint lease_holds_something check (cardinality(ids) > 0),
   constraint lease_arrays_match check (cardinality(ids) = cardinality(attempts) and cardinality(ids) = cardinality(crashes))
@@ -184,7 +186,8 @@ create table queue.worker (
   busy        integer,    -- how many of its slots ran something at its last heartbeat, of so many; null if it did not say
   slots       integer,
   memory      bigint,     -- how many bytes of memory its process had then; null if the system does not tell
-  constraint worker_pkey primary key (id)
+  constraint worker_pkey primary key (id),
+  constraint worker_times_in_range check (least(started_at, expires_at) >= '1970-01-01+00' and greatest(started_at, expires_at) < '10000-01-01+00')
 ) with (fillfactor = 10, autovacuum_vacuum_scale_factor = 0, autovacuum_vacuum_threshold = 500, autovacuum_vacuum_cost_delay = 0);
 
 -- Jobs that are over and have more to say than that: an output, several attempts, a cancellation. By id, so a day a partition.
@@ -196,6 +199,7 @@ create table queue.done (
   cancelled    boolean     not null default false,  -- over without having completed
   expired      boolean     not null default false,  -- because it had not begun in time
   output       jsonb,
+  constraint done_finished_at_in_range check (finished_at >= '1970-01-01+00' and finished_at < '10000-01-01+00'),
   constraint done_pkey primary key (id),
   constraint done_cancelled_has_no_output check (case when cancelled then output is null else not expired end)
 ) partition by range (id);
@@ -208,6 +212,7 @@ create table queue.done_many (
   finished_at  timestamptz not null,
   lane         bigint      not null,
   ids          bigint[]    not null,
+  constraint done_many_finished_at_in_range check (finished_at >= '1970-01-01+00' and finished_at < '10000-01-01+00'),
   constraint done_many_spans_its_ids check (first_id = ids[1] and last_id = ids[cardinality(ids)]),
   constraint done_many_is_close_together check (first_id >> 33 = last_id >> 33)
 ) partition by range (first_id);
@@ -222,7 +227,8 @@ create table queue.dead (
   attempts  smallint    not null,
   crashes   smallint    not null,
   error     text        not null,
-  constraint dead_pkey primary key (id)
+  constraint dead_pkey primary key (id),
+  constraint dead_died_at_in_range check (died_at >= '1970-01-01+00' and died_at < '10000-01-01+00')
 );
 create index dead_by_time on queue.dead (died_at);
 
@@ -232,7 +238,8 @@ create table queue.failure (
   attempt  smallint    not null,
   at       timestamptz not null,
   ran_ms   integer     not null,
-  error    text        not null
+  error    text        not null,
+  constraint failure_at_in_range check (at >= '1970-01-01+00' and at < '10000-01-01+00')
 ) partition by range (id);
 create index failure_by_id on queue.failure (id);
 

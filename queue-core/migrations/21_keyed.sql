@@ -12,6 +12,7 @@ create table queue.key_bound (
   concurrency  integer      not null,
   since        timestamptz  not null default now(),
   set_by       text         not null default session_user,
+  constraint key_bound_since_in_range check (since >= '1970-01-01+00' and since < '10000-01-01+00'),
   constraint key_bound_pkey primary key (name, line),
   constraint key_bound_line_is_its_key check (line = queue.line_id(key)),
   constraint key_bound_name_is_a_name check (name ~ '^(type:|queue:)?[A-Za-z0-9_.:-]{1,64}$'),

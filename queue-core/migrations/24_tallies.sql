@@ -19,7 +19,8 @@
 create table queue.tally_source (
   source  uuid         primary key,
   number  bigint       not null,
-  at      timestamptz  not null
+  at      timestamptz  not null,
+  constraint tally_source_at_in_range check (at >= '1970-01-01+00' and at < '10000-01-01+00')
 ) with (fillfactor = 50, autovacuum_vacuum_scale_factor = 0, autovacuum_vacuum_threshold = 1000);
 
 create table queue.tallied (
@@ -38,7 +39,8 @@ create table queue.tallied (
   panicked    bigint       not null,
   crashed     bigint       not null,
   run         numeric      not null,
-  start       numeric      not null
+  start       numeric      not null,
+  constraint tallied_at_in_range check (at >= '1970-01-01+00' and at < '10000-01-01+00')
 ) with (autovacuum_vacuum_scale_factor = 0, autovacuum_vacuum_threshold = 5000, autovacuum_vacuum_cost_delay = 0);
 
 create index tallied_at on queue.tallied (at);
@@ -64,6 +66,7 @@ create table queue.tally_total (
   crashed     bigint       not null,
   run         numeric      not null,
   start       numeric      not null,
+  constraint tally_total_at_in_range check (at >= '1970-01-01+00' and at < '10000-01-01+00'),
   constraint tally_total_of primary key (step, queue, job_type, at)
 ) with (
   fillfactor = 70, autovacuum_vacuum_scale_factor = 0.05, autovacuum_vacuum_threshold = 5000, autovacuum_vacuum_cost_delay = 0

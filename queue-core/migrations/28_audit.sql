@@ -14,6 +14,7 @@ create table queue.audit (
   act    text         not null,
   what   text         not null,
   jobs   bigint       not null,
+  constraint audit_at_in_range check (at >= '1970-01-01+00' and at < '10000-01-01+00'),
   constraint audit_pkey primary key (id),
   constraint audit_is_short check (length(actor) <= 100 and length(act) <= 40 and length(what) <= 500)
 );

@@ -10,6 +10,7 @@ create table queue.log (
   at       timestamptz not null,  -- when it was written
   cut      bigint      not null,  -- how many lines of the middle are left out
   text     text        not null,
+  constraint log_at_in_range check (at >= '1970-01-01+00' and at < '10000-01-01+00'),
   constraint log_pkey primary key (id, attempt),
   constraint log_is_bounded check (pg_catalog.octet_length(text) <= 1100000)
 );

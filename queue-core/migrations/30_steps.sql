@@ -13,6 +13,7 @@ create table queue.step (
   name     text         not null,
   until    timestamptz,            -- of a sleep: when it is over
   output   jsonb,                  -- of any other step: what it gave; null for nothing
+  constraint step_times_in_range check (least(at, until) >= '1970-01-01+00' and greatest(at, until) < '10000-01-01+00'),
   constraint step_pkey primary key (id, name),
   constraint step_name_is_bounded check (pg_catalog.octet_length(name) between 1 and 200)
 ) partition by range (id);

@@ -15,6 +15,7 @@ create table queue.signal (
   name     text         not null,
   at       timestamptz  not null default clock_timestamp(),
   payload  jsonb,                  -- null for nothing
+  constraint signal_at_in_range check (at >= '1970-01-01+00' and at < '10000-01-01+00'),
   constraint signal_order primary key (id, name, seq),
   constraint signal_name_is_bounded check (octet_length(name) between 1 and 200)
 ) with (

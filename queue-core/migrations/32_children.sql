@@ -18,6 +18,7 @@ create table queue.child (
   attempts  smallint,
   output    jsonb,
   error     text,
+  constraint child_at_in_range check (at >= '1970-01-01+00' and at < '10000-01-01+00'),
   constraint child_pkey primary key (parent, name),
   constraint child_state_is_an_end
     check (state in ('completed', 'dead', 'cancelled', 'expired'))

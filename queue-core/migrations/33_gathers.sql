@@ -28,7 +28,8 @@ create table queue.gather (
   room       bigint,                           -- how many of these more may now
   waits      boolean      not null default false,  -- none runs until it is opened (open_gather)
   looked     integer      not null default 0,  -- from which chunk on housekeeping looks next
-  constraint gather_pkey primary key (parent, name)
+  constraint gather_pkey primary key (parent, name),
+  constraint gather_at_in_range check (at >= '1970-01-01+00' and at < '10000-01-01+00')
 ) with (fillfactor = 50);
 
 create table queue.brood (

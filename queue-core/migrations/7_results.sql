@@ -12,6 +12,7 @@ create table queue.progress (
   stage       text,
   counts      jsonb             not null default '{}',  -- events by name, of that attempt
   checkpoint  jsonb,
+  constraint progress_updated_at_in_range check (updated_at >= '1970-01-01+00' and updated_at < '10000-01-01+00'),
   constraint progress_pkey primary key (id),
   constraint progress_fraction_in_range check (fraction between 0 and 1),
   constraint progress_counts_by_name check (jsonb_typeof(counts) = 'object')
@@ -21,7 +22,8 @@ create table queue.progress (
 create table queue.waiter (
   id          uuid        not null,
   expires_at  timestamptz not null,
-  constraint waiter_pkey primary key (id)
+  constraint waiter_pkey primary key (id),
+  constraint waiter_expires_at_in_range check (expires_at >= '1970-01-01+00' and expires_at < '10000-01-01+00')
 ) with (fillfactor = 50, autovacuum_vacuum_scale_factor = 0, autovacuum_vacuum_threshold = 500, autovacuum_vacuum_cost_delay = 0);
 
 -- nothing | waiter -> waiter: the process with this id waits for jobs, for another minute. Whoever ends a job asks for these rows after its commit,
@@ -90,6 +92,7 @@ create table queue.parked (
   since     timestamptz  not null,
   run_at    timestamptz,            -- when it goes on without a signal; null: not without one
   names     text[]       not null,  -- of the signals; any of them ends the wait
+  constraint parked_since_in_range check (since >= '1970-01-01+00' and since < '10000-01-01+00'),
   constraint parked_pkey primary key (id),
   constraint parked_run_at_in_range check (run_at >= '1970-01-01+00' and run_at < '10000-01-01+00')
 ) with (

@@ -11,6 +11,7 @@ create table if not exists queue.store (
   schema    text         not null,
   is_open   boolean      not null default true,
   added_at  timestamptz  not null default now(),
+  constraint store_added_at_in_range check (added_at >= '1970-01-01+00' and added_at < '10000-01-01+00'),
   constraint store_pkey primary key (name),
   constraint store_is_one unique (database, schema)
 );
@@ -24,6 +25,7 @@ create table if not exists queue.place (
   is_fenced  boolean      not null default false,
   placed_at  timestamptz  not null default now(),
   moved_at   timestamptz,
+  constraint place_times_in_range check (least(placed_at, moved_at) >= '1970-01-01+00' and greatest(placed_at, moved_at) < '10000-01-01+00'),
   constraint place_pkey primary key (key),
   constraint place_store foreign key (store) references queue.store,
   constraint place_leaves foreign key (leaves) references queue.store,

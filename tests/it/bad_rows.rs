@@ -203,6 +203,8 @@ async fn whatever_a_lease_lists_the_others_are_recovered() {
     for (what, spoil, state) in bad {
         let db = TestDb::new().await;
         let mut c = connect(&db).await;
+        // As a store may have it from before its tables refused it.
+        sqlx::raw_sql("alter table queue.lease drop constraint lease_claimed_at_in_range").execute(&mut c).await.unwrap();
         // To bind both.
         sqlx::raw_sql("create function id(bigint) returns boolean language sql return false").execute(&mut c).await.unwrap();
         let worker = register(&mut c).await.unwrap();
@@ -271,5 +273,53 @@ async fn a_job_type_that_is_kept_beyond_all_reckoning_is_kept_for_a_thousand_yea
     let prune = sqlx::query_scalar::<_, bool>(Store::default().sql(include_str!("../../queue-worker/sql/drop_day.sql")));
     prune.bind(86_400.0).fetch_one(&mut c).await.unwrap();
     assert_eq!(db.count("select count(*) from queue.retention where history > interval '999 years'").await, 1);
+    db.finish().await;
+}
+
+/// Times that no program reads: they begin at no time.
+const UNREAD: [(&str, &str); 2] = [("gate", "not_before"), ("gate", "read_at")];
+
+#[tokio::test]
+async fn no_table_takes_a_time_that_a_program_cannot_read() {
+    let db = TestDb::new().await;
+    let mut c = connect(&db).await;
+    // A copy of the table with these checks alone, so that no other column is needed.
+    let refusal = "create function pg_temp.refusal(of regclass, name text, value text) returns text language plpgsql as $$
+      declare other text; why text;
+      begin
+        drop table if exists pg_temp.copy;
+        execute format('create temp table copy (like %s including constraints)', of);
+        for other in
+          select conname from pg_constraint
+          where conrelid = 'pg_temp.copy'::regclass and contype = 'c' and right(conname, 9) <> '_in_range'
+        loop
+          execute format('alter table pg_temp.copy drop constraint %I', other);
+        end loop;
+        for other in select attname from pg_attribute where attrelid = 'pg_temp.copy'::regclass and attnotnull and attnum > 0 loop
+          execute format('alter table pg_temp.copy alter %I drop not null', other);
+        end loop;
+        execute format('insert into pg_temp.copy (%I) values (%L)', name, value);
+        return null;
+      exception when check_violation then
+        get stacked diagnostics why = constraint_name;
+        return why;
+      end $$";
+    sqlx::raw_sql(refusal).execute(&mut c).await.unwrap();
+    let times = "select r.oid::regclass::text, r.relname::text, a.attname::text from pg_class r join pg_attribute a on a.attrelid = r.oid
+      where r.relnamespace = 'queue'::regnamespace and r.relkind in ('r', 'p') and not r.relispartition
+        and a.atttypid = 'timestamptz'::regtype and not a.attisdropped";
+    let times: Vec<(String, String, String)> = sqlx::query_as(times).fetch_all(&mut c).await.unwrap();
+    assert!(times.len() > 40, "all of the store's: {}", times.len());
+    let mut taken = Vec::new();
+    for (path, table, column) in times.iter().filter(|(_, table, column)| !UNREAD.contains(&(table, column))) {
+        for value in ["infinity", "-infinity", "294276-12-31 23:59:59+00", "4713-01-01 00:00:00+00 BC"] {
+            let refused = sqlx::query_scalar("select pg_temp.refusal($1::text::regclass, $2, $3)").bind(path).bind(column).bind(value);
+            let refused: Option<String> = refused.fetch_one(&mut c).await.unwrap();
+            if !refused.is_some_and(|constraint| constraint.ends_with("_in_range")) {
+                taken.push(format!("{table}.{column}: {value}"));
+            }
+        }
+    }
+    assert!(taken.is_empty(), "{taken:#?}");
     db.finish().await;
 }

@@ -6,7 +6,10 @@ use std::{
     time::Duration,
 };
 
-use queue_core::{Job as _, JobState};
+use queue_core::{
+    Job as _, JobState, Store,
+    schedule::{self, Schedule},
+};
 use queue_worker::{Error, Worker};
 use serde_json::Value;
 use sqlx::{Connection as _, PgConnection};
@@ -97,6 +100,32 @@ async fn a_worker_that_drains_is_not_ready_and_lives() {
     sqlx::query("create table go ()").execute(&db.pool).await.unwrap();
     running.await.unwrap().unwrap();
     assert_eq!((db.state(job).await, db.state(other).await), (Some(JobState::Completed), Some(JobState::Ready)));
+    db.finish().await;
+}
+
+/// A row that nothing can read, as a store may have it from before its tables refused it.
+#[tokio::test]
+async fn a_loop_that_panics_starts_again_and_goes_on_once_its_row_is_mended() {
+    let (db, address) = (TestDb::new().await, free_address().await);
+    let each_second = Schedule::every(Duration::from_secs(1)).job(&Do { act: Act::Ok(String::new()) });
+    schedule::create(&db.pool, Store::default(), "good", &each_second).await.unwrap();
+    schedule::create(&db.pool, Store::default(), "bad", &each_second).await.unwrap();
+    let spoilt = "alter table queue.schedule drop constraint schedule_times_in_range;
+      update queue.schedule set since = 'infinity', next_at = '-infinity' where name = 'bad'";
+    sqlx::raw_sql(spoilt).execute(&db.pool).await.unwrap();
+    db.run_while(db.worker().health(address), async {
+        eventually("the loop has panicked", async || is_unready_for(address, "loop_panicked").await).await;
+        assert_eq!(ask(address, "/livez").await, (200, vec![]), "it goes on by itself");
+        let job = Do { act: Act::Ok(String::new()) }.enqueue(&db.pool).await.unwrap().id();
+        db.until(job, JobState::Completed).await;
+        sqlx::query("update queue.schedule set since = now(), next_at = null where name = 'bad'").execute(&db.pool).await.unwrap();
+        for name in ["good", "bad"] {
+            eventually("its ticks fire", async || db.count(&format!("select count(*) from queue.fire where name = '{name}'")).await > 0)
+                .await;
+        }
+    })
+    .await;
+    sqlx::query("delete from queue.schedule").execute(&db.pool).await.unwrap();
     db.finish().await;
 }
 

@@ -81,7 +81,7 @@ async fn ready_jobs_that_no_living_worker_serves_are_told_and_others_are_not() {
     quick().enqueue(&db.pool).queue("elsewhere").await.unwrap();
     eventually("nobody serves it", async || found().await == ["elsewhere do 1", "mail forgotten 1"]).await;
     // A worker of an older release, which did not say what it can run.
-    let old = "insert into queue.worker (id, expires_at, name, host, pid, version, queues) values (gen_random_uuid(), 'infinity', '', '', 1, '', '{mail}')";
+    let old = "insert into queue.worker (id, expires_at, name, host, pid, version, queues) values (gen_random_uuid(), '9999-01-01', '', '', 1, '', '{mail}')";
     sqlx::query(old).execute(&db.pool).await.unwrap();
     assert_eq!(found().await, ["elsewhere do 1"]);
     drop(process);

@@ -322,6 +322,7 @@ create table if not exists queue.migration (
   hash        bigint      not null,
   compatible  integer     not null,
   applied_at  timestamptz not null default now(),
+  constraint migration_applied_at_in_range check (applied_at >= '1970-01-01+00' and applied_at < '10000-01-01+00'),
   constraint migration_pkey primary key (version)
 );
 ";

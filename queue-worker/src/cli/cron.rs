@@ -247,7 +247,10 @@ fn state(found: &ScheduleRecord) -> String {
 fn timing(found: &ScheduleRecord) -> String {
     match (&found.cron, found.every) {
         (Some(expression), _) => format!("{expression} {}", found.tz),
-        (None, every) => format!("every {}", humantime::format_duration(std::time::Duration::from_secs_f64(every.unwrap_or_default()))),
+        (None, every) => format!(
+            "every {}",
+            humantime::format_duration(std::time::Duration::try_from_secs_f64(every.unwrap_or_default()).unwrap_or_default())
+        ),
     }
 }
 

@@ -15,6 +15,8 @@ pub(crate) struct Health {
     held_up: Duration,
     /// How long a round of the claim loop may take.
     round: Duration,
+    /// For how long the panic of a loop is told.
+    panicked: Duration,
 }
 
 /// Why a worker is not well.
@@ -32,6 +34,9 @@ const HELD_UP: Duration = Duration::from_secs(30);
 /// A round of the claim loop asks the database several times, and waits up to fifteen seconds for each answer.
 const ROUND: Duration = Duration::from_mins(2);
 
+/// A loop that panics again and again does so within its pauses.
+const PANICKED: Duration = Duration::from_secs(90);
+
 /// One round that fails is a connection that was cut.
 const FAILING: Duration = Duration::from_secs(2);
 
@@ -42,7 +47,7 @@ impl Health {
     pub(crate) fn new(vitals: &Vitals, life: &Life, config: &Config) -> Self {
         let (held_up, round) = (HELD_UP / config.pace, ROUND / config.pace);
         let round = round.saturating_add(config.poll_interval.saturating_mul(2));
-        Self { vitals: vitals.clone(), life: life.clone(), lease_ttl: config.lease_ttl, held_up, round }
+        Self { vitals: vitals.clone(), life: life.clone(), lease_ttl: config.lease_ttl, held_up, round, panicked: PANICKED / config.pace }
     }
 
     /// Why it is to be started anew; nothing if it lives. No database is asked, nor does it matter whether there is one.
@@ -82,6 +87,10 @@ impl Health {
                 reason: "claims_fail",
                 text: format!("claims fail for {age:.0?}: the database is away, or the log says why"),
             });
+        }
+        if let Some((name, age)) = self.vitals.panicked().filter(|(_, age)| *age < self.panicked) {
+            let text = format!("the loop `{name}` panicked {age:.0?} ago and was started again; the log says why");
+            reasons.push(Reason { reason: "loop_panicked", text });
         }
         if let Some(age) = self.stalled() {
             reasons.push(Reason { reason: "settles_stall", text: format!("the oldest verdict is not written for {age:.0?}") });

@@ -44,6 +44,22 @@ pub(crate) struct House {
     pub(crate) tallies: Tallies,
 }
 
+impl House {
+    /// The same over another link.
+    pub(crate) fn another(&self) -> Self {
+        Self {
+            link: self.link.another(),
+            config: self.config.clone(),
+            queues: Arc::clone(&self.queues),
+            held: self.held.clone(),
+            bell: Arc::clone(&self.bell),
+            identity: self.identity.clone(),
+            settle: self.settle.clone(),
+            tallies: self.tallies.clone(),
+        }
+    }
+}
+
 /// Recovers about every second; four times a ttl it sees that no clock that stepped back hides the dead. Looks over this worker's own
 /// leases about every second, and whenever it is notified: for jobs that were cancelled, and for claims that it never heard of. Reports
 /// handlers that are stuck.

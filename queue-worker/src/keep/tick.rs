@@ -109,6 +109,11 @@ impl Ticks {
         Self { link, config: config.clone(), bell: Arc::clone(bell), identity, declarations, timings, aside }
     }
 
+    /// The same, begun anew over another link.
+    pub(crate) fn another(&self) -> Self {
+        Self::new(self.link.another(), &self.config, &self.bell, self.identity.clone(), self.declarations.ours.clone())
+    }
+
     /// Fires what is due, and last of all one of those that failed before. What is put aside hides nothing: behind a page of such there is another.
     async fn look(&mut self) -> sqlx::Result<Look> {
         let us = *self.identity.borrow();

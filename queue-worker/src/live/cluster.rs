@@ -55,7 +55,8 @@ impl Cluster {
     pub(crate) fn follow(self, engine: &Engine) -> Link {
         let days = Link::new(&self.coordinator, "days");
         let link = Link::new(&self.owner, "relay").relaxed().impatient();
-        drop(engine.watch(Loop::Relay, relay_all(link, self.store)));
+        let store = self.store;
+        drop(engine.supervise(Loop::Relay, move || relay_all(link.another(), store)));
         engine.handle().spawn(async move { self.go_along().await });
         days
     }

@@ -60,6 +60,15 @@ impl Engine {
     pub(crate) fn watch<T: Send + 'static>(&self, which: Loop, task: impl Future<Output = T> + Send + 'static) -> JoinHandle<T> {
         self.handle.spawn(self.vitals.clone().watch(which, task))
     }
+
+    /// Spawns such a loop, and starts it again whenever it panics, with what `start` makes anew.
+    pub(crate) fn supervise<T: Send + 'static, F: Future<Output = T> + Send + 'static>(
+        &self,
+        which: Loop,
+        start: impl FnMut() -> F + Send + 'static,
+    ) -> JoinHandle<T> {
+        self.handle.spawn(self.vitals.clone().supervise(which, start))
+    }
 }
 
 async fn tick(vitals: Vitals) {

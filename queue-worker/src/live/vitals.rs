@@ -1,12 +1,15 @@
 //! What a worker shows of itself: how its loops are doing. They set marks as they go on, which costs them a look at the clock; others read them.
 
 use std::{
+    panic::AssertUnwindSafe,
     sync::{
         Arc, Mutex, OnceLock, PoisonError,
         atomic::{AtomicBool, AtomicU64, Ordering::Relaxed},
     },
     time::{Duration, Instant},
 };
+
+use futures_util::FutureExt as _;
 
 #[cfg(any(feature = "metrics", feature = "otel"))]
 use super::Paused;
@@ -42,7 +45,13 @@ pub(crate) struct Marks {
     stopping: AtomicBool,
     /// The first loop that ended without having been asked to.
     ended: Mutex<Option<Loop>>,
+    /// The last loop that panicked and was started again, and when.
+    panicked: Mutex<Option<(Loop, Instant)>>,
 }
+
+/// Pause before a loop that panicked starts again: twice as long each time, up to the longest. A loop that ran for that long begins anew.
+const SHORTEST_PAUSE: Duration = Duration::from_millis(100);
+const LONGEST_PAUSE: Duration = Duration::from_mins(1);
 
 /// A moment, or none.
 pub(crate) struct Mark {
@@ -90,6 +99,25 @@ impl Vitals {
     pub(crate) async fn watch<T>(self, which: Loop, task: impl Future<Output = T>) -> T {
         let _watched = Watched { vitals: self, which };
         task.await
+    }
+
+    /// Runs a loop as [`watch`](Self::watch) does, and starts it again whenever it panics.
+    pub(crate) async fn supervise<T, F: Future<Output = T>>(self, which: Loop, mut start: impl FnMut() -> F) -> T {
+        let watched = Watched { vitals: self, which };
+        let mut pause = SHORTEST_PAUSE;
+        loop {
+            let began = Instant::now();
+            if let Ok(done) = AssertUnwindSafe(async { start().await }).catch_unwind().await {
+                return done;
+            }
+            if began.elapsed() >= LONGEST_PAUSE {
+                pause = SHORTEST_PAUSE;
+            }
+            *watched.vitals.0.panicked.lock().unwrap_or_else(PoisonError::into_inner) = Some((which, Instant::now()));
+            tracing::error!(name = which.name(), again_in_ms = pause.as_millis(), "a loop of the worker panicked; it starts again");
+            tokio::time::sleep(pause).await;
+            pause = (pause * 2).min(LONGEST_PAUSE);
+        }
     }
 
     /// The worker was asked to end: from here on its loops may.
@@ -142,6 +170,12 @@ impl Vitals {
     pub(crate) fn ended(&self) -> Option<&'static str> {
         self.0.ended.lock().unwrap_or_else(PoisonError::into_inner).map(Loop::name)
     }
+
+    /// The last loop that panicked and was started again, and how long ago.
+    pub(crate) fn panicked(&self) -> Option<(&'static str, Duration)> {
+        let panicked = self.0.panicked.lock().unwrap_or_else(PoisonError::into_inner);
+        panicked.map(|(which, at)| (which.name(), at.elapsed()))
+    }
 }
 
 impl std::ops::Deref for Vitals {
@@ -193,9 +227,22 @@ mod tests {
         assert!(panics.await.is_err());
         tokio::spawn(vitals.clone().watch(Loop::Settle, async {})).await.unwrap();
         assert_eq!((vitals.ended(), vitals.is_stopping()), (Some("claim"), false));
+        assert_eq!(vitals.panicked(), None);
         let vitals = Vitals::default();
         vitals.stop();
         tokio::spawn(vitals.clone().watch(Loop::Claim, async {})).await.unwrap();
         assert_eq!((vitals.ended(), vitals.is_stopping()), (None, true));
+    }
+
+    #[tokio::test]
+    async fn a_supervised_loop_that_panics_starts_again_and_that_is_known() {
+        let (vitals, mut starts) = (Vitals::default(), 0);
+        let loops = vitals.clone().supervise(Loop::Schedules, || {
+            starts += 1;
+            let left = 3 - starts;
+            async move { assert_eq!(left, 0, "it panics") }
+        });
+        loops.await;
+        assert_eq!((starts, vitals.panicked().map(|(name, _)| name)), (3, Some("schedules")));
     }
 }

@@ -6,6 +6,7 @@
 use std::{
     collections::HashSet,
     future::pending,
+    sync::Arc,
     time::{Duration, Instant},
 };
 
@@ -19,7 +20,7 @@ use sqlx::{
     query::{QueryAs, QueryScalar},
 };
 use tokio::{
-    sync::{mpsc, oneshot},
+    sync::{Mutex, mpsc, oneshot},
     time::sleep_until,
 };
 use uuid::Uuid;
@@ -73,7 +74,8 @@ impl JournalSender {
 }
 
 /// Writes what comes in, until nobody sends any more.
-pub(crate) async fn write_journal(mut incoming: mpsc::UnboundedReceiver<Waiting>, link: Link, store: Store) {
+pub(crate) async fn write_journal(incoming: Arc<Mutex<mpsc::UnboundedReceiver<Waiting>>>, link: Link, store: Store) {
+    let mut incoming = incoming.lock().await;
     let mut writer = Writer { link, store, locked: Vec::new(), next: Instant::now() };
     let mut received = Vec::new();
     loop {

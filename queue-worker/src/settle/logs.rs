@@ -126,7 +126,8 @@ impl State {
 }
 
 /// Writes what comes in, until nobody sends any more.
-pub(crate) async fn write_logs(mut logs: Logs, mut link: Link, store: Store) {
+pub(crate) async fn write_logs(logs: Arc<tokio::sync::Mutex<Logs>>, mut link: Link, store: Store) {
+    let mut logs = logs.lock().await;
     let mut next = None;
     loop {
         let Some(first) = (if next.is_some() { next.take() } else { logs.incoming.recv().await }) else { break };

@@ -8,6 +8,7 @@
 use std::{
     collections::HashMap,
     future::pending,
+    sync::Arc,
     time::{Duration, Instant},
 };
 
@@ -16,7 +17,7 @@ use queue_core::{
     runner::{Heard, SignalEntry},
 };
 use tokio::{
-    sync::{mpsc, oneshot},
+    sync::{Mutex, mpsc, oneshot},
     time::sleep_until,
 };
 use uuid::Uuid;
@@ -75,7 +76,8 @@ impl AskSender {
 }
 
 /// Answers what comes in, until nobody asks any more.
-pub(crate) async fn receive_all(mut incoming: mpsc::UnboundedReceiver<Asking>, link: Link, store: Store) {
+pub(crate) async fn receive_all(incoming: Arc<Mutex<mpsc::UnboundedReceiver<Asking>>>, link: Link, store: Store) {
+    let mut incoming = incoming.lock().await;
     let mut receiver = Receiver { link, store, locked: Vec::new(), next: Instant::now() };
     let mut received = Vec::new();
     loop {

@@ -14,7 +14,10 @@ use queue_core::{
     JobId, Store,
     runner::{Report, ReportEntry, Written},
 };
-use tokio::{sync::mpsc::UnboundedReceiver, time::timeout_at};
+use tokio::{
+    sync::{Mutex, mpsc::UnboundedReceiver},
+    time::timeout_at,
+};
 use uuid::Uuid;
 
 use super::locked::{is_locked, pids};
@@ -40,7 +43,8 @@ const KEPT: Duration = Duration::from_mins(1);
 const MOST_KEPT: usize = 20_000;
 
 /// Writes what comes in, until nobody sends any more.
-pub(crate) async fn write_reports(mut incoming: UnboundedReceiver<Arc<Report>>, mut link: Link, store: Store) {
+pub(crate) async fn write_reports(incoming: Arc<Mutex<UnboundedReceiver<Arc<Report>>>>, mut link: Link, store: Store) {
+    let mut incoming = incoming.lock().await;
     let mut last: Option<Instant> = None;
     let mut over = Over::default();
     let mut changed = Vec::new();

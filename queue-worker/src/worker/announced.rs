@@ -19,7 +19,7 @@ pub(super) async fn tell_ready(mut identity: watch::Receiver<Identity>, hooks: V
 }
 
 /// Drops everything at once when this worker's right to its jobs is lost.
-pub(super) async fn fence(mut identity: watch::Receiver<Identity>, queues: Arc<Queues>, bell: Arc<Bell>) {
+pub(super) async fn fence((mut identity, queues, bell): (watch::Receiver<Identity>, Arc<Queues>, Arc<Bell>)) {
     while identity.changed().await.is_ok() {
         if identity.borrow_and_update().is_none() {
             queues.abandon();

@@ -5,6 +5,7 @@ use std::{
     time::{Duration, Instant},
 };
 
+use futures_util::{FutureExt as _, future::BoxFuture};
 use queue_core::{
     Durability, Options,
     runner::{ReportSender, Shared},
@@ -29,7 +30,7 @@ use crate::{
     error::Error,
     keep::{House, Ticks, fire_all, keep_house, keep_pruned},
     lanes::{Hand, KnownLeases, stored_types},
-    live::{Bell, Config, Engine, Identity, Link, Loop, Pauses, Pulse, Wires},
+    live::{Bell, Config, Engine, Identity, Link, Loop, Pauses, Pulse, Vitals, Wires},
     run::{Queues, SlotContext},
     settle::{AskSender, DatabaseBackend, JournalSender, LogSender, Settlement, settle_all},
 };
@@ -103,15 +104,17 @@ impl RunningWorker {
             settle: settle.clone(),
             tallies: tallies.clone(),
         };
-        let (pruning, prune_in) = prune(wires, beside.as_ref());
+        let ticks = Ticks::new(Link::new(wires, "schedules"), config, &bell, pulse.identity(), declares);
+        let fenced = (pulse.identity(), Arc::clone(&queues), Arc::clone(&bell));
+        let prune = prune((wires, beside.as_ref(), days), config.clone(), known, vitals);
         let (ears, pace) = (beside.and_then(|beside| beside.ears), config.pace);
         let tellers = Tellers { engine, wires, store, bell: &bell, tallies: &tallies, registry: served, pace, ears };
         let mut helpers = tellers.start(pauses, (said, logs), (steps, asks));
         helpers.extend([
-            engine.watch(Loop::Schedules, fire_all(Ticks::new(Link::new(wires, "schedules"), config, &bell, pulse.identity(), declares))),
-            engine.watch(Loop::Prune, keep_pruned((pruning, days), config.clone(), known, (vitals, prune_in))),
-            engine.watch(Loop::Fence, fence(pulse.identity(), Arc::clone(&queues), Arc::clone(&bell))),
-            engine.watch(Loop::Housekeeping, keep_house(house)),
+            engine.supervise(Loop::Schedules, move || fire_all(ticks.another())),
+            engine.supervise(Loop::Prune, prune),
+            engine.supervise(Loop::Fence, move || fence(fenced.clone())),
+            engine.supervise(Loop::Housekeeping, move || keep_house(house.another())),
         ]);
         Ok(Self {
             claims: engine.watch(Loop::Claim, feed.run(stop.clone())),
@@ -202,10 +205,19 @@ fn heart<'b>(wires: &Wires, beside: Option<&'b Beside>) -> (Link, Option<&'b Han
     }
 }
 
-/// What it prunes on, and when first.
-fn prune(wires: &Wires, beside: Option<&Beside>) -> (Link, Duration) {
+/// Prunes, on links of its own.
+fn prune(
+    (wires, beside, days): (&Wires, Option<&Beside>, Option<Link>),
+    config: Config,
+    known: Vec<(&'static str, Options)>,
+    vitals: Vitals,
+) -> impl FnMut() -> BoxFuture<'static, ()> + Send + use<> {
     let (wires, begin) = beside.map_or((wires, Duration::ZERO), |beside| (&beside.prune, beside.prune_in));
-    (Link::new(wires, "prune"), begin)
+    let link = Link::new(wires, "prune");
+    move || {
+        let links = (link.another(), days.as_ref().map(Link::another));
+        keep_pruned(links, config.clone(), known.clone(), (vitals.clone(), begin)).boxed()
+    }
 }
 
 fn settle_link(wires: &Wires, config: &Config) -> Link {

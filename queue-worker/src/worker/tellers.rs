@@ -2,8 +2,13 @@
 
 use std::{sync::Arc, time::Duration};
 
+use futures_util::{FutureExt as _, future::BoxFuture};
 use queue_core::{Registry, Store, runner::Report};
-use tokio::{sync::mpsc::UnboundedReceiver, task::JoinHandle, time::timeout};
+use tokio::{
+    sync::{Mutex, mpsc::UnboundedReceiver},
+    task::JoinHandle,
+    time::timeout,
+};
 use tokio_util::sync::CancellationToken;
 
 use crate::{
@@ -43,27 +48,33 @@ impl Tellers<'_> {
         (said, logs): (UnboundedReceiver<Arc<Report>>, Logs),
         (steps, asks): (UnboundedReceiver<Waiting>, UnboundedReceiver<Asking>),
     ) -> Vec<JoinHandle<()>> {
-        let Self { wires, store, bell, tallies, .. } = *self;
-        let (engine, link) = (self.engine, |purpose| Link::new(wires, purpose));
+        let (engine, store, tallies) = (self.engine, self.store, self.tallies.clone());
+        let link = |purpose| Link::new(self.wires, purpose);
+        let (keys, expiry, tell) = (link("keys").relaxed(), link("expiry").relaxed(), link("tell").relaxed());
+        let (report, journal) = (link("report").impatient(), link("journal").impatient());
+        let (receive, log) = (link("receive").prompt().brief(), link("logs").relaxed().impatient());
+        let [unblocks, expires, tells] = [self.bell; 3].map(Arc::clone);
+        let (said, steps, asks, logs) = (shared(said), shared(steps), shared(asks), shared(logs));
         vec![
-            engine.watch(Loop::Notifications, self.hear(pauses)),
-            engine.watch(Loop::Keys, unblock_all(link("keys").relaxed(), store, Arc::clone(bell))),
-            engine.watch(Loop::Expiry, expire_all(link("expiry").relaxed(), store, Arc::clone(bell), tallies.clone())),
-            engine.watch(Loop::Tell, notify_waiters(link("tell").relaxed(), store, Arc::clone(bell))),
-            engine.watch(Loop::Reports, write_reports(said, link("report").impatient(), store)),
-            engine.watch(Loop::Journal, write_journal(steps, link("journal").impatient(), store)),
-            engine.watch(Loop::Receive, receive_all(asks, link("receive").prompt().brief(), store)),
-            engine.watch(Loop::Logs, write_logs(logs, link("logs").relaxed().impatient(), store)),
+            engine.supervise(Loop::Notifications, self.hear(pauses)),
+            engine.supervise(Loop::Keys, move || unblock_all(keys.another(), store, Arc::clone(&unblocks))),
+            engine.supervise(Loop::Expiry, move || expire_all(expiry.another(), store, Arc::clone(&expires), tallies.clone())),
+            engine.supervise(Loop::Tell, move || notify_waiters(tell.another(), store, Arc::clone(&tells))),
+            engine.supervise(Loop::Reports, move || write_reports(Arc::clone(&said), report.another(), store)),
+            engine.supervise(Loop::Journal, move || write_journal(Arc::clone(&steps), journal.another(), store)),
+            engine.supervise(Loop::Receive, move || receive_all(Arc::clone(&asks), receive.another(), store)),
+            engine.supervise(Loop::Logs, move || write_logs(Arc::clone(&logs), log.another(), store)),
         ]
     }
 
     /// Over a connection of its own, unless somebody listens for many.
-    fn hear(&self, pauses: Pauses) -> impl Future<Output = ()> + Send + use<> {
+    fn hear(&self, pauses: Pauses) -> impl FnMut() -> BoxFuture<'static, ()> + Send + use<> {
         let (ears, pool, store, bell) = (self.ears.clone(), self.wires.pool().clone(), self.store, Arc::clone(self.bell));
-        async move {
-            match ears {
-                Some(ears) => ears.hear(store, bell, pauses).await,
-                None => listen(pool, store, bell, pauses).await,
+        move || {
+            let (bell, pauses) = (Arc::clone(&bell), pauses.clone());
+            match ears.clone() {
+                Some(ears) => ears.hear(store, bell, pauses).boxed(),
+                None => listen(pool.clone(), store, bell, pauses).boxed(),
             }
         }
     }
@@ -72,9 +83,16 @@ impl Tellers<'_> {
     pub(super) fn speak(&self) -> Speaker {
         let (closing, link) = (CancellationToken::new(), Link::new(self.wires, "history").relaxed().impatient().brief());
         let (tallies, registry, interval) = (self.tallies.clone(), self.registry.clone(), TALLY_INTERVAL / self.pace);
-        let task = self.engine.watch(Loop::History, say_tallies(tallies, link, self.store, registry, interval, closing.clone()));
+        let (store, end) = (self.store, closing.clone());
+        let say = move || say_tallies(tallies.clone(), link.another(), store, registry.clone(), interval, end.clone());
+        let task = self.engine.supervise(Loop::History, say);
         Speaker { task, closing }
     }
+}
+
+/// What a loop receives from, so that the next has it should that panic.
+fn shared<T>(receiver: T) -> Arc<Mutex<T>> {
+    Arc::new(Mutex::new(receiver))
 }
 
 impl Speaker {

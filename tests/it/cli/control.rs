@@ -160,7 +160,7 @@ async fn what_is_paused_is_told_with_its_reason_until_it_is_resumed() {
 async fn a_wait_names_whom_it_waits_for_and_a_signal_ends_it_and_not_the_pause() {
     let db = TestDb::new().await;
     let worker = "insert into queue.worker (id, expires_at, name, host, pid, version, queues)
-      values (gen_random_uuid(), 'infinity', 'deaf', 'far', 7, '', '{}')";
+      values (gen_random_uuid(), '9999-01-01', 'deaf', 'far', 7, '', '{}')";
     sqlx::query(worker).execute(&db.pool).await.unwrap();
     let waits = |arguments: &[&str]| {
         let mut command = command(CLI, arguments);

@@ -217,13 +217,13 @@ async fn a_tick_waits_for_nobody_for_ever_and_its_caller_as_it_did() {
 #[tokio::test]
 async fn of_several_ticks_at_once_each_has_its_own_job_and_reason() {
     let db = TestDb::new().await;
-    schedule::create(&db.pool, STORE(), "a", &each_second().jitter(std::time::Duration::from_secs(1))).await.unwrap();
+    schedule::create(&db.pool, STORE(), "a", &each_second().jitter(std::time::Duration::from_hours(1))).await.unwrap();
     let mut on = PgConnection::connect(&db.url).await.unwrap();
     let due = "update queue.schedule set next_at = date_trunc('second', now()), skip_at = date_trunc('second', now()) + interval '1 s'";
     sqlx::query(due).execute(&mut on).await.unwrap();
     // A job cannot be put off beyond the years there are.
     let fire = "select f.outcome, f.job is not null, f.why is not null
-      from queue.schedule s, queue.fire_ticks(s.name, s.definition, s.next_at, array[s.next_at, s.skip_at, '12000-01-01', s.skip_at + interval '1 s'],
+      from queue.schedule s, queue.fire_ticks(s.name, s.definition, s.next_at, array[s.next_at, s.skip_at, '9999-12-31 23:59:59+00', s.skip_at + interval '1 s'],
         'enqueue', null, null) f";
     let came: Vec<(String, bool, bool)> = sqlx::query_as(fire).fetch_all(&mut on).await.unwrap();
     let came: Vec<(&str, bool, bool)> = came.iter().map(|(outcome, job, why)| (outcome.as_str(), *job, *why)).collect();

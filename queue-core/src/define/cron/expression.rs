@@ -50,7 +50,9 @@ impl Expression {
         let (second, [minute, hour, day, month, weekday]) = match fields.as_slice() {
             [second, rest @ ..] if let Ok(rest) = <[&str; 5]>::try_from(rest) => (*second, rest),
             all if let Ok(all) = <[&str; 5]>::try_from(all) => ("0", all),
-            all => return Err(format!("it has {} fields; write five, or six with seconds first, as in `30 4 * * MON-FRI`", all.len())),
+            all => {
+                return Err(format!("it has {} fields; write five fields, or six with seconds first, as in `30 4 * * MON-FRI`", all.len()));
+            }
         };
         // As in Debian's cron, a field that begins with a star counts as one.
         let any_day = [day, weekday].iter().any(|field| field.starts_with(['*', '?']));
@@ -197,3 +199,6 @@ fn lowest(bits: u64, from: u32) -> Option<u32> {
     let rest = bits >> from << from;
     (rest != 0).then(|| rest.trailing_zeros())
 }
+
+#[cfg(test)]
+mod tests;

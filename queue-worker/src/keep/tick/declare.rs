@@ -16,7 +16,7 @@ use crate::{
 pub(super) struct Declarations {
     store: Store,
     /// By name.
-    ours: Vec<(String, Declaration)>,
+    pub(super) ours: Vec<(String, Declaration)>,
     /// As whom this worker has declared them, and as whom it tried to.
     declared: Identity,
     tried: Identity,

@@ -62,7 +62,7 @@ impl Planned {
     }
 
     pub(super) fn timing(&self) -> Result<Timing, String> {
-        Timing::new(self.cron.as_deref(), self.every_ms.map(|ms| Duration::from_secs_f64(ms.max(0.0) / 1000.0)), &self.tz)
+        Timing::new(self.cron.as_deref(), self.every_ms.map(|ms| Duration::try_from_secs_f64(ms / 1000.0).unwrap_or_default()), &self.tz)
     }
 
     /// How long until its next tick; none if that is due, or to be computed.
