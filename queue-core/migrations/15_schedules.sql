@@ -126,6 +126,9 @@ begin
   said.jitter := queue.read_span(read_schedule.options, 'jitter', '0', '0', '1 day');
   if (said.cron is null) = (said.every is null) then
     raise invalid_parameter_value using message = 'queue.schedule: one of the options cron and every is needed';
+  elsif extract(year from said.every) <> 0 or extract(month from said.every) <> 0 then
+    raise invalid_parameter_value using
+      message = 'queue.schedule: the option every has no months, which differ in length; use cron, as in 0 0 1 * *';
   elsif octet_length(said.cron) > 256 or octet_length(said.tz) > 64 then
     raise invalid_parameter_value using message = 'queue.schedule: the option cron has at most 256 bytes, and tz at most 64';
   elsif said.missed !~ '^(coalesce|skip|catch_up\([1-9][0-9]{0,2}\))$' then

@@ -54,6 +54,27 @@ async fn a_job_that_succeeds_at_last_keeps_the_error_of_every_attempt() {
 }
 
 #[tokio::test]
+async fn a_wait_of_months_is_kept_and_one_of_centuries_is_an_error() {
+    const DAY: u64 = 86_400_000;
+    let db = TestDb::new().await;
+    let kept = [(enqueue(&db, Act::Snooze(45 * DAY, 2)).await, 45), (enqueue(&db, Act::RetryIn(60 * DAY)).await, 60)];
+    let refused = [enqueue(&db, Act::Snooze(40_000 * DAY, 2)).await, enqueue(&db, Act::RetryIn(40_000 * DAY)).await];
+    db.run_while(db.worker(), async {
+        for (job, days) in kept {
+            db.until(job, JobState::Scheduled).await;
+            let wait = format!("select round(extract(epoch from run_at - now()) / 86400)::bigint from queue.scheduled where id = {job}");
+            assert_eq!(db.count(&wait).await, days);
+        }
+        for job in refused {
+            db.until(job, JobState::Dead).await;
+            assert!(error(&db, job).await.contains("no wait is longer than 100 years, and this one is 40000 days"));
+        }
+    })
+    .await;
+    db.finish().await;
+}
+
+#[tokio::test]
 async fn a_job_that_fails_its_last_attempt_is_dead_with_the_error_of_each() {
     let db = TestDb::new().await;
     let job = enqueue(&db, Act::Fail("no luck".into())).await;

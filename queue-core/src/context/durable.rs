@@ -22,13 +22,10 @@ use super::{
     since::LastJournaled,
 };
 use crate::{
-    define::{Failure, JobResult, TerminalExt as _},
+    define::{Failure, JobResult, LONGEST_WAIT, TerminalExt as _},
     error::Error,
     payload,
 };
-
-/// No sleep is longer.
-pub(super) const LONGEST: Duration = Duration::from_hours(100 * 366 * 24);
 
 /// The longest name of a step, in bytes.
 pub(super) const LONGEST_NAME: usize = 200;
@@ -188,7 +185,7 @@ impl Durable {
             }
             None => {}
         }
-        if wait > LONGEST {
+        if wait > LONGEST_WAIT {
             return Err(Failure::terminal(journal.wrong(&name, "no sleep is longer than 100 years")));
         }
         let _under_way = journal.begin();

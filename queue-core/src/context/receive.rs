@@ -16,10 +16,13 @@ use std::{
 use serde::de::DeserializeOwned;
 
 use super::{
-    durable::{Durable, LONGEST, LONGEST_NAME, StepName, checked, decode},
+    durable::{Durable, LONGEST_NAME, StepName, checked, decode},
     journal::{Done, END, Journal, Wait},
 };
-use crate::{define::Failure, error::Error};
+use crate::{
+    define::{Failure, LONGEST_WAIT},
+    error::Error,
+};
 
 /// While an attempt goes on beside its wait, it looks for a signal: after this time first, then after twice as long, up to the longest.
 const LOOK: Duration = Duration::from_secs(1);
@@ -86,7 +89,7 @@ impl Durable {
         if let Some(Done::Sleep(until)) = journal.ask(bound)? {
             return Ok(until);
         }
-        if timeout > LONGEST {
+        if timeout > LONGEST_WAIT {
             return Err(Failure::terminal(journal.wrong(bound, "no wait is longer than 100 years")));
         }
         let _under_way = journal.begin();

@@ -2,7 +2,7 @@
 
 use std::{error::Error, fmt, time::Duration};
 
-use super::retry::Outcome;
+use super::retry::{LONGEST_WAIT, Outcome};
 
 /// What a handler returns.
 pub type JobResult<T = ()> = Result<T, Failure>;
@@ -50,14 +50,15 @@ impl Failure {
         Self { kind: FailureKind::Terminal, error: Some(error.into()) }
     }
 
-    /// A failure to be tried again after `wait` instead of the type's backoff (a `Retry-After`, say).
+    /// A failure to be tried again after `wait` instead of the type's backoff (a `Retry-After`, say). A wait of more than 100 years makes it
+    /// terminal.
     pub fn retry_in(wait: Duration, error: impl Into<Box<dyn Error + Send + Sync>>) -> Self {
-        Self { kind: FailureKind::RetryIn(wait), error: Some(error.into()) }
+        Self::waiting(FailureKind::RetryIn(wait), wait, Some(error.into()))
     }
 
     /// Whoever this job asks wants fewer calls (a status 429, say): the job is tried again after `wait`, and until then nothing begins under the
     /// limits that its type names; if it names none, under that of its queue. Without any limit it is a [`Failure::retry_in`]. The attempt is charged
-    /// like that of any other failure, so that a job that is refused for ever ends as a dead letter.
+    /// like that of any other failure, so that a job that is refused for ever ends as a dead letter. A wait of more than 100 years makes it terminal.
     ///
     /// ```
     /// use queue_core::Failure;
@@ -67,12 +68,21 @@ impl Failure {
     /// assert_eq!(refused.to_string(), "429: too many requests");
     /// ```
     pub fn slow_down(wait: Duration, error: impl Into<Box<dyn Error + Send + Sync>>) -> Self {
-        Self { kind: FailureKind::SlowDown(wait), error: Some(error.into()) }
+        Self::waiting(FailureKind::SlowDown(wait), wait, Some(error.into()))
     }
 
-    /// Not yet: the job is called again after `wait`, and this attempt is not counted.
+    /// Not yet: the job is called again after `wait`, and this attempt is not counted. A wait of more than 100 years is a terminal failure.
     pub fn snooze(wait: Duration) -> Self {
-        Self { kind: FailureKind::Snooze(wait), error: None }
+        Self::waiting(FailureKind::Snooze(wait), wait, None)
+    }
+
+    /// Refuses a wait that is too long, and keeps the error.
+    fn waiting(kind: FailureKind, wait: Duration, error: Option<Box<dyn Error + Send + Sync>>) -> Self {
+        if wait <= LONGEST_WAIT {
+            return Self { kind, error };
+        }
+        let about = Self { kind, error };
+        Self::terminal(format!("no wait is longer than 100 years, and this one is {} days: {about}", wait.as_secs() / 86_400))
     }
 
     /// The same as the failure of one of `many` jobs that ran together: which of them it is about is not known, so it is terminal for none.
@@ -136,5 +146,33 @@ pub trait TerminalExt<T> {
 impl<T, E: Into<Box<dyn Error + Send + Sync>>> TerminalExt<T> for Result<T, E> {
     fn terminal(self) -> Result<T, Failure> {
         self.map_err(Failure::terminal)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const DAY: Duration = Duration::from_hours(24);
+
+    #[test]
+    fn a_wait_is_kept_up_to_100_years_and_is_a_terminal_failure_beyond() {
+        let made: [fn(Duration) -> Failure; 3] =
+            [Failure::snooze, |wait| Failure::retry_in(wait, "refused"), |wait| Failure::slow_down(wait, "refused")];
+        for make in made {
+            for days in [45, 60, 36_500] {
+                let kind = make(days * DAY).kind();
+                assert!(
+                    matches!(kind, FailureKind::Snooze(wait) | FailureKind::RetryIn(wait) | FailureKind::SlowDown(wait) if wait == days * DAY),
+                    "{kind:?}"
+                );
+            }
+            for wait in [LONGEST_WAIT + Duration::from_nanos(1), Duration::MAX] {
+                let failure = make(wait);
+                assert!(failure.kind() == FailureKind::Terminal && failure.to_string().contains("longer than 100 years"), "{failure:?}");
+            }
+            let error = make(Duration::MAX).to_string();
+            assert!(error.ends_with("refused") || error.ends_with("snoozed"), "the reason is kept: {error}");
+        }
     }
 }

@@ -36,6 +36,7 @@ pub use self::{
 pub(crate) use self::{
     failure::among,
     of::{Place, places_in},
+    retry::LONGEST_WAIT,
     text::check_output,
     version::NEWEST,
 };

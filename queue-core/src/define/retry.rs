@@ -23,7 +23,10 @@ enum Growth {
     Exponential,
 }
 
-/// No wait is longer than this, whatever the options say.
+/// Longest wait that a handler may ask for: 100 years.
+pub(crate) const LONGEST_WAIT: Duration = Duration::from_hours(100 * 366 * 24);
+
+/// No backoff is longer than this, whatever the options say.
 const LONGEST: Duration = Duration::from_hours(30 * 24);
 
 impl Backoff {
@@ -169,13 +172,13 @@ pub fn verdict(outcome: Outcome, attempt: u32, max_attempts: u32, backoff: &Back
     match outcome {
         Outcome::Ok => Verdict::Complete,
         Outcome::Terminal => Verdict::Dead,
-        Outcome::Snoozed(wait) => Verdict::Snooze(wait.min(LONGEST)),
-        Outcome::Parked(wait) => Verdict::Park(wait.map(|wait| wait.min(LONGEST))),
+        Outcome::Snoozed(wait) => Verdict::Snooze(wait.min(LONGEST_WAIT)),
+        Outcome::Parked(wait) => Verdict::Park(wait.map(|wait| wait.min(LONGEST_WAIT))),
         Outcome::Restarted => Verdict::Restart,
         Outcome::Interrupted => Verdict::Release,
         Outcome::Cancelled => Verdict::Cancel,
         Outcome::Failed | Outcome::Panicked | Outcome::TimedOut | Outcome::RetryIn(_) if last => Verdict::Dead,
-        Outcome::RetryIn(wait) => Verdict::Retry(wait.min(LONGEST)),
+        Outcome::RetryIn(wait) => Verdict::Retry(wait.min(LONGEST_WAIT)),
         Outcome::Failed | Outcome::Panicked | Outcome::TimedOut => Verdict::Retry(backoff.wait(attempt, dice)),
     }
 }
@@ -185,6 +188,7 @@ mod tests {
     use super::*;
 
     const SECOND: Duration = Duration::from_secs(1);
+    const DAY: Duration = Duration::from_hours(24);
 
     #[test]
     fn growths_differ_in_their_third_wait() {
@@ -239,6 +243,9 @@ mod tests {
     #[test]
     fn snooze_and_release_charge_nothing_even_on_the_last_attempt() {
         assert_eq!(verdict(Outcome::Snoozed(SECOND), 3, 3, &Backoff::DEFAULT, 0.5), Verdict::Snooze(SECOND));
+        assert_eq!(verdict(Outcome::Snoozed(45 * DAY), 3, 3, &Backoff::DEFAULT, 0.5), Verdict::Snooze(45 * DAY));
+        assert_eq!(verdict(Outcome::Parked(Some(60 * DAY)), 3, 3, &Backoff::DEFAULT, 0.5), Verdict::Park(Some(60 * DAY)));
+        assert_eq!(verdict(Outcome::RetryIn(60 * DAY), 2, 3, &Backoff::DEFAULT, 0.5), Verdict::Retry(60 * DAY));
         assert_eq!(verdict(Outcome::Interrupted, 3, 3, &Backoff::DEFAULT, 0.5), Verdict::Release);
     }
 }

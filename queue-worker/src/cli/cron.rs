@@ -98,7 +98,7 @@ pub(super) struct TimingArgs {
     #[arg(long, value_name = "EXPRESSION", conflicts_with = "every")]
     cron: Option<String>,
     /// At every multiple of this since 1970
-    #[arg(long, value_name = "DURATION")]
+    #[arg(long, value_name = "DURATION", value_parser = interval)]
     every: Option<Span>,
     /// The time zone of the expression; UTC unless said
     #[arg(long, value_name = "ZONE", requires = "cron")]
@@ -112,7 +112,7 @@ pub(super) struct NextArgs {
     #[arg(long, value_name = "EXPRESSION", conflicts_with = "every")]
     cron: Option<String>,
     /// Of this interval
-    #[arg(long, value_name = "DURATION")]
+    #[arg(long, value_name = "DURATION", value_parser = interval)]
     every: Option<Span>,
     /// The time zone of the expression; UTC unless said
     #[arg(long, value_name = "ZONE", requires = "cron")]
@@ -121,6 +121,15 @@ pub(super) struct NextArgs {
 
 fn payload(text: &str) -> Result<Value, String> {
     serde_json::from_str(text).map_err(|error| format!("the payload is no JSON: {error}"))
+}
+
+/// Months, which a duration takes for 30.44 days, are left to cron.
+fn interval(text: &str) -> Result<Span, String> {
+    let mut units = text.split(|letter: char| !letter.is_ascii_alphabetic());
+    if units.any(|unit| unit == "M" || unit.starts_with("month")) {
+        return Err("months differ in length; use `--cron '0 0 1 * *'`".to_owned());
+    }
+    text.parse()
 }
 
 fn missed(text: &str) -> Result<Missed, &'static str> {

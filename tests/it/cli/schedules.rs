@@ -57,6 +57,8 @@ async fn a_schedule_is_made_shown_paused_run_skipped_and_taken_away() {
         (vec!["cron", "pause", "yearly"], 3, "there is no schedule `yearly`"),
         (vec!["cron", "add", "a", "--type", "do", "--cron", "soon"], 2, "cannot be read"),
         (vec!["cron", "add", "a", "--type", "do"], 2, "--cron"),
+        (vec!["cron", "add", "a", "--type", "do", "--every", "1month"], 2, "use `--cron"),
+        (vec!["cron", "next", "--every", "2M"], 2, "use `--cron"),
         (vec!["cron", "add", "a", "--type", "do", "--every", "1h", "--cron", "* * * * *"], 2, "--cron"),
         (vec!["cron", "add", "a", "--type", "do", "--every", "1h", "--missed", "all"], 2, "catch_up(1)"),
         (vec!["cron", "add", "a", "--type", "do", "--every", "1h", "--payload", "{"], 2, "no JSON"),
