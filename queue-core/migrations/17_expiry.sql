@@ -54,7 +54,8 @@ begin
   elsif options ->> 'expires_at' is not null and options ->> 'expires_in' is not null then
     raise invalid_parameter_value using message = 'queue.enqueue: the option expires_at excludes the option expires_in';
   elsif options ->> 'expires_at' is not null then
-    meant := queue.read_time(options, 'expires_at', 'a time, within the years 1970 to 9999');
+    meant := queue.read_time(options, 'expires_at',
+      'a time, within the years 1970 to 9999, in the form 2027-01-31T09:00:00Z or 2027-01-31T09:00:00+01:00');
     if read_expiry.run_at > moment and read_expiry.run_at >= meant then
       raise invalid_parameter_value using message = format(
         'queue.enqueue: the job would expire at %s, before it may run at %s; say an earlier run_at, a later expires_at, or expires_in',

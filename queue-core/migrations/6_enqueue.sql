@@ -95,7 +95,8 @@ begin
     said.max_attempts := whole;
   end if;
   if options ->> 'run_at' is not null then
-    said.run_at := queue.read_time(options, 'run_at', 'a time, within the years 1970 to 9999');
+    said.run_at := queue.read_time(options, 'run_at',
+      'a time, within the years 1970 to 9999, in the form 2027-01-31T09:00:00Z or 2027-01-31T09:00:00+01:00');
   end if;
   if options ->> 'after' is not null then
     if said.run_at is not null then
@@ -189,8 +190,8 @@ begin
 end
 $$;
 
--- The time that an option means: a time with its date for run_at and expires_at, else a wait from now. All are within the range of scheduled, and
--- unique_while is an interval that is not over yet.
+-- The time that an option means: for run_at and expires_at a time of RFC 3339, whose meaning depends on no setting of the session, else a wait from
+-- now. All are within the range of scheduled, and unique_while is an interval that is not over yet.
 create function queue.read_time(options jsonb, name text, needs text) returns timestamptz
   language plpgsql volatile
   set search_path = pg_catalog, pg_temp
@@ -203,7 +204,8 @@ declare
 begin
   begin
     meant := case
-      when name in ('run_at', 'expires_at') then case when kind = 'string' then word::timestamptz end
+      when name in ('run_at', 'expires_at') then
+        case when word ~* '^[0-9]{4}-[0-9]{2}-[0-9]{2}[t ][0-9]{2}:[0-9]{2}:[0-9]{2}(\.[0-9]+)?(z|[+-][0-9]{2}:[0-9]{2})$' then word::timestamptz end
       when kind = 'string' then moment + word::interval
       when kind = 'number' and name = 'after' then moment + word::double precision * interval '1 second'
     end;

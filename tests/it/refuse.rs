@@ -181,7 +181,7 @@ const REFUSED: [(&str, &str); 37] = [
     ("enqueue('do', '{}', '{\"run_at\": 7}')", "the option run_at is a time"),
     ("enqueue('do', '{}', '{\"after\": \"soon\"}')", "the option after is an interval or a number of seconds"),
     ("enqueue('do', '{}', '{\"after\": 1e30}')", "the option after is an interval or a number of seconds"),
-    ("enqueue('do', '{}', '{\"after\": 1, \"run_at\": \"2999-01-01Z\"}')", "the option run_at excludes the option after"),
+    ("enqueue('do', '{}', '{\"after\": 1, \"run_at\": \"2999-01-01T00:00:00Z\"}')", "the option run_at excludes the option after"),
     ("enqueue('do', '{}', '{\"meta\": [1]}')", "the option meta is an object of at most 4096 bytes"),
     ("enqueue('do', '{}', jsonb_build_object('meta', jsonb_build_object('a', repeat('x', 4088))))", "the option meta is an object"),
     (
@@ -242,5 +242,54 @@ async fn f18_a_payload_is_in_no_debug_text_and_no_error() {
     for text in texts {
         assert!(!text.contains("hunter"), "{text}");
     }
+    db.finish().await;
+}
+
+/// Whatever the session's settings are.
+#[tokio::test]
+async fn a_time_in_sql_has_the_form_of_rfc_3339_with_an_offset_or_is_refused() {
+    let db = TestDb::new().await;
+    let mut on = db.pool.acquire().await.unwrap();
+    sqlx::raw_sql("set time zone 'America/New_York'; set datestyle = 'SQL, DMY'").execute(&mut *on).await.unwrap();
+    for option in ["run_at", "expires_at"] {
+        let call = format!("select queue.enqueue('do', '{{}}', jsonb_build_object('{option}', $1))");
+        for (time, second) in [
+            ("2099-01-02T09:00:00Z", "2099-01-02 09:00:00"),
+            ("2099-01-02t09:00:00z", "2099-01-02 09:00:00"),
+            ("2099-01-02 09:00:00.25+01:00", "2099-01-02 08:00:00.25"),
+            ("2099-01-02T09:00:00-05:30", "2099-01-02 14:30:00"),
+        ] {
+            let id: JobId = sqlx::query_scalar(AssertSqlSafe(call.clone())).bind(time).fetch_one(&mut *on).await.unwrap();
+            let meant = "select coalesce((select run_at from queue.scheduled where id = $1), (meta ->> 'expires_at')::timestamptz)
+              = ($2 || '+00')::timestamptz from queue.job where id = $1";
+            let meant: bool = sqlx::query_scalar(meant).bind(id).bind(second).fetch_one(&mut *on).await.unwrap();
+            assert!(meant, "{option} {time}");
+        }
+        for time in [
+            "2099-01-02 09:00",
+            "2099-01-02T09:00:00",
+            "2099-01-02",
+            "2099-01-02Z",
+            "2099-01-02T09:00Z",
+            "2099-01-02T09:00:00+01",
+            "2099-01-02T09:00:00+0100",
+            "2099-01-02T09:00:00 Europe/Berlin",
+            "20990102T090000Z",
+            "03/04/2099",
+            "Jan 2 2099 09:00:00+01:00",
+            "2099-13-02T09:00:00Z",
+            "tomorrow",
+            "now",
+            "epoch",
+            "",
+        ] {
+            let refused = sqlx::query(AssertSqlSafe(call.clone())).bind(time).execute(&mut *on).await;
+            let refused = refused.err().unwrap_or_else(|| panic!("{option} {time} was taken"));
+            let refused = refused.as_database_error().unwrap();
+            assert_eq!(refused.code().as_deref(), Some("22023"), "{option} {time}: {refused}");
+            assert!(refused.message().contains("in the form 2027-01-31T09:00:00Z"), "{option} {time}: {refused}");
+        }
+    }
+    drop(on);
     db.finish().await;
 }

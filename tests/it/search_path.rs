@@ -225,7 +225,7 @@ const CALLS: [&str; 12] = [
     "queue.enqueue('plain', '{}')",
     "queue.insert_job('plain', '{}', max_attempts => 2::pg_catalog.int2, run_at => pg_catalog.now())",
     "queue.enqueue('plain', '{}', '{\"queue\": \"a\", \"priority\": 7, \"max_attempts\": 2, \"after\": 0.01, \"meta\": {\"b\": 1}}')",
-    "queue.enqueue('plain', '{}', '{\"key\": \"k\", \"key_policy\": \"skip\", \"run_at\": \"2020-01-01Z\"}')",
+    "queue.enqueue('plain', '{}', '{\"key\": \"k\", \"key_policy\": \"skip\", \"run_at\": \"2020-01-01T00:00:00Z\"}')",
     "queue.enqueue('plain', '{}', '{\"key\": \"k\"}')",
     "queue.enqueue_with('plain', '{}', '{\"unique_key\": \"u\", \"unique_while\": \"queued\"}')",
     "queue.enqueue_with('plain', '{}', '{\"unique_key\": \"u\", \"on_conflict\": \"replace\", \"unique_while\": \"1 hour\"}')",

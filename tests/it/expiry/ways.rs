@@ -145,8 +145,8 @@ async fn a_time_that_is_none_or_that_comes_before_the_job_may_run_is_refused_and
     for (options, why) in [
         (r#"{"expires_at": "infinity"}"#, "within the years 1970 to 9999"),
         (r#"{"expires_at": "-infinity"}"#, "within the years 1970 to 9999"),
-        (r#"{"expires_at": "1969-12-31 23:59:59+00"}"#, "within the years 1970 to 9999"),
-        (r#"{"expires_at": "10000-01-01+00"}"#, "within the years 1970 to 9999"),
+        (r#"{"expires_at": "1969-12-31 23:59:59+00:00"}"#, "within the years 1970 to 9999"),
+        (r#"{"expires_at": "10000-01-01T00:00:00Z"}"#, "within the years 1970 to 9999"),
         (r#"{"expires_at": 7}"#, "within the years 1970 to 9999"),
         (r#"{"expires_at": "soon"}"#, "within the years 1970 to 9999"),
         (r#"{"expires_in": 0}"#, "longer than zero"),
@@ -155,10 +155,13 @@ async fn a_time_that_is_none_or_that_comes_before_the_job_may_run_is_refused_and
         (r#"{"expires_in": 1e300}"#, "before the year 10000"),
         (r#"{"expires_in": true}"#, "longer than zero"),
         (r#"{"expires_in": "a while"}"#, "longer than zero"),
-        (r#"{"expires_in": "9 years", "run_at": "9999-01-01"}"#, "before the year 10000"),
+        (r#"{"expires_in": "9 years", "run_at": "9999-01-01T00:00:00Z"}"#, "before the year 10000"),
         (r#"{"expires_in": 1, "expires_at": "2100-01-01"}"#, "excludes the option expires_in"),
-        (r#"{"expires_at": "2100-01-01", "run_at": "2100-01-01"}"#, "would expire at 2100-01-01T00:00:00.000000Z, before it may run"),
-        (r#"{"expires_at": "2020-01-01", "after": 1}"#, "before it may run"),
+        (
+            r#"{"expires_at": "2100-01-01T00:00:00Z", "run_at": "2100-01-01T00:00:00Z"}"#,
+            "would expire at 2100-01-01T00:00:00.000000Z, before it may run",
+        ),
+        (r#"{"expires_at": "2020-01-01T00:00:00Z", "after": 1}"#, "before it may run"),
         (r#"{"meta": {"expires_at": "2100-01-01T00:00:00.000000Z"}}"#, "say the option expires_at"),
     ] {
         let refused = sqlx::query("select queue.enqueue('do', '{}', $1::text::jsonb)").bind(options).execute(&mut on).await.err();
