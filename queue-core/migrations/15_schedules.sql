@@ -15,6 +15,7 @@ create table queue.schedule (
   grace             interval    not null,
   overlap           text        not null,
   jitter            interval    not null,
+  supersede         boolean     not null,                            -- another payload cancels its jobs that are only tried again
   source            text        not null,                            -- static: declared by workers; dynamic: made by anybody
   definition        bigint      not null,                            -- a hash of all of these
   since             timestamptz not null default clock_timestamp(),  -- its ticks are those after this moment
@@ -87,7 +88,7 @@ create function queue.read_schedule(name text, job_type text, payload jsonb, opt
 as $$
 declare
   said   queue.schedule;
-  own    text[] := '{cron,every,tz,missed,grace,overlap,jitter}';
+  own    text[] := '{cron,every,tz,missed,grace,overlap,jitter,supersede}';
   known  text[] := own || '{queue,priority,max_attempts,expires_in,key,key_policy,fair,unique_key,unique_while,on_conflict,meta,version}';
   option text;
 begin
@@ -113,6 +114,9 @@ begin
       raise invalid_parameter_value using message = format('queue.schedule: the option %s is a text', option);
     end if;
   end loop;
+  if jsonb_typeof(read_schedule.options -> 'supersede') not in ('boolean', 'null') then
+    raise invalid_parameter_value using message = 'queue.schedule: the option supersede is true or false';
+  end if;
   said.name := read_schedule.name;
   said.job_type := read_schedule.job_type;
   said.payload := read_schedule.payload;
@@ -124,6 +128,7 @@ begin
   said.grace := queue.read_span(read_schedule.options, 'grace', '1 min', '1 s', '365 days');
   said.overlap := coalesce(read_schedule.options ->> 'overlap', 'skip');
   said.jitter := queue.read_span(read_schedule.options, 'jitter', '0', '0', '1 day');
+  said.supersede := coalesce((read_schedule.options ->> 'supersede')::boolean, false);
   if (said.cron is null) = (said.every is null) then
     raise invalid_parameter_value using message = 'queue.schedule: one of the options cron and every is needed';
   elsif extract(year from said.every) <> 0 or extract(month from said.every) <> 0 then
@@ -169,12 +174,17 @@ begin
     same := (before.cron, before.every, before.tz) is not distinct from (said.cron, said.every, said.tz) and before.error is null;
     update queue.schedule s
     set job_type = said.job_type, payload = said.payload, options = said.options, cron = said.cron, every = said.every, tz = said.tz,
-      missed = said.missed, grace = said.grace, overlap = said.overlap, jitter = said.jitter, definition = said.definition,
+      missed = said.missed, grace = said.grace, overlap = said.overlap, jitter = said.jitter, supersede = said.supersede,
+      definition = said.definition,
       since = case when same then s.since else said.since end,
       next_at = case when same then s.next_at end,
       skip_at = case when same then s.skip_at end,
       tried_at = null, undeclared_since = null, withdrawn_at = null, error = null
     where s.name = said.name;
+    if said.supersede and (before.job_type, before.payload) is distinct from (said.job_type, said.payload) then
+      perform queue.cancel_waiting_all(array(
+        select l.id from queue.last_jobs(said.name) l join queue.scheduled s on s.id = l.id where s.attempts > 0));
+    end if;
   end if;
   perform queue.tell_schedules();
 end
@@ -188,6 +198,7 @@ $$;
 --   grace           how late a tick may be before it counts as missed; 1 min
 --   overlap         what becomes of a tick while a job of an earlier one is not over: skip, allow, queue; skip
 --   jitter          its jobs are put off by up to this, each by another part of it; 0
+--   supersede       made anew with another payload, its jobs that have failed and wait for another try are cancelled; false
 --   and those of queue.enqueue, but for run_at, after and expires_at
 --
 -- Workers read the expression and compute the first tick. While none lives the schedule has no next_at; its ticks count from now on all the same.

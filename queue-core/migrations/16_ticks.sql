@@ -54,31 +54,62 @@ begin
 end
 $$;
 
--- Whether a job of an earlier tick, or one that was run by hand, is not over. Of each sort the last ten are looked at, so that however many were run
--- by hand, those of the ticks are seen. One of a newer version that waits was left by a later release, which may never come back.
-create function queue.is_overlapping(name text, options jsonb) returns boolean
+-- The last ten jobs of ticks of a schedule, and the last ten that were run by hand: so however many these are, those of ticks are seen.
+create function queue.last_jobs(name text) returns table (id bigint, tick timestamptz)
   language sql stable
   set search_path = pg_catalog, pg_temp
 begin atomic
-  select exists (
-    select
-    from (values (false), (true)) h (by_hand)
+  select f.job, f.tick
+  from (values (false), (true)) h (by_hand)
+  cross join lateral (
+    select f.job, f.tick
+    from queue.fire f
+    where f.name = last_jobs.name and f.job is not null
+      and (f.outcome = 'run_now') = h.by_hand
+    order by f.tick desc
+    limit 10
+  ) f;
+end;
+
+-- Which job of an earlier tick, or that was run by hand, is not over, the earliest of these, in words; null if there is none. One of a newer version
+-- that waits was left by a later release, which may never come back.
+create function queue.overlaps_with(name text, options jsonb) returns text
+  language sql stable
+  set search_path = pg_catalog, pg_temp
+begin atomic
+  select format('job %s of %s is %s', l.id, to_char(l.tick at time zone 'UTC', 'YYYY-MM-DD"T"HH24:MI:SS"Z"'),
+    case when s.state = 'scheduled' and s.attempts > 0 then format('waiting for another try after %s attempts', s.attempts) else s.state end)
+  from queue.last_jobs(overlaps_with.name) l
+  cross join lateral (
+    select e.state, e.attempts, coalesce((options ->> 'version')::integer, 1) as known,
+      (select max(queue.version_of(a.job_type)) from queue.job j join queue.lane a on a.lane = j.lane where j.id = l.id) as version
+    from queue.entry_of(l.id) e
+    offset 0
+  ) s
+  where s.state in ('ready', 'scheduled', 'blocked', 'parked', 'running')
+    and (s.state = 'running' or s.version <= s.known)
+  order by l.tick
+  limit 1;
+end;
+
+-- Of a job that ticks of its schedule have overlapped with: the schedule, and the first of those ticks; else an empty object.
+create function queue.why_overlapped(id bigint, meta jsonb) returns jsonb
+  language sql stable
+  set search_path = pg_catalog, pg_temp
+begin atomic
+  select coalesce((
+    select jsonb_build_object('schedule', meta ->> 'schedule', 'overlapped_since', o.tick)
+    from queue.last_jobs(meta ->> 'schedule') l
     cross join lateral (
-      select f.job
+      select f.tick
       from queue.fire f
-      where f.name = is_overlapping.name and f.job is not null
-        and (f.outcome = 'run_now') = h.by_hand
-      order by f.tick desc
-      limit 10
-    ) f
-    cross join lateral (
-      select queue.state_of(f.job) as state, coalesce((options ->> 'version')::integer, 1) as known,
-        (select max(queue.version_of(l.job_type)) from queue.job j join queue.lane l on l.lane = j.lane where j.id = f.job) as version
-      offset 0
-    ) s
-    where s.state in ('ready', 'scheduled', 'blocked', 'parked', 'running')
-      and (s.state = 'running' or s.version <= s.known)
-  );
+      where f.name = meta ->> 'schedule' and f.tick > l.tick and f.outcome = 'overlapped'
+      order by f.tick
+      limit 1
+    ) o
+    where l.id = why_overlapped.id
+    limit 1
+  ), '{}');
 end;
 
 -- Does what is due for a schedule, provided that it is as the caller saw it: of this definition, with this next tick. For each of these ticks a
@@ -143,8 +174,9 @@ begin
         when fire_ticks.tick = plan.skip_at then 'skipped'
         when fire_ticks.verb = 'miss' then 'missed'
       end;
-      if outcome is null and plan.overlap = 'skip' and queue.is_overlapping(fire_ticks.name, plan.options) then
-        outcome := 'overlapped';
+      if outcome is null and plan.overlap = 'skip' then
+        why := queue.overlaps_with(fire_ticks.name, plan.options);
+        outcome := case when why is not null then 'overlapped' end;
       end if;
       if outcome is null and in_vain then
         outcome := 'failed';

@@ -249,7 +249,8 @@ begin
   );
   if at.state = 'scheduled' then
     return query select case when late then 40 else 5 end::float8, case when late then 'due' else 'scheduled' end,
-      jsonb_build_object('run_at', at.run_at, 'attempts', at.attempts, 'max_attempts', at.max_attempts) || coalesce(failed, '{}'), where_;
+      jsonb_build_object('run_at', at.run_at, 'attempts', at.attempts, 'max_attempts', at.max_attempts)
+        || coalesce(failed, '{}') || queue.why_overlapped(why_causes.id, at.meta), where_;
   elsif at.state = 'parked' then
     return query
     select case when late then 40 else 5 end::float8, case when late then 'due' else 'parked' end,

@@ -20,8 +20,8 @@ grant select (id, queue, job_type, priority, state, attempts, max_attempts, cras
   version)
 on queue.jobs
 to "queue_role";
-grant select (name, job_type, cron, every, tz, missed, grace, overlap, jitter, source, definition, since, next_at, skip_at, tried_at, again_at,
-  paused_at, undeclared_since, withdrawn_at, error)
+grant select (name, job_type, cron, every, tz, missed, grace, overlap, jitter, supersede, source, definition, since, next_at, skip_at, tried_at,
+  again_at, paused_at, undeclared_since, withdrawn_at, error)
 on queue.schedule
 to "queue_role";
 grant execute on function

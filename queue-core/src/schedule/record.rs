@@ -68,7 +68,7 @@ pub struct Fire {
     pub job: Option<JobId>,
     /// `enqueued`, `kept`, `replaced` or `debounced` by its uniqueness key, `overlapped`, `skipped`, `missed`, `failed` or `run_now`.
     pub outcome: String,
-    /// Why it failed.
+    /// Why it failed, or which job it overlapped with.
     pub error: Option<String>,
 }
 

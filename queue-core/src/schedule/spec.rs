@@ -28,6 +28,7 @@ pub struct Schedule {
     grace: Option<Duration>,
     overlap: Overlap,
     jitter: Option<Duration>,
+    supersede: bool,
     job: Option<Result<ScheduledJob, String>>,
 }
 
@@ -63,7 +64,7 @@ impl Schedule {
 
     fn empty() -> Self {
         let (missed, overlap) = (Missed::default(), Overlap::default());
-        Self { cron: None, every: None, tz: None, missed, grace: None, overlap, jitter: None, job: None }
+        Self { cron: None, every: None, tz: None, missed, grace: None, overlap, jitter: None, supersede: false, job: None }
     }
 
     /// The zone in which the expression is meant, by its name in the IANA database, as `Europe/Berlin`. Default UTC.
@@ -94,6 +95,13 @@ impl Schedule {
     /// most a day; default none.
     pub fn jitter(mut self, most: Duration) -> Self {
         self.jitter = Some(most);
+        self
+    }
+
+    /// Made anew with another payload, the schedule cancels its jobs that have failed and wait for another try, so that the next tick does not wait
+    /// for them. Default: they are tried on.
+    pub fn supersede(mut self) -> Self {
+        self.supersede = true;
         self
     }
 
@@ -179,6 +187,7 @@ impl Schedule {
         say("grace", seconds(self.grace));
         say("overlap", (self.overlap != Overlap::default()).then(|| self.overlap.to_sql().into()));
         say("jitter", seconds(self.jitter));
+        say("supersede", self.supersede.then_some(Value::Bool(true)));
         // Declared by many, and again and again: only another payload is to be another text.
         let payload = sealing.map_or(Ok(None), |sealing| sealing.seal(&payload, store, Nonce::OfPayload).map(Some))?.unwrap_or(payload);
         Ok(Declaration { job_type, payload, options: Value::Object(options).to_string() })

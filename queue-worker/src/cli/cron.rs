@@ -53,6 +53,9 @@ Examples:
         /// Put each job off by up to this
         #[arg(long, value_name = "DURATION")]
         jitter: Option<Span>,
+        /// With another payload than before, cancel its jobs that have failed and wait for another try
+        #[arg(long)]
+        supersede: bool,
     },
     /// Take a schedule away; its jobs stay
     Remove(Name),
@@ -179,6 +182,7 @@ pub(super) async fn cron(settings: &Settings, command: CronCommand) -> Result<()
             grace,
             overlap,
             jitter,
+            supersede,
         } => {
             let made = timed(cron, every, tz).missed(missed).overlap(overlap);
             let mut made = made.job_json_version(job_type, payload_version, &payload);
@@ -187,6 +191,9 @@ pub(super) async fn cron(settings: &Settings, command: CronCommand) -> Result<()
             }
             if let Some(Span(jitter)) = jitter {
                 made = made.jitter(jitter);
+            }
+            if supersede {
+                made = made.supersede();
             }
             let mut noted = Noted::begin(pool, store).await?;
             schedule::create(&mut *noted, store, &name, &made).await?;
@@ -271,7 +278,10 @@ fn list(found: &[ScheduleRecord], as_json: bool) -> Result<(), Problem> {
         return print::lines("there are no schedules");
     }
     let rows = found.iter().map(|found| {
-        let last = found.last.as_ref().map_or_else(String::new, |last| format!("{} {}", print::time(last.tick), last.outcome));
+        let last = found.last.as_ref().map_or_else(String::new, |last| {
+            let by = last.error.as_deref().filter(|_| last.outcome == "overlapped").map_or_else(String::new, |by| format!(": {by}"));
+            format!("{} {}{by}", print::time(last.tick), last.outcome)
+        });
         [found.name.clone(), timing(found), found.job_type.clone(), state(found), last]
     });
     print::lines(&print::table(["schedule", "when", "type", "next", "last"], rows))

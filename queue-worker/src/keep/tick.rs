@@ -7,7 +7,11 @@ mod aside;
 mod declare;
 mod plan;
 
-use std::{collections::HashMap, sync::Arc, time::Duration};
+use std::{
+    collections::HashMap,
+    sync::Arc,
+    time::{Duration, Instant},
+};
 
 use queue_core::{Store, runner::Timing, schedule::Declaration};
 use sqlx::PgConnection;
@@ -33,6 +37,8 @@ pub(crate) struct Ticks {
     /// By definition.
     timings: HashMap<i64, Result<Timing, String>>,
     aside: Aside,
+    /// When it was last told of each schedule that its ticks overlap.
+    overlaps: HashMap<String, Instant>,
 }
 
 /// So many schedules are looked at at a time.
@@ -43,6 +49,9 @@ const TOGETHER: usize = 50;
 
 /// So many ms are waited for a lock that one of them needs. Then it is tried by itself.
 const PATIENCE_TOGETHER: i32 = 1;
+
+/// How often it is told that ticks of a schedule overlap.
+const OVERLAPS: Duration = Duration::from_hours(1);
 
 /// Looks at least this often, should nobody say that a schedule has changed.
 const LONGEST_SLEEP: Duration = Duration::from_secs(10);
@@ -104,9 +113,9 @@ impl Ticks {
         declares: Vec<(String, Declaration)>,
     ) -> Self {
         let declarations = Declarations::new(declares, config);
-        let (timings, aside) = (HashMap::new(), Aside::default());
+        let (timings, aside, overlaps) = Default::default();
         let link = link.brief();
-        Self { link, config: config.clone(), bell: Arc::clone(bell), identity, declarations, timings, aside }
+        Self { link, config: config.clone(), bell: Arc::clone(bell), identity, declarations, timings, aside, overlaps }
     }
 
     /// The same, begun anew over another link.
@@ -233,6 +242,7 @@ impl Ticks {
                         "the job of a schedule cannot be enqueued; mend the schedule, or run it now once that is mended"
                     );
                 }
+                "overlapped" => self.overlapped(&plan.name, why),
                 _ if job.is_some() => self.bell.ring(),
                 _ => {}
             }
@@ -246,6 +256,19 @@ impl Ticks {
             }
             Some(why) => tracing::error!(name = plan.name, why, "a schedule has no ticks until it is made anew: it cannot be read"),
             None => self.aside.forget(plan, failed),
+        }
+    }
+
+    /// Tells of it once an hour.
+    fn overlapped(&mut self, name: &str, why: Option<&str>) {
+        self.overlaps.retain(|_, told| told.elapsed() < OVERLAPS);
+        if !self.overlaps.contains_key(name) {
+            self.overlaps.insert(name.to_owned(), Instant::now());
+            tracing::warn!(
+                name,
+                why,
+                "a schedule skips its ticks: a job of an earlier one is not over; cancel that, or mend it and run it now"
+            );
         }
     }
 

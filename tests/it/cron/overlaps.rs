@@ -1,11 +1,11 @@
 //! Which jobs a tick overlaps with: those of its own schedule that are not over, of earlier ticks and of runs by hand.
 
 use queue_core::{
-    JobId, JobRef,
+    JobId, JobRef, JobState,
     schedule::{self, Overlap},
 };
 use sqlx::PgConnection;
-use tests::TestDb;
+use tests::{Act, Do, TestDb};
 
 use super::{STORE, each_second, fires};
 
@@ -55,10 +55,11 @@ async fn what_a_later_release_left_does_not_overlap() {
     assert_eq!(fire(&mut on, "a").await, "overlapped");
     let newer = "update queue.fire set job = queue.enqueue('do', '{}', '{\"version\": 2}') where job is not null";
     sqlx::query(newer).execute(&mut *on).await.unwrap();
-    let overlaps: (bool, bool) = sqlx::query_as("select queue.is_overlapping('a', '{}'), queue.is_overlapping('a', '{\"version\": 2}')")
-        .fetch_one(&mut *on)
-        .await
-        .unwrap();
+    let overlaps: (bool, bool) =
+        sqlx::query_as("select queue.overlaps_with('a', '{}') is not null, queue.overlaps_with('a', '{\"version\": 2}') is not null")
+            .fetch_one(&mut *on)
+            .await
+            .unwrap();
     assert_eq!(overlaps, (false, true));
     // That is not the job that the tick had.
     sqlx::query("delete from queue.fire").execute(&mut *on).await.unwrap();
@@ -122,6 +123,45 @@ async fn one_behind_the_other_is_under_the_key_of_the_schedule_unless_it_has_its
         let blocked: i64 = sqlx::query_scalar(blocked).bind(name).fetch_one(&mut *on).await.unwrap();
         assert_eq!(blocked, i64::from(own.is_some()), "{name}");
     }
+    drop(on);
+    db.finish().await;
+}
+
+#[tokio::test]
+async fn a_job_that_silences_its_schedule_is_named_and_ended_by_another_payload_if_that_is_wanted() {
+    let db = TestDb::new().await;
+    let mut on = db.pool.acquire().await.unwrap();
+    let made = |payload: &str, supersede: bool| {
+        let schedule = each_second().overlap(Overlap::Skip).job(&Do { act: Act::Fail(payload.to_owned()) });
+        if supersede { schedule.supersede() } else { schedule }
+    };
+    schedule::create(&db.pool, STORE(), "a", &made("old", false)).await.unwrap();
+    sqlx::query("update queue.schedule set next_at = date_trunc('second', now()) - interval '30 s'").execute(&db.pool).await.unwrap();
+    assert_eq!(fire(&mut on, "a").await, "enqueued");
+    let first = fires(&db, "a").await[0].clone();
+    let job = first.job.unwrap();
+    let fails = "with claimed as (delete from queue.ready where id = $1 returning id, lane)
+      insert into queue.scheduled (run_at, id, lane, attempts) select now() + interval '6 h', id, lane, 7 from claimed";
+    sqlx::query(fails).bind(job).execute(&db.pool).await.unwrap();
+    assert_eq!([fire(&mut on, "a").await, fire(&mut on, "a").await], ["overlapped", "overlapped"]);
+    let last = schedule::find(&db.pool, STORE(), "a").await.unwrap().last.unwrap();
+    let named = format!("job {job} of {} is waiting for another try after 7 attempts", first.tick.format("%FT%TZ"));
+    assert_eq!((last.outcome.as_str(), last.job, last.error), ("overlapped", None, Some(named)));
+    let why = JobRef::from_id(job).why(&db.pool).await.unwrap();
+    assert!(why.first().says.contains("its schedule a has skipped its ticks since "), "{:?}", why.first());
+    assert!(why.first().facts["overlapped_since"].is_string(), "{:?}", why.first());
+    for (payload, supersede, state) in
+        [("old", true, JobState::Scheduled), ("new", false, JobState::Scheduled), ("newer", true, JobState::Cancelled)]
+    {
+        schedule::create(&db.pool, STORE(), "a", &made(payload, supersede)).await.unwrap();
+        assert_eq!(db.state(job).await, Some(state), "{payload}");
+    }
+    assert_eq!(fire(&mut on, "a").await, "enqueued");
+    let running = fires(&db, "a").await.last().unwrap().job.unwrap();
+    schedule::create(&db.pool, STORE(), "a", &made("newest", true)).await.unwrap();
+    assert_eq!(db.state(running).await, Some(JobState::Ready), "it has not failed");
+    let wrong = sqlx::query(r#"select queue.schedule('b', 'do', '{}', '{"every": 60, "supersede": "yes"}')"#).execute(&db.pool).await;
+    assert!(wrong.unwrap_err().to_string().contains("the option supersede is true or false"));
     drop(on);
     db.finish().await;
 }

@@ -171,7 +171,11 @@ fn waits(kind: CauseKind, facts: Facts<'_>, look: &Look<'_>) -> String {
         return format!("it was due at {when}, and is ready as soon as a worker looks{after}");
     }
     let what = if attempts > 0 { "is tried again" } else { "is due" };
-    format!("it {what} at {when}{after}")
+    let schedule = facts.text("schedule").zip(facts.time("overlapped_since"));
+    let silent = schedule.map_or_else(String::new, |(name, since)| {
+        format!("; its schedule {name} has skipped its ticks since {}, because this job is not over", look.when(since))
+    });
+    format!("it {what} at {when}{after}{silent}")
 }
 
 /// So many signals are named.

@@ -159,7 +159,10 @@ const NOTICED_BY: &[(&[&str], &[&str])] = &[
     ),
     (&["queue.schedule", "queue.fire", "queue.fire_ticks", "queue.put_schedule", "queue.unschedule", "queue.run_schedule"], SCHEDULES),
     (&["queue.pause_schedule", "queue.resume_schedule", "queue.skip_schedule", "queue.declaration"], SCHEDULES),
-    (&["queue.read_span", "queue.read_schedule", "queue.tick_meta", "queue.enqueue_tick", "queue.is_overlapping"], SCHEDULES),
+    (
+        &["queue.read_span", "queue.read_schedule", "queue.tick_meta", "queue.enqueue_tick", "queue.last_jobs", "queue.overlaps_with"],
+        SCHEDULES,
+    ),
     (&["queue.declare_schedules", "queue.elect_schedules"], SCHEDULES),
     (&["prune_fires.sql"], &["cron::single"]),
     (&["queue.capacity"], &["guards::rows"]),
