@@ -53,6 +53,8 @@ pub(crate) struct Feed {
     pub(super) batches_first: bool,
     pub(super) bell: Arc<Bell>,
     pub(super) identity: watch::Receiver<Identity>,
+    /// As whom it claimed last.
+    us: Identity,
     pub(super) sleep: Sleep,
     /// The last pause on the way to sleep.
     pub(super) nap: Duration,
@@ -128,6 +130,7 @@ impl Feed {
             batches_first: true,
             bell,
             identity,
+            us: None,
             sleep: Sleep::Awake,
             nap: Duration::ZERO,
             traffic: Traffic::default(),
@@ -144,17 +147,21 @@ impl Feed {
     }
 
     /// Until `stop` fires. Waits are broken off by it, statements never.
-    pub(crate) async fn run(mut self, stop: CancellationToken) {
-        let (mut us, mut woken) = (None, Woken::Rung);
+    pub(crate) async fn run(&mut self, stop: CancellationToken) {
+        if self.us.is_some() {
+            // After a panic all is looked for anew. What a claim brought that nobody heard of is given back.
+            self.forget_server();
+        }
+        let mut woken = Woken::Rung;
         while !stop.is_cancelled() {
             self.bell.vitals().claims.set();
             let identity = *self.identity.borrow_and_update();
-            if identity != us {
+            if identity != self.us {
                 // Seen here too, because `fence` may sleep through a loss that lasted a millisecond; nothing was claimed under the new one yet.
                 self.queues.abandon();
                 self.queues.pauses().forget();
                 self.limits.reopen();
-                (us, self.sleep, self.nap) = (identity, Sleep::Awake, Duration::ZERO);
+                (self.us, self.sleep, self.nap) = (identity, Sleep::Awake, Duration::ZERO);
             }
             let Some(worker) = identity else {
                 let _ = tokio::time::timeout(self.poll, self.identity.changed()).await;

@@ -107,8 +107,8 @@ impl Links {
         self.idle.pop().unwrap_or_else(|| self.pattern.another())
     }
 
-    pub(super) async fn close(self) {
-        for link in self.idle {
+    pub(super) async fn close(&mut self) {
+        for link in self.idle.drain(..) {
             link.close().await;
         }
     }

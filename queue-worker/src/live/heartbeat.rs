@@ -3,9 +3,15 @@
 //! The heartbeat has its own thread, runtime and connection: no handler, pool or lock can stop it. A worker that could not beat in time
 //! fences itself before others take its jobs, and goes on under a new identity.
 
-use std::time::{Duration, Instant};
+use std::{
+    sync::Arc,
+    time::{Duration, Instant},
+};
 
-use tokio::{runtime::Handle, sync::watch};
+use tokio::{
+    runtime::Handle,
+    sync::{Mutex, watch},
+};
 use tokio_util::sync::{CancellationToken, DropGuard};
 use uuid::Uuid;
 
@@ -53,8 +59,12 @@ impl Pulse {
     ) -> Result<Self, Error> {
         let (publish, identity) = watch::channel(None);
         let stop = CancellationToken::new();
-        let heart = Heart { link, config: config.clone(), types, life, load, publish };
-        let beats = vitals.watch(Loop::Heartbeat, heart.run(stop.clone()));
+        let heart = Arc::new(Mutex::new(Heart { link, config: config.clone(), types, life, load, publish }));
+        let stopped = stop.clone();
+        let beats = vitals.supervise(Loop::Heartbeat, move || {
+            let (heart, stop) = (Arc::clone(&heart), stopped.clone());
+            async move { heart.lock().await.run(stop).await }
+        });
         let beating = match hearts {
             Some(hearts) => Beating::Beside(hearts.spawn(beats)),
             None => Beating::Thread(beat_alone(beats).map_err(|error| Error::Thread(error.to_string()))?),
@@ -97,7 +107,9 @@ struct Heart {
 }
 
 impl Heart {
-    async fn run(mut self, stop: CancellationToken) {
+    async fn run(&mut self, stop: CancellationToken) {
+        // After a panic nobody has beaten for the identity before.
+        self.lose();
         while !stop.is_cancelled() {
             let worker = Uuid::new_v4();
             let sent = Instant::now();
@@ -106,8 +118,7 @@ impl Heart {
                     self.life.prolong(sent + self.limit());
                     self.publish.send_replace(Some(worker));
                     self.beat_until_lost(worker, sent, &stop).await;
-                    self.life.end();
-                    self.publish.send_replace(None);
+                    self.lose();
                 }
                 Err(error) => {
                     complain(&error, "cannot announce this worker; trying again");
@@ -115,7 +126,14 @@ impl Heart {
                 }
             }
         }
-        self.link.close().await;
+        let idle = self.link.another();
+        std::mem::replace(&mut self.link, idle).close().await;
+    }
+
+    /// This process must not act any more.
+    fn lose(&mut self) {
+        self.life.end();
+        self.publish.send_if_modified(|identity| identity.take().is_some());
     }
 
     /// Beats three times a lease; returns when it was too late, or at the stop.

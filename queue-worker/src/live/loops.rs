@@ -149,7 +149,7 @@ mod tests {
         for (path, text) in all_sources().into_iter().filter(|(path, _)| !path.ends_with("tests.rs")) {
             let code = text.split("#[cfg(test)]\nmod tests {").next().unwrap_or_default();
             for line in code.lines().filter(|line| starts(line)) {
-                if line.contains(".watched(Loop::") || line.contains("self.handle.spawn(self.vitals.clone().") {
+                if line.contains(".supervised(Loop::") || line.contains("self.handle.spawn(self.") {
                     watched += 1;
                     continue;
                 }

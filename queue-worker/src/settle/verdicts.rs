@@ -8,8 +8,12 @@ use std::{
     time::{Duration, Instant},
 };
 
+use futures_util::{FutureExt as _, future::BoxFuture};
 use queue_core::Store;
-use tokio::{sync::mpsc::Receiver, time::sleep_until};
+use tokio::{
+    sync::{Mutex, mpsc::Receiver},
+    time::sleep_until,
+};
 use tokio_util::sync::CancellationToken;
 
 use super::{
@@ -36,25 +40,31 @@ const LARGEST: usize = 32 * 1024 * 1024;
 /// failures are a connection that was cut.
 const PAUSES: [Duration; 2] = [Duration::from_millis(50), Duration::from_secs(1)];
 
-/// Settles what comes in until `closing` fires, and then what is in the channel still.
+/// Settles what comes in until `closing` fires, and then what is in the channel still. Verdicts that a panic takes along are lost, so that their jobs
+/// are given back.
 pub(crate) fn settle_all(
-    (incoming, closing): (Receiver<Settlement>, CancellationToken),
+    (incoming, closing): (Arc<Mutex<Receiver<Settlement>>>, CancellationToken),
     link: Link,
     config: &Config,
-    bell: Arc<Bell>,
-    tallies: Tallies,
-) -> impl Future<Output = ()> + Send + use<> {
-    let aside = Aside::new(tallies.clone(), bell.vitals().clone(), config.lease_ttl);
-    settle_until((incoming, closing), link, config.store, bell, (tallies, aside))
+    (bell, tallies): (&Arc<Bell>, &Tallies),
+) -> impl FnMut() -> BoxFuture<'static, ()> + Send + use<> {
+    let (store, lease_ttl, bell, tallies) = (config.store, config.lease_ttl, Arc::clone(bell), tallies.clone());
+    move || {
+        let aside = Aside::new(tallies.clone(), bell.vitals().clone(), lease_ttl);
+        let incoming = (Arc::clone(&incoming), closing.clone());
+        settle_until(incoming, link.another(), store, Arc::clone(&bell), (tallies.clone(), aside)).boxed()
+    }
 }
 
 async fn settle_until(
-    (mut incoming, closing): (Receiver<Settlement>, CancellationToken),
+    (incoming, closing): (Arc<Mutex<Receiver<Settlement>>>, CancellationToken),
     mut link: Link,
     store: Store,
     bell: Arc<Bell>,
     (tallies, mut aside): (Tallies, Aside),
 ) {
+    let mut incoming = incoming.lock().await;
+    bell.vitals().settling.clear();
     let mut received = Vec::new();
     let mut unsettled = Unsettled::default();
     let mut locked = Locked::default();

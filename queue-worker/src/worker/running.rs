@@ -23,7 +23,7 @@ use super::{
     farewell::Farewell,
     given::{Beside, Given},
     last::{LAST_WORDS, give_back, wait_for},
-    tellers::{Speaker, Tellers},
+    tellers::{Speaker, Tellers, kept},
 };
 use crate::{
     claim::Feed,
@@ -117,9 +117,8 @@ impl RunningWorker {
             engine.supervise(Loop::Housekeeping, move || keep_house(house.another())),
         ]);
         Ok(Self {
-            claims: engine.watch(Loop::Claim, feed.run(stop.clone())),
-            settles: engine
-                .watch(Loop::Settle, settle_all((verdicts, closing.clone()), settling, config, Arc::clone(&bell), tallies.clone())),
+            claims: engine.supervise(Loop::Claim, claim(feed, stop.clone())),
+            settles: engine.supervise(Loop::Settle, settle_all((kept(verdicts), closing.clone()), settling, config, (&bell, &tallies))),
             helpers,
             speaker: tellers.speak(),
             farewell: Farewell::new(Link::new(wires, "farewell"), config.store, pulse.identity(), queues.pauses()),
@@ -192,6 +191,15 @@ impl RunningWorker {
         }
         speaker.end().await;
         pulse.stop().await;
+    }
+}
+
+/// Claims, with all that the claim loop knew before a panic.
+fn claim(feed: Feed, stop: CancellationToken) -> impl FnMut() -> BoxFuture<'static, ()> + Send {
+    let feed = kept(feed);
+    move || {
+        let (feed, stop) = (Arc::clone(&feed), stop.clone());
+        async move { feed.lock().await.run(stop).await }.boxed()
     }
 }
 

@@ -54,7 +54,7 @@ impl Tellers<'_> {
         let (report, journal) = (link("report").impatient(), link("journal").impatient());
         let (receive, log) = (link("receive").prompt().brief(), link("logs").relaxed().impatient());
         let [unblocks, expires, tells] = [self.bell; 3].map(Arc::clone);
-        let (said, steps, asks, logs) = (shared(said), shared(steps), shared(asks), shared(logs));
+        let (said, steps, asks, logs) = (kept(said), kept(steps), kept(asks), kept(logs));
         vec![
             engine.supervise(Loop::Notifications, self.hear(pauses)),
             engine.supervise(Loop::Keys, move || unblock_all(keys.another(), store, Arc::clone(&unblocks))),
@@ -90,9 +90,9 @@ impl Tellers<'_> {
     }
 }
 
-/// What a loop receives from, so that the next has it should that panic.
-fn shared<T>(receiver: T) -> Arc<Mutex<T>> {
-    Arc::new(Mutex::new(receiver))
+/// What a loop has, and has still when it starts again after a panic.
+pub(super) fn kept<T>(state: T) -> Arc<Mutex<T>> {
+    Arc::new(Mutex::new(state))
 }
 
 impl Speaker {
