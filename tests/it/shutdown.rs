@@ -2,7 +2,7 @@
 
 use std::time::{Duration, Instant};
 
-use queue_core::{Context, Handler, Job as _, JobId, JobResult, JobState, job};
+use queue_core::{BatchContext, BatchHandler, Context, Handler, Job as _, JobBatch, JobId, JobResult, JobState, job};
 use queue_worker::Worker;
 use tests::{Act, Do, TestDb, WorkerProcess, effects, eventually, within};
 use tokio::sync::oneshot;
@@ -93,6 +93,82 @@ async fn what_does_not_end_in_time_is_released_uncharged_and_runs_elsewhere() {
         db.count("select count(*) from queue.failure").await + db.count("select count(*) from queue.done where attempts <> 1").await,
         0
     );
+    db.finish().await;
+}
+
+/// Leaves at the begin of a shutdown, with a checkpoint, and completes at the next attempt.
+#[job]
+#[derive(serde::Serialize, serde::Deserialize)]
+struct Leaves;
+
+impl Handler for Leaves {
+    async fn run(self, cx: &Context) -> JobResult {
+        tests::record(cx).await?;
+        if cx.last_checkpoint::<u32>().await? == Some(7) {
+            return Ok(());
+        }
+        cx.shutting_down().cancelled().await;
+        assert_eq!(cx.cancelled().reason(), None, "the grace period has begun");
+        cx.checkpoint(&7).await?;
+        Err("shutting down".into())
+    }
+}
+
+#[job(transactional)]
+#[derive(serde::Serialize, serde::Deserialize)]
+struct LeavesTransaction;
+
+impl Handler for LeavesTransaction {
+    async fn run(self, cx: &Context) -> JobResult {
+        tests::record(cx).await?;
+        if tests::effects(cx.pool(), cx.id()).await? == 1 {
+            cx.shutting_down().cancelled().await;
+            return Err("shutting down".into());
+        }
+        Ok(())
+    }
+}
+
+/// One of its jobs is failed by itself, the other with the batch.
+#[job(batch = 2, batch_wait = "1m")]
+#[derive(serde::Serialize, serde::Deserialize)]
+struct LeavesBatch;
+
+impl BatchHandler for LeavesBatch {
+    async fn run(batch: &mut JobBatch<Self>, cx: &BatchContext) -> JobResult {
+        for job in batch.iter() {
+            tests::record(job).await?;
+        }
+        if tests::effects(cx.pool(), batch[0].id()).await? == 1 {
+            cx.shutting_down().cancelled().await;
+            batch[0].fail("shutting down");
+            return Err("shutting down".into());
+        }
+        Ok(())
+    }
+}
+
+#[tokio::test]
+async fn a_handler_that_heeds_the_begin_of_a_shutdown_leaves_at_once_uncharged() {
+    let db = TestDb::new().await;
+    let jobs = [
+        ("single", Leaves.enqueue(&db.pool).await.unwrap().id()),
+        ("transactional", LeavesTransaction.enqueue(&db.pool).await.unwrap().id()),
+        ("first of a batch", LeavesBatch.enqueue(&db.pool).await.unwrap().id()),
+        ("rest of a batch", LeavesBatch.enqueue(&db.pool).await.unwrap().id()),
+    ];
+    let worker = || db.worker().register::<Leaves>().register::<LeavesTransaction>().register_batch::<LeavesBatch>();
+    db.run_while(worker().grace(Duration::from_hours(1)), begun(&db, 4)).await;
+    for (of, id) in jobs {
+        println!("{of}");
+        untouched(&db, id).await;
+    }
+    left_no_trace(&db).await;
+
+    db.run_until_idle(worker()).await;
+    for (of, id) in jobs {
+        assert_eq!((db.state(id).await, effects(&db.pool, id).await.unwrap()), (Some(JobState::Completed), 2), "{of}");
+    }
     db.finish().await;
 }
 

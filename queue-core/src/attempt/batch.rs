@@ -33,12 +33,13 @@ pub async fn run_batch(
     halt: &Halt,
     mut failed: impl FnMut(Failure) + Send,
 ) -> Vec<Ended> {
-    let seats = jobs.iter().map(|job| Seat::new(job, registration, shared, halt)).collect();
+    let seats: Vec<_> = jobs.iter().map(|job| Seat::new(job, registration, shared, halt)).collect();
+    let attempts = seats.iter().map(|seat| Arc::clone(&seat.cx)).collect();
     let batch = registration.batch().expect("whoever calls this has asked whether its handler takes batches");
     let mut course = Course { batch, seats, end: None, failed: Vec::new() };
     let span = trace::batch(registration.options().name, jobs.iter().map(|job| job.beginning(shared.trace)));
     let told = trace::Told::of(&span);
-    let cx = BatchContext::new(registration.options().name, &halt.ask, Arc::clone(shared));
+    let cx = BatchContext::new(registration.options().name, &halt.ask, attempts, Arc::clone(shared));
     let limited = drive(&mut course, registration, &cx, (halt, span), !shared.middleware.is_empty());
     let stop = AssertUnwindSafe(limited).catch_unwind().await;
     let stop = stop.unwrap_or_else(|panic| Some(Stop::Panicked(panic_text(panic))));
@@ -114,7 +115,7 @@ async fn drive(
     has_middleware: bool,
 ) -> Option<Stop> {
     let members: Vec<(&ClaimedJob, Arc<Context>)> = course.seats.iter().map(|seat| (seat.job, Arc::clone(&seat.cx))).collect();
-    let running = async { if has_middleware { course.run_within(cx, halt).await } else { course.run(cx, halt).await } }.instrument(span);
+    let running = async { if has_middleware { course.run_within(cx).await } else { course.run(cx).await } }.instrument(span);
     let limited = async {
         let Some(limit) = registration.options().timeout else {
             running.await;
@@ -142,10 +143,10 @@ async fn drive(
 }
 
 impl Course<'_> {
-    async fn run(&mut self, cx: &BatchContext, halt: &Halt) {
+    async fn run(&mut self, cx: &BatchContext) {
         for at in 0..self.seats.len() {
             if let Err(result) = self.add(at) {
-                self.conclude(at, result, halt.ask.is_asked());
+                self.conclude(at, result, self.seats[at].cx.is_asked());
             }
         }
         if self.may_begin() {
@@ -154,7 +155,7 @@ impl Course<'_> {
     }
 
     /// Within middleware, of which each attempt has a course of its own.
-    async fn run_within(&mut self, cx: &BatchContext, halt: &Halt) {
+    async fn run_within(&mut self, cx: &BatchContext) {
         let (mut chains, mut arrived, mut says) = self.enter();
         // Those whose middleware has not come to its end.
         let mut open: Vec<bool> = says.iter().map(Option::is_some).collect();
@@ -165,7 +166,7 @@ impl Course<'_> {
                 Some(at) = arrived.recv() => waiting[at] = false,
                 Some((at, result)) = chains.next() => {
                     (waiting[at], open[at]) = (false, false);
-                    self.conclude(at, result, halt.ask.is_asked());
+                    self.conclude(at, result, self.seats[at].cx.is_asked());
                 }
             }
         }
@@ -189,19 +190,20 @@ impl Course<'_> {
                     end = &mut handling => break end,
                     Some((at, result)) = chains.next() => {
                         open[at] = false;
-                        conclude(&mut seats[at], failed, result, halt.ask.is_asked());
+                        let asked = seats[at].cx.is_asked();
+                        conclude(&mut seats[at], failed, result, asked);
                     }
                 }
             });
         }
-        let mut asked = self.leave(&mut says, &open, halt);
+        let mut asked = self.leave(&mut says, &open);
         // What nothing is said of, waits for nothing.
         let mut left = (0..open.len()).filter(|at| open[*at] && says[*at].is_none()).count();
         while left > 0
             && let Some((at, result)) = chains.next().await
         {
             left -= 1;
-            self.conclude(at, result, asked[at].take().unwrap_or_else(|| halt.ask.is_asked()));
+            self.conclude(at, result, asked[at].take().unwrap_or_else(|| self.seats[at].cx.is_asked()));
         }
     }
 
@@ -230,7 +232,7 @@ impl Course<'_> {
     }
 
     /// Tells the middleware of each attempt what came of it; returns for each whether the handler had been asked to end when it said so.
-    fn leave(&mut self, says: &mut [Option<Say>], open: &[bool], halt: &Halt) -> Vec<Option<bool>> {
+    fn leave(&mut self, says: &mut [Option<Say>], open: &[bool]) -> Vec<Option<bool>> {
         let mut asked = vec![None; open.len()];
         for (at, said) in self.batch.said() {
             let seat = &mut self.seats[at];
@@ -241,7 +243,7 @@ impl Course<'_> {
                     End::Returned(Err(failure)) => Err(failure.of_one_among(self.batch.count())),
                     End::Panicked(_) => return None,
                 };
-                Some(Said { result, asked: halt.ask.is_asked() })
+                Some(Said { result, asked: seat.cx.is_asked() })
             });
             let Some(Said { result, asked: was_asked }) = said.filter(|_| open[at]) else { continue };
             if seat.is_judged {
@@ -281,8 +283,8 @@ impl Course<'_> {
             }
         }
         let rest = catch_unwind(AssertUnwindSafe(|| self.batch.complete_rest())).unwrap_or(Ok(None));
-        let (dropped, asked) = (halt.drop.is_cancelled(), halt.ask.is_asked());
-        let with_batch = || match (stop, &self.end) {
+        let dropped = halt.drop.is_cancelled();
+        let with_batch = |asked| match (stop, &self.end) {
             (Some(Stop::Panicked(_)), _) | (None, Some(End::Panicked(_))) if dropped => Ended::interrupted(),
             (Some(Stop::Panicked(text)), _) | (None, Some(End::Panicked(text))) => Ended::panicked_with(&among(text, many)),
             (Some(Stop::TimedOut(limit)), _) => Ended::new(Outcome::TimedOut, among(&format!("timed out after {limit:?}"), many)),
@@ -292,7 +294,7 @@ impl Course<'_> {
             (Some(Stop::Interrupted), _) | (None, None) => Ended::interrupted(),
         };
         let ended = self.seats.iter_mut().map(|seat| {
-            let ended = seat.ended.take().or_else(|| seat.stated.take()).unwrap_or_else(with_batch);
+            let ended = seat.ended.take().or_else(|| seat.stated.take()).unwrap_or_else(|| with_batch(seat.cx.is_asked()));
             // What nobody wants any more is completed only by what was said of it by itself.
             if !seat.is_judged && halt.is_cancelled(seat.job) { Ended::cancelled() } else { ended }
         });

@@ -179,7 +179,7 @@ async fn handle(
         _ if cx.came_too_late() => Ended::interrupted(),
         Ok(Ok(output)) => Ended::returned(Ok(output), false),
         Ok(Err(failure)) => {
-            let ended = Ended::returned(Err(&failure), halt.ask.is_asked());
+            let ended = Ended::returned(Err(&failure), cx.is_asked());
             failed(failure);
             ended
         }

@@ -11,6 +11,7 @@ use std::{
 };
 
 use sqlx::PgPool;
+use tokio_util::sync::CancellationToken;
 
 use super::{Ask, Cancelled, Context, Shared, decode::read};
 use crate::{
@@ -136,7 +137,7 @@ impl<J> BatchJob<J> {
         self.said.is_some()
     }
 
-    /// Whether somebody has cancelled it, or the attempt should end early for another reason: see [`Context::cancelled`]. A cancelled job is
+    /// Whether somebody has cancelled it, or the attempt must end now for another reason: see [`Context::cancelled`]. A cancelled job is
     /// completed only by [`complete`](BatchJob::complete).
     pub fn is_cancelled(&self) -> bool {
         self.cx.cancelled().is_cancelled()
@@ -180,12 +181,13 @@ impl<J> fmt::Debug for BatchJob<J> {
 pub struct BatchContext {
     job_type: &'static str,
     cancelled: Cancelled,
+    attempts: Vec<Arc<Context>>,
     shared: Arc<Shared>,
 }
 
 impl BatchContext {
-    pub(crate) fn new(job_type: &'static str, ask: &Arc<Ask>, shared: Arc<Shared>) -> Self {
-        Self { job_type, cancelled: Cancelled::under(ask), shared }
+    pub(crate) fn new(job_type: &'static str, ask: &Arc<Ask>, attempts: Vec<Arc<Context>>, shared: Arc<Shared>) -> Self {
+        Self { job_type, cancelled: Cancelled::under(ask), attempts, shared }
     }
 
     /// The name of the jobs' type. A job may be stored under an alias: its own context says which.
@@ -193,9 +195,16 @@ impl BatchContext {
         self.job_type
     }
 
-    /// Fires when the batch should end early: the worker is shutting down, or has lost its right to the jobs, or every one of them was cancelled.
+    /// Fires when the batch must end now: the grace period of the worker's shutdown has ended, or the worker has lost its right to the jobs, or
+    /// every one of them was cancelled.
     pub fn cancelled(&self) -> &Cancelled {
         &self.cancelled
+    }
+
+    /// Fires when the worker begins to shut down, for the batch as [`Context::shutting_down`] for an attempt.
+    pub fn shutting_down(&self) -> &CancellationToken {
+        self.attempts.iter().for_each(|attempt| _ = attempt.shutting_down());
+        &self.shared.shutting_down
     }
 
     /// The worker's pool, the one given to `Worker::new`.

@@ -1,4 +1,4 @@
-//! How a handler learns that its attempt should end early, and why.
+//! How a handler learns that its attempt must end now, and why.
 
 use std::{
     ops::Deref,
@@ -13,19 +13,19 @@ use std::{
 
 use tokio_util::sync::CancellationToken;
 
-/// Why an attempt should end early.
+/// Why an attempt must end now.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum CancelReason {
     /// Somebody cancelled the job: it is not tried again, unless this attempt completes it.
     Cancelled,
-    /// The worker stops. An attempt that ends now without having completed is not counted, and the job runs again elsewhere.
+    /// The worker stops, and its grace period has ended. An attempt that ends now without having completed is not counted, and the job runs again elsewhere.
     Shutdown,
     /// The worker has lost its right to the job, so others have it: whatever this attempt makes of it is not written.
     LeaseLost,
 }
 
-/// Fires when an attempt should end early, and says why: a [`CancellationToken`] of this attempt alone, with a [`reason`](Self::reason).
+/// Fires when an attempt must end now, and says why: a [`CancellationToken`] of this attempt alone, with a [`reason`](Self::reason).
 ///
 /// ```
 /// use queue_core::{CancelReason, Context, Failure};

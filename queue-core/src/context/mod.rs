@@ -39,6 +39,7 @@ use serde::{Serialize, de::DeserializeOwned};
 use serde_json::{Map, Value};
 use sqlx::PgPool;
 use tokio::runtime::Handle;
+use tokio_util::sync::CancellationToken;
 
 pub(crate) use self::batch::{AnyBatch, Said};
 pub(crate) use self::children::NewChild;
@@ -90,6 +91,7 @@ pub struct Context {
     came_late: AtomicBool,
     ask: Arc<Ask>,
     cancelled: OnceLock<Cancelled>,
+    heeds_shutdown: AtomicBool,
     shared: Arc<Shared>,
     transaction: WholeTransaction,
     fence: Fence,
@@ -118,6 +120,7 @@ impl Context {
             came_late: AtomicBool::new(false),
             ask,
             cancelled: OnceLock::new(),
+            heeds_shutdown: AtomicBool::new(false),
             shared,
             transaction: WholeTransaction::default(),
             fence,
@@ -160,9 +163,9 @@ impl Context {
         act(Bound { store: self.shared.store, stored: &stored_type(self.job_type, self.version) })
     }
 
-    /// Whether the handler was asked to end.
+    /// Whether the handler was asked to end, or leaves since its worker's shutdown has begun.
     pub(crate) fn is_asked(&self) -> bool {
-        self.ask.is_asked()
+        self.ask.is_asked() || self.heeds_shutdown.load(Relaxed) && self.shared.shutting_down.is_cancelled()
     }
 
     pub(crate) fn begun(&self) -> Option<&Arc<Begun>> {
@@ -242,11 +245,36 @@ impl Context {
         self.meta.entries()
     }
 
-    /// Fires when the attempt should end early, and says why: the job was cancelled, or the worker is shutting down, or has lost its right to
-    /// this job.
+    /// Fires when the attempt must end now, and says why: the job was cancelled, or the grace period of the worker's shutdown has ended, or the
+    /// worker has lost its right to this job. [`shutting_down`](Self::shutting_down) fires at the shutdown's begin.
     pub fn cancelled(&self) -> &Cancelled {
         // Made when first asked for: most handlers never do, and a token of its own for each attempt shows in a profile.
         self.cancelled.get_or_init(|| Cancelled::under(&self.ask))
+    }
+
+    /// Fires when the worker begins to shut down. The handler may go on for the grace period; one that can resume elsewhere leaves at once.
+    ///
+    /// A handler that has called this leaves with any error: after the shutdown has begun it counts as no attempt, and the job runs again
+    /// elsewhere. An error of a handler that never called it is a failure until the grace period has ended.
+    ///
+    /// ```
+    /// use queue_core::{Context, Failure};
+    ///
+    /// # async fn copy_page(page: u32) {}
+    /// # async fn example(cx: &Context) -> Result<(), Failure> {
+    /// for page in cx.last_checkpoint().await?.unwrap_or(0)..1000 {
+    ///     if cx.shutting_down().is_cancelled() {
+    ///         cx.checkpoint(&page).await?;
+    ///         return Err("shutting down".into());
+    ///     }
+    ///     copy_page(page).await;
+    /// }
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub fn shutting_down(&self) -> &CancellationToken {
+        self.heeds_shutdown.store(true, Relaxed);
+        &self.shared.shutting_down
     }
 
     /// The worker's pool, the one given to `Worker::new`.
@@ -394,6 +422,8 @@ pub struct Shared {
     pub middleware: Vec<Arc<dyn Middleware>>,
     /// How the spans of attempts stand to those of enqueues.
     pub trace: TraceRelation,
+    /// Fires when the worker begins to shut down.
+    pub shutting_down: CancellationToken,
 }
 
 impl fmt::Debug for Shared {

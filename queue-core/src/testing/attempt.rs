@@ -12,6 +12,7 @@ use sqlx::{
     postgres::{PgConnectOptions, PgPoolOptions},
 };
 use tokio::{runtime::Handle, sync::mpsc};
+use tokio_util::sync::CancellationToken;
 
 use super::{
     backend::{Notes, TestBackend, TestSignal},
@@ -188,11 +189,15 @@ impl Setup<'_> {
             reports,
             middleware,
             trace: TraceRelation::default(),
+            shutting_down: CancellationToken::new(),
         });
         let halt = Halt::new(CANCEL_GRACE);
         match asked {
             Some(CancelReason::Cancelled) => halt.cancel(job.token, job.id),
-            Some(_) => halt.ask.shut_down(),
+            Some(_) => {
+                shared.shutting_down.cancel();
+                halt.ask.shut_down();
+            }
             None => {}
         }
         let (since, failure) = (Instant::now(), Mutex::new(None));

@@ -14,6 +14,7 @@ use std::{
 use async_trait::async_trait;
 use sqlx::PgPool;
 use tokio::runtime::Handle;
+use tokio_util::sync::CancellationToken;
 
 use super::{
     attempt::{Attempt, CANCEL_GRACE, Outturn, keep, no_pool},
@@ -113,7 +114,7 @@ impl<T: BatchHandler> RunBatch<T> {
         self
     }
 
-    /// Runs it under a worker that is shutting down: `cx.cancelled()` has fired, and a failure is no failure.
+    /// Runs it under a worker that is shutting down: `cx.shutting_down()` and `cx.cancelled()` have fired, and a failure is no failure.
     pub fn shutting_down(mut self) -> Self {
         self.shuts_down = true;
         self
@@ -146,11 +147,21 @@ impl<T: BatchHandler> RunBatch<T> {
         let backend = Arc::new(BatchBackend::new(&jobs));
         let (reports, mut said) = ReportSender::open();
         let (handlers, backend_of_all, store) = (Handle::current(), Arc::<BatchBackend>::clone(&backend), Store::default());
-        let shared =
-            Shared { pool, store, states, handlers, backend: backend_of_all, reports, middleware, trace: TraceRelation::default() };
+        let shared = Shared {
+            pool,
+            store,
+            states,
+            handlers,
+            backend: backend_of_all,
+            reports,
+            middleware,
+            trace: TraceRelation::default(),
+            shutting_down: CancellationToken::new(),
+        };
         let (shared, halt) = (Arc::new(shared), Halt::new(CANCEL_GRACE));
         cancelled.iter().filter_map(|number| jobs.get(*number)).for_each(|job| halt.cancel(job.token, job.id));
         if shuts_down {
+            shared.shutting_down.cancel();
             halt.ask.shut_down();
         }
         let (since, refs) = (Instant::now(), jobs.iter().collect::<Vec<_>>());

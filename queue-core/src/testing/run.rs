@@ -187,7 +187,7 @@ impl<T: Handler> Run<T> {
         self
     }
 
-    /// Runs it under a worker that is shutting down: `cx.cancelled()` has fired, and a failure is no failure.
+    /// Runs it under a worker that is shutting down: `cx.shutting_down()` and `cx.cancelled()` have fired, and a failure is no failure.
     pub fn shutting_down(mut self) -> Self {
         self.asked = Some(CancelReason::Shutdown);
         self

@@ -40,6 +40,7 @@ pub(crate) struct RunningWorker {
     queues: Arc<Queues>,
     settle: mpsc::Sender<Settlement>,
     bell: Arc<Bell>,
+    shutting_down: CancellationToken,
     stop: CancellationToken,
     closing: CancellationToken,
     claims: JoinHandle<()>,
@@ -70,8 +71,18 @@ impl RunningWorker {
         let ((journal, steps), (signals, asks)) = (JournalSender::open(), AskSender::open());
         let (store, served, pauses) = (config.store, registry.clone(), vitals.pauses.get_or_init(|| Pauses::new(registry.clone())).clone());
         let backend = Arc::new(DatabaseBackend { pool: theirs.clone(), store, logs: logger, journal, signals });
-        let (handlers, trace) = (Handle::current(), config.trace);
-        let shared = Arc::new(Shared { pool: theirs.clone(), store, states, handlers, backend, reports, middleware, trace });
+        let (handlers, trace, shutting_down) = (Handle::current(), config.trace, CancellationToken::new());
+        let shared = Arc::new(Shared {
+            pool: theirs.clone(),
+            store,
+            states,
+            handlers,
+            backend,
+            reports,
+            middleware,
+            trace,
+            shutting_down: shutting_down.clone(),
+        });
         let (stop, closing, settling) = (CancellationToken::new(), CancellationToken::new(), settle_link(wires, config));
         let context = SlotContext {
             registry,
@@ -126,6 +137,7 @@ impl RunningWorker {
             queues,
             settle,
             bell,
+            shutting_down,
             stop,
             closing,
             pulse,
@@ -155,10 +167,25 @@ impl RunningWorker {
         self.bell.ring();
     }
 
-    /// Stops claiming, waits for handlers, releases what is left, settles it all, and takes the heartbeat away last.
+    /// Tells handlers, stops claiming, waits for them, releases what is left, settles it all, and takes the heartbeat away last.
     pub(crate) async fn stop(self, grace: Duration) {
-        let Self { queues, settle, bell, stop, closing, claims, settles, helpers, speaker, farewell, pulse, _abandon } = self;
+        let Self {
+            queues,
+            settle,
+            bell,
+            shutting_down,
+            stop,
+            closing,
+            claims,
+            settles,
+            helpers,
+            speaker,
+            farewell,
+            pulse,
+            _abandon,
+        } = self;
         let until = Instant::now() + grace;
+        shutting_down.cancel();
         stop.cancel();
         bell.ring();
         let _ = claims.await;

@@ -23,6 +23,7 @@ use tokio::{
     runtime::{Builder, Handle},
     time::timeout,
 };
+use tokio_util::sync::CancellationToken;
 use uuid::Uuid;
 
 use self::noted::Notes;
@@ -140,8 +141,18 @@ impl Worker {
         });
         let beside = if trial.may_write { pool } else { reading(&pool, 5) };
         let handlers = Handle::current();
-        let (lent_backend, trace) = (Arc::<TrialBackend>::clone(&backend), config.trace);
-        let shared = Arc::new(Shared { pool: beside, store, states, handlers, backend: lent_backend, reports, middleware, trace });
+        let (lent_backend, trace, shutting_down) = (Arc::<TrialBackend>::clone(&backend), config.trace, CancellationToken::new());
+        let shared = Arc::new(Shared {
+            pool: beside,
+            store,
+            states,
+            handlers,
+            backend: lent_backend,
+            reports,
+            middleware,
+            trace,
+            shutting_down: shutting_down.clone(),
+        });
         let keeping = Arc::clone(&backend);
         let reported = tokio::spawn(async move {
             while let Some(report) = received.recv().await {
@@ -155,7 +166,7 @@ impl Worker {
         // On threads of its own, so that one which never yields holds nobody up.
         let apart = Builder::new_multi_thread().worker_threads(2).enable_all().build().map_err(|error| Error::Thread(error.to_string()))?;
         let attempt = apart.spawn(attempt(Arc::clone(&registration), job, shared, Arc::clone(&halt)));
-        let ended = wait_for(attempt, &halt, trial.patience, stop).await;
+        let ended = wait_for(attempt, (&shutting_down, &halt), trial.patience, stop).await;
         let ran = began.elapsed();
         let ending = match ended {
             Some((ended, job)) => backend.ending(ended, &registration, &job, ran).await,
@@ -222,12 +233,18 @@ async fn attempt(registration: Arc<Registration>, job: ClaimedJob, shared: Arc<S
 }
 
 /// Until the attempt ends; told to stop, it has a moment.
-async fn wait_for<T>(attempt: tokio::task::JoinHandle<T>, halt: &Halt, patience: Duration, stop: impl Future<Output = ()>) -> Option<T> {
+async fn wait_for<T>(
+    attempt: tokio::task::JoinHandle<T>,
+    (shutting_down, halt): (&CancellationToken, &Halt),
+    patience: Duration,
+    stop: impl Future<Output = ()>,
+) -> Option<T> {
     let abort = attempt.abort_handle();
     tokio::pin!(attempt);
     let ended = tokio::select! {
         ended = &mut attempt => ended.ok(),
         () = async { tokio::select! { () = stop => {}, () = tokio::time::sleep(patience) => {} } } => {
+            shutting_down.cancel();
             halt.ask.shut_down();
             if let Ok(ended) = timeout(GRACE, &mut attempt).await {
                 ended.ok()

@@ -4,6 +4,7 @@ use queue_core::{
     runner::{ClaimedJob, ReportSender, States},
 };
 use sqlx::postgres::{PgConnectOptions, PgPoolOptions};
+use tokio_util::sync::CancellationToken;
 
 use super::*;
 use crate::{
@@ -42,6 +43,7 @@ fn slots() -> (Arc<Slots>, tokio::sync::mpsc::Receiver<Settlement>) {
         reports: ReportSender::open().0,
         middleware: Vec::new(),
         trace: TraceRelation::default(),
+        shutting_down: CancellationToken::new(),
     };
     let mut registry = Registry::default();
     registry.register::<Hang>().unwrap();
