@@ -2,7 +2,12 @@
 //!
 //! The log itself, and its bound, are the attempt's; this finds out which log an event belongs to, and writes it as a line.
 
-use std::{fmt, marker::PhantomData, sync::Arc};
+use std::{
+    fmt,
+    io::{IsTerminal as _, stderr},
+    marker::PhantomData,
+    sync::Arc,
+};
 
 use chrono::{SecondsFormat, Utc};
 use queue_core::runner::OpenLog;
@@ -11,13 +16,14 @@ use tracing::{
     field::{Field, Visit},
     level_filters::LevelFilter,
     span::{Attributes, Id},
-    subscriber::Interest,
+    subscriber::{Interest, NoSubscriber},
 };
 use tracing_subscriber::{
-    Layer,
+    EnvFilter, Layer,
     filter::Filtered,
-    layer::{Context, Filter},
+    layer::{Context, Filter, SubscriberExt as _},
     registry::LookupSpan,
+    util::SubscriberInitExt as _,
 };
 
 /// Keeps what handlers log at `INFO` and above with their attempts, for types that say so: `#[job(keep_logs = "64KiB")]`.
@@ -47,6 +53,26 @@ where
     S: Subscriber + for<'a> LookupSpan<'a>,
 {
     Logs { subscriber: PhantomData }.with_filter(AtLeast(LevelFilter::from_level(level)))
+}
+
+/// Default filter of a worker's log. The notices of a migration that had nothing to do are no news.
+pub(crate) const WORKER_LOG: &str = "info,sqlx::postgres::notice=warn";
+
+/// Logs to stderr, by `RUST_LOG` or else [`WORKER_LOG`], if the program has set no subscriber: or failed attempts would be seen nowhere.
+pub(crate) fn log_to_stderr_by_default() {
+    if tracing::dispatcher::get_default(tracing::Dispatch::is::<NoSubscriber>) {
+        log_to_stderr(EnvFilter::try_from_default_env().unwrap_or_else(|_| EnvFilter::new(WORKER_LOG)), false);
+    }
+}
+
+/// Logs to stderr, and keeps what handlers log. A subscriber that the program has set stays.
+pub(crate) fn log_to_stderr(filter: EnvFilter, as_json: bool) {
+    // Were a log line that cannot be written an event to log, the end of whoever reads the log would be ours.
+    let log = tracing_subscriber::fmt::layer().with_writer(stderr).with_ansi(stderr().is_terminal()).log_internal_errors(false);
+    // The filter is that of what is printed alone: what handlers log is kept all the same.
+    let kept = tracing_subscriber::registry().with(logs());
+    // Fails only when the program has set up its own logs, which then are right.
+    let _ = if as_json { kept.with(log.json().with_filter(filter)).try_init() } else { kept.with(log.with_filter(filter)).try_init() };
 }
 
 /// What [`logs`] returns.

@@ -200,10 +200,15 @@ impl Worker {
     /// Runs jobs until `shutdown` completes, then lets running handlers finish within the grace period, releases the rest uncharged, and
     /// returns. While the database is away it waits for its return.
     ///
+    /// In a program that has set no `tracing` subscriber it logs to stderr, as the command line does; by `RUST_LOG`, else at `info`. That takes the
+    /// feature `logs`, which is on by default.
+    ///
     /// # Errors
     /// Before the first job: a setting out of range, job types that cannot be run, a store that is not migrated or out of reach, a standby if it is not to
     /// wait there ([`Worker::on_standby`]).
     pub async fn run(self, shutdown: impl Future<Output = ()>) -> Result<(), Error> {
+        #[cfg(feature = "logs")]
+        crate::logs::log_to_stderr_by_default();
         let (vitals, life, tallies) = (Vitals::default(), Life::new(), Tallies::default());
         #[cfg(feature = "health")]
         let _answering = self.answer(&vitals, &life, &tallies).await?;

@@ -31,6 +31,18 @@ fn json_lines(process: &WorkerProcess, since: Instant) -> Vec<Value> {
 }
 
 #[tokio::test]
+async fn a_program_without_a_subscriber_sees_its_failures_on_stderr() {
+    let db = TestDb::new().await;
+    let since = Instant::now();
+    let process = WorkerProcess::running(WORKER, &db.url, &[], &[("QUEUE_LOG", "unset"), ("NO_COLOR", "1")]);
+    let failing = enqueue(&db, Act::Fail("no luck".into())).await;
+    db.until(failing, JobState::Dead).await;
+    let is_told = |line: &String| line.contains("attempt failed") && line.contains("no luck") && line.contains(&failing.to_string());
+    eventually("it is told", async || process.log_since(since).iter().any(is_told)).await;
+    db.finish().await;
+}
+
+#[tokio::test]
 async fn failed_attempts_and_dead_letters_are_logged_with_what_is_needed_to_act() {
     let db = TestDb::new().await;
     let since = Instant::now();

@@ -1,4 +1,5 @@
-//! A worker of test jobs as a process of its own: `DATABASE_URL`, `TTL_MS`, `CONCURRENCY`, `GRACE_MS`, `HEALTH`, `PACE` configure it.
+//! A worker of test jobs as a process of its own: `DATABASE_URL`, `TTL_MS`, `CONCURRENCY`, `GRACE_MS`, `HEALTH`, `PACE` configure it. With
+//! `QUEUE_LOG=unset` it sets no subscriber.
 
 use std::{env, error::Error, str::FromStr, time::Duration};
 
@@ -14,10 +15,10 @@ fn main() -> Result<(), Box<dyn Error>> {
 }
 
 async fn work() -> Result<(), Box<dyn Error>> {
-    tracing_subscriber::fmt()
-        .with_writer(std::io::stderr)
-        .with_env_filter(env::var("QUEUE_LOG").unwrap_or_else(|_| "error".to_owned()))
-        .init();
+    let filter = env::var("QUEUE_LOG").unwrap_or_else(|_| "error".to_owned());
+    if filter != "unset" {
+        tracing_subscriber::fmt().with_writer(std::io::stderr).with_env_filter(filter).init();
+    }
     let database = Database::connect(&env::var("DATABASE_URL")?).await?;
     let mut config = Config::default();
     config.pace = setting("PACE", 1);

@@ -95,6 +95,8 @@ impl StoresWorker {
     /// # Errors
     /// Before the first job: a setting out of range, or job types that cannot be run. What is wrong with a store stops that store only.
     pub async fn run(self, shutdown: impl Future<Output = ()>) -> Result<(), Error> {
+        #[cfg(feature = "logs")]
+        crate::logs::log_to_stderr_by_default();
         let Self { roster, make, slots, linger, upkeep } = self;
         if !(1..=100_000).contains(&slots) {
             return Err(Error::Config { key: "slots", value: slots.to_string(), range: "1 to 100000" });
