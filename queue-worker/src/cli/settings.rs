@@ -71,7 +71,7 @@ macro_rules! worker_settings {
             /// Bring the schema up to date first, as is always done with the embedded database
             #[arg(long, env = "QUEUE_MIGRATE", num_args = 0..=1, require_equals = true, default_missing_value = "true", value_name = "true|false")]
             migrate: Option<bool>,
-            /// Answer health checks here, as `0.0.0.0:8080`: /livez and /readyz. Default: nowhere. A taken address keeps the worker from running
+            /// Answer health checks here, as `0.0.0.0:8080`: /livez and /readyz. Default: nowhere. A taken address is waited for while jobs run
             #[cfg(feature = "health")]
             #[arg(long, env = "QUEUE_HEALTH", value_name = "ADDR")]
             pub(super) health: Option<std::net::SocketAddr>,

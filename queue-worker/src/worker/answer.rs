@@ -16,7 +16,8 @@ impl Worker {
     /// Answers health checks at this address, from the begin of [`Worker::run`] to its end: `GET /livez` and `GET /readyz`, each 200 or 503 with the
     /// reasons as JSON. Port 0 is any that is free; the log says which. Whoever reaches the address may ask. Default: nowhere.
     ///
-    /// An address that is taken keeps the worker from running: [`Error::Health`]. A supervisor that asks there would take another process for it.
+    /// While another process has the address, the worker runs, warns, and tries again every two seconds. An address that is not this machine's keeps
+    /// it from running: [`Error::Health`].
     ///
     /// - *livez*: the worker's loops go on, whether or not the database is there. If it says no, start the process anew.
     /// - *readyz*: the worker is announced and beats, claims, and writes what came of its jobs, and nobody has asked it to end.
