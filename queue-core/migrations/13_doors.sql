@@ -308,7 +308,7 @@ create function queue.workers()
 begin atomic
   select w.id, w.name, w.host, w.pid, w.version, w.queues, w.started_at, w.expires_at, w.expires_at > pg_catalog.now() as alive,
     (select coalesce(pg_catalog.sum(pg_catalog.cardinality(h.ids)), 0) from queue.lease h where h.worker = w.id)::bigint as jobs,
-    w.busy, w.slots, w.memory
+    case when w.expires_at > pg_catalog.now() then w.busy end, w.slots, case when w.expires_at > pg_catalog.now() then w.memory end
   from queue.worker w
   order by w.started_at, w.id;
 end;

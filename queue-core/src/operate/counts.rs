@@ -271,12 +271,12 @@ pub struct WorkerRecord {
     pub alive: bool,
     /// How many jobs it holds.
     pub jobs: i64,
-    /// How many of its slots ran a job, or a batch, at its last heartbeat; `None` if it did not say. What looks for and runs transactional jobs has slots
+    /// How many of its slots ran a job, or a batch, at its last heartbeat; `None` if it did not say, or is silent. What looks for and runs transactional jobs has slots
     /// of its own, which are counted here and in [`slots`](Self::slots).
     pub busy: Option<i32>,
     /// How many slots it had then: of the queues that it serves, or if it serves any, of those that it has met.
     pub slots: Option<i32>,
-    /// How many bytes of memory its process had then (the resident set); `None` if its system does not tell.
+    /// How many bytes of memory its process had then (the resident set); `None` if its system does not tell, or if it is silent.
     pub memory: Option<i64>,
 }
 

@@ -27,3 +27,18 @@ async fn a_worker_says_how_many_of_its_slots_are_busy_and_how_much_memory_it_has
     .await;
     db.finish().await;
 }
+
+#[tokio::test]
+async fn a_silent_worker_has_no_busy_slots_and_no_memory() {
+    let db = TestDb::new().await;
+    let load = "insert into queue.worker (id, name, host, pid, version, queues, ttl, expires_at, busy, slots, memory)
+      values (gen_random_uuid(), 'gone', 'here', 7, '0', '{}', '30 s', now() + interval '30 s', 2, 7, 1048576)";
+    sqlx::raw_sql(load).execute(&db.pool).await.unwrap();
+    for (expiry, wanted) in [("30 s", (true, Some(2), Some(1_048_576))), ("-1 s", (false, None, None))] {
+        let moved = sqlx::query("update queue.worker set expires_at = now() + $1::interval").bind(expiry);
+        moved.execute(&db.pool).await.unwrap();
+        let worker = operate::workers(&db.pool, Store::default()).await.unwrap().remove(0);
+        assert_eq!((worker.alive, worker.busy, worker.memory), wanted, "{expiry}");
+    }
+    db.finish().await;
+}

@@ -25,7 +25,7 @@ async fn without_a_worker_it_says_so_and_who_was_the_last() {
     let job = ok(&db).await;
     let cause = until_first(&db, job, CauseKind::NoWorker).await;
     assert_eq!(cause.facts["last"]["pid"], pid, "{cause:?}");
-    assert!(cause.says.contains("the last that did was"), "{}", cause.says);
+    assert!(cause.says.contains("which did, is silent since"), "{}", cause.says);
     db.run_while(super::worker(&db), completes(&db, job)).await;
     db.finish().await;
 }

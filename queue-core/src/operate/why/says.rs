@@ -250,8 +250,8 @@ fn keyed(kind: CauseKind, facts: Facts<'_>, look: &Look<'_>) -> String {
 
 fn unserved(kind: CauseKind, facts: Facts<'_>, look: &Look<'_>) -> String {
     let last = facts.of("last").map_or_else(String::new, |last| {
-        let until = last.time("until").map_or_else(String::new, |until| format!(" until {}", look.when(until)));
-        format!("; the last that did was `{}` on {}{until}", last.text("name").unwrap_or_default(), last.text("host").unwrap_or_default())
+        let until = last.time("until").map_or_else(String::new, |until| format!(" since {}", look.when(until)));
+        format!("; `{}` on {}, which did, is silent{until}", last.text("name").unwrap_or_default(), last.text("host").unwrap_or_default())
     });
     if kind == CauseKind::NoWorker {
         return format!("no worker lives{last}");
