@@ -140,6 +140,7 @@ pub mod runner {
             LogEntry, OwnTransaction, Report, ReportEntry, ReportSender, Shared, SignalEntry, States, StepEntry, Written,
         },
         define::{Anew, Counted, Due, Ending, OrderingKey, Tells, Timing, stored_type, type_and_version},
+        results::percent,
         schema::{
             Channel, ClusterNode, Listening, Migration, NO_SESSION, Owner, is_refused_setting, locate, migrate::migrate_with, mixes_up,
             place, relay,

@@ -58,6 +58,20 @@ async fn go(db: &TestDb) {
 }
 
 #[tokio::test]
+async fn a_completed_job_is_at_all_of_its_progress_for_operators_too() {
+    job_that!(AlmostThere, cx, {
+        cx.progress(0.99);
+        Ok(())
+    });
+    let db = TestDb::new().await;
+    let job = AlmostThere.enqueue(&db.pool).await.unwrap();
+    db.run_until_idle(worker(&db).register::<AlmostThere>()).await;
+    let progress = job.find(&db.pool).await.unwrap().progress.unwrap();
+    assert_eq!((progress.fraction, progress.over), (Some(1.0), Some(JobState::Completed)));
+    db.finish().await;
+}
+
+#[tokio::test]
 async fn what_a_job_says_is_seen_live_and_the_stream_ends_with_the_job() {
     job_that!(Speaks, cx, {
         cx.progress(0.4);

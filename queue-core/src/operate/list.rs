@@ -15,7 +15,7 @@ use crate::{
     connect::{IntoConnection, JobRef},
     define::{JobId, JobState, UnknownState},
     error::Error,
-    results::JobStatus,
+    results::{JobStatus, Progress},
     schema::{Session, Store},
 };
 
@@ -98,7 +98,8 @@ async fn find(connection: &mut PgConnection, job: JobRef, payload: bool) -> sqlx
     let failures = sqlx::query_as(store.sql(include_str!("../../sql/failures.sql"))).bind(id).bind(FAILURES);
     found.failures = failures.fetch_all(&mut *connection).await?;
     let said = sqlx::query_as(store.sql(include_str!("../../sql/progress_of.sql"))).bind(id);
-    found.progress = said.fetch_optional(&mut *connection).await?;
+    let said: Option<Progress> = said.fetch_optional(&mut *connection).await?;
+    found.progress = said.map(|said| said.at_the_end(found.finished_at.map(|_| found.state)));
     if found.error.is_none() && found.attempts > 0 && !matches!(found.state, JobState::Completed | JobState::Cancelled | JobState::Expired)
     {
         found.error = found.failures.last().map(|failure| failure.error.clone());

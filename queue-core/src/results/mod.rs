@@ -26,7 +26,7 @@ use sqlx::Row as _;
 pub use self::{
     error::WaitError,
     parts::{Ended, Outputs},
-    progress::Progress,
+    progress::{Progress, percent},
     waiter::Waiter,
     watch::Watch,
     watcher::WaitOn,

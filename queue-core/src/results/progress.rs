@@ -33,6 +33,12 @@ pub struct Progress {
     pub over: Option<JobState>,
 }
 
+/// Whole percents of a fraction; 100 only of all of it.
+pub fn percent(fraction: f64) -> u32 {
+    let percent = (fraction.clamp(0.0, 1.0) * 100.0).round() as u32;
+    if fraction < 1.0 { percent.min(99) } else { percent }
+}
+
 impl Progress {
     /// The same of a job that has come to this end.
     pub(crate) fn at_the_end(mut self, over: Option<JobState>) -> Self {
@@ -55,5 +61,16 @@ impl FromRow<'_, PgRow> for Progress {
             updated_at: row.try_get("updated_at")?,
             over: None,
         })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::percent;
+
+    #[test]
+    fn only_all_of_it_is_a_hundred_percent() {
+        let percents = [-1.0, 0.0, 0.29, 0.994, 0.999_999, 1.0, 7.0].map(percent);
+        assert_eq!(percents, [0, 0, 29, 99, 99, 100, 100]);
     }
 }

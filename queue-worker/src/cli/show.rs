@@ -7,6 +7,7 @@ use humantime::format_duration;
 use queue_core::{
     Error, JobId, JobRef, JobState, Progress, Store,
     operate::{self, AttemptLog, JobChild, JobGather, JobRecord, JobSignal, JobStep, LimitWait, Pause},
+    runner::percent,
 };
 use serde::Serialize;
 use serde_json::value::RawValue;
@@ -239,7 +240,7 @@ fn logged(logs: &[AttemptLog]) -> String {
 
 /// Percent, stage and counts, as far as they were said, and when.
 fn how_far(progress: &Progress) -> String {
-    let percent = progress.fraction.map(|fraction| format!("{:.0}%", fraction * 100.0));
+    let percent = progress.fraction.map(|fraction| format!("{}%", percent(fraction)));
     let counts = progress.counts.iter().map(|(name, count)| format!("{name} {count}"));
     let when = progress.updated_at.map(|at| format!("attempt {}, {}", progress.attempt, print::time(at)));
     let parts: Vec<String> = percent.into_iter().chain(progress.stage.clone()).chain(counts).chain(when).collect();

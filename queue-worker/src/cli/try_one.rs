@@ -3,7 +3,7 @@
 use std::process::ExitCode;
 
 use humantime::format_duration;
-use queue_core::{JobId, JobRef, JobState};
+use queue_core::{JobId, JobRef, JobState, runner::percent};
 use serde_json::{Value, json};
 
 use super::{
@@ -159,7 +159,7 @@ fn describe(id: JobId, name: &str, state: JobState, tried: &Tried) -> String {
         said.push(format!("  it waits for {}; a trial receives no signal", signals.join(", ")));
     }
     if let Some(progress) = &tried.said {
-        let fraction = progress.fraction.map_or_else(String::new, |fraction| format!(" {:.0}%", fraction * 100.0));
+        let fraction = progress.fraction.map_or_else(String::new, |fraction| format!(" {}%", percent(fraction)));
         let stage = progress.stage.as_ref().map_or_else(String::new, |stage| format!(" {}", inert::line(stage)));
         let counts = if progress.counts == "{}" { String::new() } else { format!(" {}", inert::line(&progress.counts)) };
         said.push(format!("  it reported{fraction}{stage}{counts}"));

@@ -4,7 +4,7 @@ use super::{
     CauseKind,
     facts::{Facts, Look, ms},
 };
-use crate::define::JobState;
+use crate::{define::JobState, results};
 
 /// The sentence, on one line; `None` if this release does not know the cause.
 pub(super) fn says(kind: CauseKind, facts: Facts<'_>, look: &Look<'_>) -> Option<String> {
@@ -144,7 +144,7 @@ fn runs(kind: CauseKind, facts: Facts<'_>, look: &Look<'_>) -> String {
 
 /// What a job said of itself.
 fn progress(facts: Facts<'_>) -> String {
-    let percent = facts.float("fraction").map(|fraction| format!("{:.0}%", fraction * 100.0));
+    let percent = facts.float("fraction").map(|fraction| format!("{}%", results::percent(fraction)));
     let stage = facts.text("stage").map(|stage| format!("`{}`", one_line(stage)));
     let parts: Vec<String> = percent.into_iter().chain(stage).collect();
     if parts.is_empty() { "something at ".to_owned() } else { format!("{} at ", parts.join(", ")) }

@@ -2,7 +2,10 @@
 
 use std::time::Duration;
 
-use queue_core::operate::{Histogram, WorkerRecord};
+use queue_core::{
+    operate::{Histogram, WorkerRecord},
+    runner::percent,
+};
 use ratatui::{
     Frame,
     layout::{Constraint, Layout, Rect},
@@ -142,7 +145,7 @@ fn workers(seen: &Seen) -> Content {
 fn running(seen: &Seen) -> Content {
     let rows = seen.running.iter().flatten().map(|job| {
         let said = job.progress.as_ref().map(|progress| {
-            let done = progress.fraction.map_or_else(String::new, |fraction| format!("{:3.0}% ", fraction * 100.0));
+            let done = progress.fraction.map_or_else(String::new, |fraction| format!("{:3}% ", percent(fraction)));
             done + progress.stage.as_deref().unwrap_or_default()
         });
         let attempt = format!("{}/{}", job.attempts, job.max_attempts);

@@ -11,6 +11,7 @@ use chrono::{DateTime, Utc};
 use queue_core::{
     JobId, JobState, Progress,
     operate::{self, AttemptLog, Cause, CauseKind, FlowNode, JobChild, JobGather, JobRecord, JobSignal, JobStep, Why},
+    runner::percent,
 };
 use serde_json::Value;
 
@@ -357,6 +358,6 @@ fn facts(frame: &Frame, job: &JobRecord, now: DateTime<Utc>) -> Vec<Fact> {
 fn how_far(progress: &Progress) -> ProgressView {
     let counts = progress.counts.iter().map(|(name, count)| format!("{name} {count}"));
     let text: Vec<String> = progress.stage.iter().cloned().chain(counts).collect();
-    let percent = progress.fraction.map(|fraction| (fraction.clamp(0.0, 1.0) * 100.0).round() as u32);
+    let percent = progress.fraction.map(percent);
     ProgressView { percent, text: show::line(&text.join("; ")) }
 }
