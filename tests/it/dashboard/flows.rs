@@ -44,6 +44,8 @@ async fn a_page_draws_the_flow_of_its_job_and_cancels_it() {
     let answer = served.client.post(&cancel, &json!({})).await;
     assert_eq!((answer.status, answer.json()), (200, json!({ "text": "cancelled 2 jobs of the flow" })));
     assert_eq!(db.count("select count(*) from queue.jobs where state = 'cancelled'").await, 5, "the parts with their node");
+    let shown = served.client.get(&format!("/jobs/{first}")).await.text().to_owned();
+    assert!(shown.contains("of which 4 are over") && !shown.contains("/flow/cancel\""), "nothing is left to be cancelled: {shown}");
     let noted = operate::audit(&db.pool, Store::default(), None, 10).await.unwrap();
     assert_eq!((noted[0].act.as_str(), noted[0].what.clone()), ("cancelled", format!("flow {first}")));
     for missing in [served.client.post("/api/v1/jobs/7/flow/cancel", &json!({})).await.status, 404] {

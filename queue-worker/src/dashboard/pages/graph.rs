@@ -25,6 +25,8 @@ pub(super) struct Graph {
     pub(super) edges: Vec<Line>,
     /// Whether there are more nodes.
     pub(super) is_cut: bool,
+    /// Whether any of its jobs is not over, as far as they are known.
+    pub(super) goes_on: bool,
     /// What is to be seen, for those who do not see it.
     pub(super) says: String,
 }
@@ -57,15 +59,20 @@ pub(super) fn graph(nodes: &[FlowNode], this: &str) -> Graph {
         before.iter().enumerate().flat_map(|(target, before)| before.iter().map(move |(source, on_dead)| (*source, target, *on_dead)));
     let edges =
         edges.map(|(source, target, on_dead)| line(&boxes[source], &boxes[target], on_dead, is_open(&drawn[target], &drawn[source])));
-    let over = drawn.iter().filter(|node| matches!(node.state.as_deref(), Some("completed" | "dead" | "cancelled" | "expired"))).count();
+    let over = drawn.iter().filter(|node| node.state.as_deref().is_some_and(is_over)).count();
     Graph {
         width: boxes.iter().map(|one| one.x).max().unwrap_or(0) + WIDTH + EDGE,
         height: boxes.iter().map(|one| one.y).max().unwrap_or(0) + HEIGHT + EDGE,
         edges: edges.collect(),
         is_cut: nodes.len() > drawn.len(),
+        goes_on: nodes.len() > drawn.len() || drawn.iter().any(|node| node.state.as_deref().is_some_and(|state| !is_over(state))),
         says: format!("{} nodes, of which {over} are over", drawn.len()),
         boxes,
     }
+}
+
+fn is_over(state: &str) -> bool {
+    matches!(state, "completed" | "dead" | "cancelled" | "expired")
 }
 
 /// Those that a node waits for, and whether for their deaths.
