@@ -47,7 +47,7 @@ async fn main() -> anyhow::Result<()> {
 
     let options = Options::default().host("admin.example.com").redact("send_email", ["to"]);
     let admin = dashboard::router(database.pool().clone(), Store::default(), options)?;
-    let app = Router::new().nest("/queue", admin).layer(from_fn(authenticate));
+    let app = Router::new().nest_service("/queue", admin).layer(from_fn(authenticate));
     let listener = TcpListener::bind("127.0.0.1:0").await?;
     let address = listener.local_addr()?;
     let server = tokio::spawn(async move { axum::serve(listener, app).await });

@@ -6,7 +6,7 @@
 //! use queue_worker::dashboard::{self, Options};
 //!
 //! let admin = dashboard::router(pool, Store::default(), Options::default().host("admin.example.com"))?;
-//! let app: axum::Router = axum::Router::new().nest("/queue", admin); // behind your own authentication
+//! let app: axum::Router = axum::Router::new().nest_service("/queue", admin); // behind your own authentication
 //! # let _ = app; Ok(()) }
 //! ```
 //!
@@ -56,6 +56,8 @@ const LONGEST_BODY: usize = 64 * 1024;
 
 /// Pages and JSON API, to be nested anywhere in a router of yours, or served as they are. Authentication is yours, or [`Options::token`].
 ///
+/// Nest it with `nest_service`: with `nest`, axum routes the place itself only without a slash at its end.
+///
 /// # Errors
 /// [`Error::Config`] for a token that is empty or too short.
 pub fn router(pool: PgPool, store: Store, options: Options) -> Result<Router, Error> {
@@ -74,7 +76,7 @@ pub fn router(pool: PgPool, store: Store, options: Options) -> Result<Router, Er
 /// use queue_worker::dashboard::{self, Options};
 ///
 /// let admin = dashboard::router_over(&roster, Options::default().host("admin.example.com"))?;
-/// let app: axum::Router = axum::Router::new().nest("/queues", admin); // `/queues/stores/acme/jobs` are the jobs of `acme`
+/// let app: axum::Router = axum::Router::new().nest_service("/queues", admin); // `/queues/stores/acme/jobs` are the jobs of `acme`
 /// # let _ = app; Ok(()) }
 /// ```
 ///

@@ -245,11 +245,14 @@ async fn nested_in_an_application_every_link_leads_into_the_nest() {
     let db = TestDb::new().await;
     let jobs = some_jobs(&db).await;
     let app: Router = Router::new()
-        .nest("/admin/queue", router(db.pool.clone(), Store::default(), Options::default().token("0123456789abcdef")).unwrap());
+        .nest_service("/admin/queue", router(db.pool.clone(), Store::default(), Options::default().token("0123456789abcdef")).unwrap());
     let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
     let client = Client::new(listener.local_addr().unwrap());
     let task = tokio::spawn(async move { axum::serve(listener, app).await });
     assert_eq!(client.get("/admin/queue/jobs").await.header("location"), Some("/admin/queue/login"));
+    for front in ["/admin/queue", "/admin/queue/"] {
+        assert_eq!(client.get(front).await.header("location"), Some("/admin/queue/login"), "{front}");
+    }
     let own = format!("http://{}", client.address);
     let form = [("Content-Type", "application/x-www-form-urlencoded"), ("Origin", own.as_str())];
     let login = client.ask("POST", "/admin/queue/login", &form, "token=0123456789abcdef").await;
@@ -257,7 +260,7 @@ async fn nested_in_an_application_every_link_leads_into_the_nest() {
     assert_eq!(login.header("location"), Some("/admin/queue"));
     let bearer = [("Authorization", "Bearer 0123456789abcdef")];
     for path in addresses(&jobs) {
-        let path = format!("/admin/queue{}", path.strip_suffix('/').unwrap_or(&path));
+        let path = format!("/admin/queue{path}");
         let page = client.ask("GET", &path, &bearer, "").await;
         assert_eq!(page.status, 200, "{path}");
         for link in ["href=\"", "src=\"", "action=\"", "data-act=\""].into_iter().flat_map(|name| page.text().split(name).skip(1)) {
