@@ -49,6 +49,8 @@ mod live;
 mod error;
 #[cfg(any(feature = "cli", feature = "dashboard"))]
 mod inert;
+#[cfg(any(feature = "cli", feature = "dashboard"))]
+mod program;
 #[cfg(feature = "logs")]
 mod logs;
 #[cfg(any(feature = "dashboard", feature = "health"))]

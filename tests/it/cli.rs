@@ -122,6 +122,7 @@ async fn for_people_it_prints_tables_and_sentences() {
         (vec!["capacity", "--json"], "\"waiting\": 0"),
         (vec!["capacity", "mail", "none"], "the queue mail has no capacity"),
         (vec!["--help"], "Exit codes"),
+        (vec!["requeue", "--help"], "  test-cli requeue 187"),
         (vec!["--version"], env!("CARGO_PKG_VERSION")),
     ] {
         let output = on(&db, &arguments);
@@ -139,8 +140,8 @@ async fn exit_codes_tell_failure_usage_and_refusal_apart() {
     let id = job.to_string();
     for (arguments, code, wanted) in [
         (vec!["stats", "--database-url", "postgres://u@127.0.0.1:1/d"], 1, "127.0.0.1:1"),
-        (vec!["stats", "--schema", "nowhere"], 1, "queue-worker migrate"),
-        (vec!["run", "--schema", "nowhere"], 1, "queue-worker migrate"),
+        (vec!["stats", "--schema", "nowhere"], 1, "test-cli migrate"),
+        (vec!["run", "--schema", "nowhere"], 1, "test-cli migrate"),
         (vec!["stats", "--nonsense"], 2, "--nonsense"),
         (vec!["frobnicate"], 2, "frobnicate"),
         (vec![], 2, "Usage"),

@@ -5,7 +5,7 @@ use std::process::ExitCode;
 use queue_core::operate::{self, Checkup, Diagnosis, Finding, FindingKind, Severity};
 
 use super::{open::open, print, problem::Problem, settings::Settings, span::Span, values::Output};
-use crate::inert;
+use crate::{inert, program::commands};
 
 /// What counts as wrong, and how it is shown.
 #[derive(clap::Args)]
@@ -60,6 +60,7 @@ pub(super) async fn doctor(settings: &Settings, args: &DoctorArgs) -> Result<Exi
         Err(problem) => Diagnosis::unreachable(store, &problem.to_string()),
     };
     diagnosis.findings.retain(|finding| !args.ignore.contains(&finding.kind));
+    diagnosis.findings.iter_mut().for_each(|finding| finding.fix = commands(&finding.fix).into_owned());
     if args.output.json {
         print::json(&diagnosis)?;
     } else {

@@ -1,14 +1,12 @@
 //! `completions` and `man`: the command line's own texts, for shells and for `man`.
 
-use std::{
-    fs,
-    path::{Path, PathBuf},
-};
+use std::{fs, path::PathBuf};
 
-use clap::Subcommand;
+use clap::{Subcommand, builder::StyledStr};
 use clap_complete::Shell;
 
 use super::{print, problem::Problem};
+use crate::program;
 
 #[derive(Subcommand)]
 pub(super) enum HelpCommand {
@@ -36,12 +34,18 @@ Examples:
     },
 }
 
+/// A command with the name of this program in its examples, and those below it.
+pub(super) fn named(command: clap::Command) -> clap::Command {
+    let own = |text: &StyledStr| text.to_string().replace("queue-worker", program::name());
+    let help = command.get_after_long_help().map(own);
+    let command = if let Some(help) = help { command.after_long_help(help) } else { command };
+    command.mut_subcommands(named)
+}
+
 /// Of the whole command line.
 pub(super) fn help(all: clap::Command, command: HelpCommand) -> Result<(), Problem> {
-    // As it was called: a user's worker has a name of its own.
-    let called = std::env::args_os().next().map(PathBuf::from);
-    let name = called.as_deref().and_then(Path::file_stem).and_then(|name| name.to_str()).unwrap_or("queue-worker").to_owned();
-    let mut all = all.name(name.clone()).bin_name(name.clone());
+    let name = program::name();
+    let mut all = all.name(name).bin_name(name);
     match command {
         HelpCommand::Completions { shell } => {
             let mut text = Vec::new();

@@ -47,15 +47,12 @@ mod pause;
 mod print;
 mod problem;
 
-use std::{
-    io::{IsTerminal as _, stderr},
-    process::ExitCode,
-};
+use std::process::ExitCode;
 
-use clap::{CommandFactory as _, Parser as _};
+use clap::{CommandFactory as _, FromArgMatches as _};
 use queue_core::Registry;
 use sqlx::PgPool;
-use tracing_subscriber::{EnvFilter, Layer as _, layer::SubscriberExt as _, util::SubscriberInitExt as _};
+use tracing_subscriber::EnvFilter;
 
 pub use self::problem::BoxError;
 use self::{
@@ -63,7 +60,13 @@ use self::{
     problem::Problem,
     settings::{LogFormat, Settings},
 };
-use crate::{error::Error, inert, worker::Worker};
+use crate::{
+    error::Error,
+    inert,
+    logs::{WORKER_LOG, log_to_stderr},
+    program,
+    worker::Worker,
+};
 
 /// The `main` of a worker binary: links the crates named, so that their job types can be run, and hands over to the command line.
 ///
@@ -123,7 +126,7 @@ pub fn main() -> ExitCode {
 /// As [`main_with`], for a worker that runs the job types linked into this binary and no others.
 #[doc(hidden)]
 pub fn main_of_linked(prepare: impl AsyncFnOnce(Worker) -> Result<Worker, BoxError>) -> ExitCode {
-    let args = Args::parse();
+    let args = parsed();
     let empty = args.command.runs().then(Registry::linked);
     // Said before a database is looked for, or an embedded one is made, for a worker that could do nothing with it.
     match empty {
@@ -155,14 +158,18 @@ where
 /// }
 /// ```
 pub fn main_with(prepare: impl AsyncFnOnce(Worker) -> Result<Worker, BoxError>) -> ExitCode {
-    finish(start(Args::parse(), prepare))
+    finish(start(parsed(), prepare))
 }
-
-/// A worker tells what it does; the notices of a migration that had nothing to do are no news.
-const RUN_LOG: &str = "info,sqlx::postgres::notice=warn";
 
 /// The driver warns of a statement that takes a second, and prints it; whoever waits for a command can see that.
 const COMMAND_LOG: &str = "warn,sqlx::query=error";
+
+/// The arguments; help, and what is wrong with them, end the process here.
+fn parsed() -> Args {
+    program::remember();
+    let matches = help::named(Args::command()).get_matches();
+    Args::from_arg_matches(&matches).unwrap_or_else(|error| error.exit())
+}
 
 fn finish(result: Result<ExitCode, Problem>) -> ExitCode {
     result.unwrap_or_else(Problem::report)
@@ -181,7 +188,7 @@ fn start(args: Args, prepare: impl AsyncFnOnce(Worker) -> Result<Worker, BoxErro
     let mut notes = variables::unknown(&Args::command(), set);
     let settings = settings.of_options().over(rust_log).over(Settings::read(config.as_deref(), &mut notes)?);
     let settings = own_settings(&command).over(settings);
-    log(&settings, if command.runs() { RUN_LOG } else { COMMAND_LOG })?;
+    log(&settings, if command.runs() { WORKER_LOG } else { COMMAND_LOG })?;
     for note in notes {
         tracing::warn!("{}", inert::lines(&note));
     }
@@ -244,7 +251,7 @@ async fn obey(
         Command::Weight { job_type, key, weight, output } => {
             weight::weight(settings, job_type.as_deref(), key.as_deref(), weight, output.json).await?;
         }
-        Command::Help(command) => help::help(Args::command(), command)?,
+        Command::Help(command) => help::help(help::named(Args::command()), command)?,
     }
     Ok(ExitCode::SUCCESS)
 }
@@ -255,15 +262,7 @@ fn log(settings: &Settings, default: &str) -> Result<(), Problem> {
     let filter = EnvFilter::try_new(filter).map_err(|error| {
         Problem::usage(format!("the log filter cannot be read: {error}; write it like `info` or `queue_worker=debug,sqlx=warn`"))
     })?;
-    // Were a log line that cannot be written an event to log, the end of whoever reads the log would be ours.
-    let log = tracing_subscriber::fmt::layer().with_writer(stderr).with_ansi(stderr().is_terminal()).log_internal_errors(false);
-    // The filter is that of what is printed alone: what handlers log is kept all the same.
-    let kept = tracing_subscriber::registry().with(crate::logs());
-    // Fails only when the program has set up its own logs, which then are right.
-    let _ = match settings.log_format.unwrap_or_default() {
-        LogFormat::Text => kept.with(log.with_filter(filter)).try_init(),
-        LogFormat::Json => kept.with(log.json().with_filter(filter)).try_init(),
-    };
+    log_to_stderr(filter, matches!(settings.log_format, Some(LogFormat::Json)));
     crate::live::log_panics();
     Ok(())
 }

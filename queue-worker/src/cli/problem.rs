@@ -5,7 +5,7 @@ use std::{fmt, process::ExitCode};
 use clap::builder::styling::{AnsiColor, Style};
 use queue_core::Error as CoreError;
 
-use crate::{error::Error, inert};
+use crate::{error::Error, inert, program};
 
 /// Whatever kept a worker from being prepared.
 pub type BoxError = Box<dyn std::error::Error + Send + Sync>;
@@ -74,6 +74,7 @@ impl Problem {
 
     /// Our errors say what is wrong, then, after a semicolon, what to do about it.
     fn new(text: &str, code: u8) -> Self {
+        let text = &*program::commands(text);
         let (text, fix) = split(text).map_or((text, None), |(text, fix)| (text, Some(fix)));
         Self { text: inert::lines(text), fix: fix.map(inert::lines), code }
     }

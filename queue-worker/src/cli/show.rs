@@ -22,7 +22,7 @@ use super::{
     problem::Problem,
     settings::Settings,
 };
-use crate::inert;
+use crate::{inert, program};
 
 pub(super) async fn show(settings: &Settings, id: JobId, with: (bool, bool), as_json: bool) -> Result<(), Problem> {
     let (database, store) = open_to_look(settings).await?;
@@ -176,7 +176,7 @@ fn describe<I: JobName>(JobDetail { job, pauses, limits, unserved, .. }: &JobDet
         say("failed", &format!("{heading}\n{}", failure.error));
     }
     if matches!(job.state, JobState::Ready | JobState::Scheduled | JobState::Blocked | JobState::Parked) {
-        said.push(format!("{:<10} {}{name}", "see", I::examples("queue-worker why ")));
+        said.push(format!("{:<10} {}{name}", "see", program::commands(&I::examples("queue-worker why "))));
     }
     said.join("\n")
 }

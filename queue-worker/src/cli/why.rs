@@ -15,11 +15,11 @@ use super::{
     problem::{Problem, REFUSED},
     settings::Settings,
 };
-use crate::inert;
+use crate::{inert, program::name_commands};
 
 pub(super) async fn why(settings: &Settings, id: JobId, as_json: bool) -> Result<ExitCode, Problem> {
     let (database, store) = open_to_look(settings).await?;
-    let why = operate::why(database.pool(), store, id).await?;
+    let why = name_commands(operate::why(database.pool(), store, id).await?);
     database.close().await;
     if as_json {
         print::json(&why)?;

@@ -26,7 +26,7 @@ async fn a_signal_is_sent_by_the_command_line_and_seen_until_it_is_received() {
     let worker = || db.worker().register::<Plan>();
     db.run_while(worker(), db.until(job.id(), JobState::Parked)).await;
     let (_, why, _) = run(&db, &["why", &id]);
-    assert!(why.contains(&format!("`queue-worker signal {id} paid`")) && why.contains("it waits for the signal `paid` since"), "{why}");
+    assert!(why.contains(&format!("`test-cli signal {id} paid`")) && why.contains("it waits for the signal `paid` since"), "{why}");
     let (_, shown, _) = run(&db, &["show", &id]);
     assert!(shown.contains(", paid: attempt 1, waits for a signal until") && !shown.contains("sleeps"), "{shown}");
     // Said, of a file, of stdin; and one that nobody asks for.
@@ -95,7 +95,7 @@ async fn a_signal_that_is_called_as_an_option_is_sent_by_what_why_says() {
     db.run_while(db.worker().register::<Plan>(), async {
         db.until(job.id(), JobState::Parked).await;
         let (_, why, _) = run(&db, &["why", &id]);
-        let fix = why.split('`').find_map(|said| said.strip_prefix("queue-worker ")).unwrap_or_else(|| panic!("{why}")).to_owned();
+        let fix = why.split('`').find_map(|said| said.strip_prefix("test-cli ")).unwrap_or_else(|| panic!("{why}")).to_owned();
         assert!(fix == format!("signal {id} -- --now") && why.contains("with --payload JSON before `--`"), "{why}");
         let mut words: Vec<&str> = fix.split(' ').collect();
         words.splice(2..2, ["--payload", "\"x\""]);

@@ -123,7 +123,7 @@ async fn stores_that_do_not_answer_are_told_of_beside_the_answers_of_the_others(
     let shown = json_of(&db, &["show", &jobs[0]]);
     assert_eq!((&shown["store_job"], &shown["store"], &shown["payload"]), (&jobs[0].as_str().into(), &"one".into(), &Value::Null));
     assert_eq!(json_of(&db, &["show", &jobs[0], "--payload"])["payload"]["act"], "Hang");
-    assert!(said(&db, &["show", &jobs[0]]).1.contains(&format!("queue-worker stores why {}", jobs[0])));
+    assert!(said(&db, &["show", &jobs[0]]).1.contains(&format!("test-cli stores why {}", jobs[0])));
     assert_eq!(json_of(&db, &["why", &jobs[1]])["store_job"], jobs[1].as_str());
     let (code, out, _) = said(&db, &["why", &jobs[1]]);
     assert!(code == Some(0) && out.contains(&format!("job {}: do", jobs[1])) && out.contains("`main`"), "{out}");
@@ -131,7 +131,7 @@ async fn stores_that_do_not_answer_are_told_of_beside_the_answers_of_the_others(
 
     for (job, code, wanted) in [
         ("one/7", 3, "in the store `one`: there is no job 7"),
-        ("nowhere/7", 3, "`queue-worker stores list`"),
+        ("nowhere/7", 3, "`test-cli stores list`"),
         ("gone/7", 1, "holds no job queue"),
         ("far/7", 1, "out of reach"),
         ("lost/7", 1, "--database nowhere=URL"),
@@ -245,7 +245,7 @@ async fn a_store_whose_tables_are_locked_is_given_up_and_the_others_answer() {
 async fn stores_are_added_closed_and_taken_off_and_what_is_wrong_names_the_fix() {
     let db = TestDb::new().await;
     let (code, out, err) = said(&db, &["list"]);
-    assert!(code == Some(1) && out.is_empty() && err.contains("`queue-worker stores migrate`") && err.contains("--homes"), "{err}");
+    assert!(code == Some(1) && out.is_empty() && err.contains("`test-cli stores migrate`") && err.contains("--homes"), "{err}");
     let (migrated, code) = answer(&db, &["migrate"]);
     assert_eq!((code, &migrated["homes"], migrated["lost"].as_array().unwrap().len()), (Some(1), &"homes".into(), 1), "{migrated}");
     assert!(said(&db, &["list"]).1.contains("stores add"));

@@ -21,14 +21,14 @@ async fn the_first_line_is_the_answer_and_the_last_ones_are_fixes() {
     assert_eq!(lines[0], "no worker lives");
     assert_eq!(lines[1], format!("  job {job}: do, queue default, priority 100, ready"));
     assert!(lines[2].starts_with("also: everything is paused by ") && lines[2].ends_with(": moving house"), "{lines:?}");
-    assert!(lines[3].starts_with("fix: start a worker") && lines[4] == "fix: queue-worker resume --all", "{lines:?}");
+    assert!(lines[3].starts_with("fix: start a worker") && lines[4] == "fix: test-cli resume --all", "{lines:?}");
     let shown: Value = serde_json::from_slice(&cli(&db, &["why", &job, "--json"]).stdout).unwrap();
     assert_eq!((&shown["job"], &shown["state"], &shown["queue"]), (&job.as_str().into(), &"ready".into(), &"default".into()));
     let kinds: Vec<&Value> = shown["causes"].as_array().unwrap().iter().map(|cause| &cause["kind"]).collect();
     assert_eq!(kinds, ["no_worker", "paused"]);
     assert_eq!(
         (&shown["causes"][1]["facts"]["reason"], &shown["causes"][1]["fix"]),
-        (&"moving house".into(), &"queue-worker resume --all".into())
+        (&"moving house".into(), &"test-cli resume --all".into())
     );
     let absent = cli(&db, &["why", "7"]);
     assert_eq!((absent.status.code(), text(&absent.stderr)), (Some(3), ""), "an answer, and no such job");
@@ -38,7 +38,7 @@ async fn the_first_line_is_the_answer_and_the_last_ones_are_fixes() {
     assert_eq!(serde_json::from_slice::<Value>(&absent.stdout).unwrap()["causes"][0]["kind"], "no_such_job");
     assert_eq!(cli(&db, &["why", "x"]).status.code(), Some(2));
     let shown = cli(&db, &["show", &job]);
-    assert!(text(&shown.stdout).contains(&format!("queue-worker why {job}")), "{}", text(&shown.stdout));
+    assert!(text(&shown.stdout).contains(&format!("test-cli why {job}")), "{}", text(&shown.stdout));
     db.run_while(super::worker(&db), async {
         operate::resume(&db.pool, Store::default(), &operate::Scope::EVERYTHING).await.unwrap();
         db.until(job.parse().unwrap(), JobState::Completed).await;

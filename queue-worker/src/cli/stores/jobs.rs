@@ -26,6 +26,7 @@ use crate::{
         why::describe,
     },
     inert,
+    program::name_commands,
 };
 
 /// The part of a list that one store has.
@@ -166,7 +167,7 @@ pub(super) async fn show(settings: &Settings, job: &StoreJob, with: (bool, bool)
 /// `why`: what keeps one from running.
 pub(super) async fn why(settings: &Settings, job: &StoreJob, as_json: bool) -> Result<ExitCode, Problem> {
     let opened = Opened::to_look(settings, About::Stores(&[job.store()])).await?;
-    let why = opened.answer(job, async |of| operate::why(of.pool(), of.store(), job.id()).await).await?;
+    let why = name_commands(opened.answer(job, async |of| operate::why(of.pool(), of.store(), job.id()).await).await?);
     let database = opened.record(job.store())?.database.clone();
     opened.close().await;
     if as_json {

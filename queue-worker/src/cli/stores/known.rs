@@ -16,12 +16,15 @@ use super::{
     open::{About, Opened, at_home, open_home, patiently, records},
     told::{Trouble, tell},
 };
-use crate::cli::{
-    act::confirm,
-    print,
-    problem::{Problem, warn},
-    settings::Settings,
-    values::counted,
+use crate::{
+    cli::{
+        act::confirm,
+        print,
+        problem::{Problem, warn},
+        settings::Settings,
+        values::counted,
+    },
+    program,
 };
 
 /// A store that is not brought up to date in so long is left to the next try.
@@ -164,7 +167,7 @@ pub(super) async fn close(settings: &Settings, name: &str, as_json: bool) -> Res
     }
     let stay = match tenants {
         0 => "no tenant is in it".to_owned(),
-        tenants => format!("its {tenants} tenants stay until `queue-worker stores move` moves them"),
+        tenants => format!("its {tenants} tenants stay until `{} stores move` moves them", program::name()),
     };
     print::lines(&format!("the store `{name}` takes no new tenants; {stay}"))
 }

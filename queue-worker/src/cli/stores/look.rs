@@ -14,7 +14,10 @@ use super::{
     open::{About, Opened},
     told::{Trouble, tell},
 };
-use crate::cli::{print, problem::Problem, settings::Settings, values::counted};
+use crate::{
+    cli::{print, problem::Problem, settings::Settings, values::counted},
+    program,
+};
 
 const NONE: &str = "no stores; `queue-worker stores add` adds one";
 
@@ -27,7 +30,7 @@ pub(super) async fn list(settings: &Settings, as_json: bool) -> Result<(), Probl
         return print::json(&json!({ "stores": records }));
     }
     if records.is_empty() {
-        return print::lines(NONE);
+        return print::lines(&program::commands(NONE));
     }
     let rows = records.iter().map(|StoreRecord { name, database, schema, is_open, tenants, .. }| {
         let takes = if *is_open { "open" } else { "closed" };
@@ -64,7 +67,7 @@ pub(super) async fn counts(settings: &Settings, as_json: bool) -> Result<ExitCod
         let stores = answers.iter().map(|(member, busiest)| OfStore { store: member.name(), counts: &busiest.totals }).collect();
         print::json(&Counts { stores, totals, failed: &opened.failed })?;
     } else if opened.records.is_empty() {
-        print::lines(NONE)?;
+        print::lines(&program::commands(NONE))?;
     } else if answers.is_empty() {
         print::lines("no store has answered")?;
     } else {

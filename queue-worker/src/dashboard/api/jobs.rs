@@ -17,10 +17,13 @@ use super::{
     body::{Asked, Said, Who},
     redacted::{redact, redact_logs},
 };
-use crate::dashboard::{
-    app::{App, Shared},
-    part::Path,
-    problem::{Answer, Problem, Wrong},
+use crate::{
+    dashboard::{
+        app::{App, Shared},
+        part::Path,
+        problem::{Answer, Problem, Wrong},
+    },
+    program::name_commands,
 };
 
 /// A page of jobs, without payloads; a full one, if it can be had within this patience.
@@ -107,7 +110,7 @@ pub(super) async fn logs(State(app): State<Shared>, Path(id): Path<String>) -> A
     responses((status = 200, body = Why), (status = "default", body = Wrong))
 )]
 pub(super) async fn why(State(app): State<Shared>, Path(id): Path<String>) -> Answer<Json<Why>> {
-    Ok(Json(operate::why(&mut *app.look().await?, app.store, job_id(&id)?).await?))
+    Ok(Json(name_commands(operate::why(&mut *app.look().await?, app.store, job_id(&id)?).await?)))
 }
 
 /// What is to be done.

@@ -21,12 +21,15 @@ use super::{
     timeline::{Timeline, timeline},
     tree::tree,
 };
-use crate::dashboard::{
-    api::{is_node, job_id, logs_of, looked_at, parent_of},
-    app::{App, Shared},
-    part::Path,
-    problem::{Answer, Problem},
-    show::{self, Moment},
+use crate::{
+    dashboard::{
+        api::{is_node, job_id, logs_of, looked_at, parent_of},
+        app::{App, Shared},
+        part::Path,
+        problem::{Answer, Problem},
+        show::{self, Moment},
+    },
+    program::name_commands,
 };
 
 #[derive(Template)]
@@ -290,7 +293,7 @@ fn awaited(why: &Why) -> Option<&str> {
 async fn unseen(app: &App, frame: Frame, id: JobId, problem: Problem) -> Answer<Response> {
     let Ok(mut session) = app.look().await else { return Err(problem) };
     let Ok(why) = operate::why(&mut *session, app.store, id).await else { return Err(problem) };
-    let causes = why.causes.iter().map(CauseRow::new).collect();
+    let causes = name_commands(why).causes.iter().map(CauseRow::new).collect();
     let Problem { status, text, .. } = problem;
     Ok((status, write(&UnseenPage { frame, id, text, causes })?).into_response())
 }
@@ -300,7 +303,7 @@ pub(super) async fn see(app: &App, id: JobId) -> Answer<JobSeen> {
     let mut session = app.look().await?;
     let now = operate::now(&mut *session, app.store).await?;
     let job = looked_at(&mut session, app, id).await?;
-    let why = operate::why(&mut *session, app.store, id).await?;
+    let why = name_commands(operate::why(&mut *session, app.store, id).await?);
     Ok(JobSeen { job, why, now })
 }
 

@@ -1,0 +1,64 @@
+//! The name under which this program was called: a user's worker has one of its own, and the commands that our texts name are typed with it.
+
+use std::{borrow::Cow, sync::OnceLock};
+
+use queue_core::operate::Why;
+
+/// The bundled binary's, which stands in our texts.
+const BUNDLED: &str = "queue-worker";
+
+static NAME: OnceLock<String> = OnceLock::new();
+
+/// Remembers the name, once the process is known to be a command line.
+#[cfg(feature = "cli")]
+pub(crate) fn remember() {
+    let called = std::env::args_os().next();
+    let file = called.as_deref().and_then(|called| std::path::Path::new(called).file_name());
+    let name = file.and_then(|name| name.to_str()).unwrap_or(BUNDLED);
+    NAME.get_or_init(|| name.strip_suffix(std::env::consts::EXE_SUFFIX).unwrap_or(name).to_owned());
+}
+
+/// The name; the bundled binary's in a program that is no command line of ours.
+pub(crate) fn name() -> &'static str {
+    NAME.get().map_or(BUNDLED, String::as_str)
+}
+
+/// A text of ours with the name in its commands: they begin the text, or stand between backticks.
+pub(crate) fn commands(text: &str) -> Cow<'_, str> {
+    commands_of(text, name())
+}
+
+fn commands_of<'t>(text: &'t str, name: &str) -> Cow<'t, str> {
+    const COMMAND: &str = "queue-worker ";
+    const QUOTED: &str = "`queue-worker ";
+    if name == BUNDLED || !text.contains(COMMAND) {
+        return Cow::Borrowed(text);
+    }
+    let text = text.replace(QUOTED, &format!("`{name} "));
+    Cow::Owned(text.strip_prefix(COMMAND).map(|rest| format!("{name} {rest}")).unwrap_or(text))
+}
+
+/// The same in what is to be done about each cause.
+pub(crate) fn name_commands(mut why: Why) -> Why {
+    for fix in why.causes.iter_mut().filter_map(|cause| cause.fix.as_mut()) {
+        *fix = commands(fix).into_owned();
+    }
+    why
+}
+
+#[cfg(test)]
+mod tests {
+    use super::commands_of;
+
+    #[test]
+    fn commands_and_nothing_else_are_given_the_name() {
+        for (text, wanted) in [
+            ("queue-worker requeue 7", "app requeue 7"),
+            ("start one: `queue-worker run`, or `queue-worker jobs`", "start one: `app run`, or `app jobs`"),
+            ("the session of queue-worker claim has it", "the session of queue-worker claim has it"),
+        ] {
+            assert_eq!(commands_of(text, "app"), wanted);
+            assert_eq!(commands_of(text, "queue-worker"), text);
+        }
+    }
+}
