@@ -163,11 +163,6 @@ impl Context {
         act(Bound { store: self.shared.store, stored: &stored_type(self.job_type, self.version) })
     }
 
-    /// Whether the handler was asked to end, or leaves since its worker's shutdown has begun.
-    pub(crate) fn is_asked(&self) -> bool {
-        self.ask.is_asked() || self.heeds_shutdown.load(Relaxed) && self.shared.shutting_down.is_cancelled()
-    }
-
     pub(crate) fn begun(&self) -> Option<&Arc<Begun>> {
         self.begun.get()
     }
@@ -250,31 +245,6 @@ impl Context {
     pub fn cancelled(&self) -> &Cancelled {
         // Made when first asked for: most handlers never do, and a token of its own for each attempt shows in a profile.
         self.cancelled.get_or_init(|| Cancelled::under(&self.ask))
-    }
-
-    /// Fires when the worker begins to shut down. The handler may go on for the grace period; one that can resume elsewhere leaves at once.
-    ///
-    /// A handler that has called this leaves with any error: after the shutdown has begun it counts as no attempt, and the job runs again
-    /// elsewhere. An error of a handler that never called it is a failure until the grace period has ended.
-    ///
-    /// ```
-    /// use queue_core::{Context, Failure};
-    ///
-    /// # async fn copy_page(page: u32) {}
-    /// # async fn example(cx: &Context) -> Result<(), Failure> {
-    /// for page in cx.last_checkpoint().await?.unwrap_or(0)..1000 {
-    ///     if cx.shutting_down().is_cancelled() {
-    ///         cx.checkpoint(&page).await?;
-    ///         return Err("shutting down".into());
-    ///     }
-    ///     copy_page(page).await;
-    /// }
-    /// # Ok(())
-    /// # }
-    /// ```
-    pub fn shutting_down(&self) -> &CancellationToken {
-        self.heeds_shutdown.store(true, Relaxed);
-        &self.shared.shutting_down
     }
 
     /// The worker's pool, the one given to `Worker::new`.

@@ -40,7 +40,6 @@ pub(crate) struct RunningWorker {
     queues: Arc<Queues>,
     settle: mpsc::Sender<Settlement>,
     bell: Arc<Bell>,
-    shutting_down: CancellationToken,
     stop: CancellationToken,
     closing: CancellationToken,
     claims: JoinHandle<()>,
@@ -72,17 +71,7 @@ impl RunningWorker {
         let (store, served, pauses) = (config.store, registry.clone(), vitals.pauses.get_or_init(|| Pauses::new(registry.clone())).clone());
         let backend = Arc::new(DatabaseBackend { pool: theirs.clone(), store, logs: logger, journal, signals });
         let (handlers, trace, shutting_down) = (Handle::current(), config.trace, CancellationToken::new());
-        let shared = Arc::new(Shared {
-            pool: theirs.clone(),
-            store,
-            states,
-            handlers,
-            backend,
-            reports,
-            middleware,
-            trace,
-            shutting_down: shutting_down.clone(),
-        });
+        let shared = Arc::new(Shared { pool: theirs.clone(), store, states, handlers, backend, reports, middleware, trace, shutting_down });
         let (stop, closing, settling) = (CancellationToken::new(), CancellationToken::new(), settle_link(wires, config));
         let context = SlotContext {
             registry,
@@ -137,7 +126,6 @@ impl RunningWorker {
             queues,
             settle,
             bell,
-            shutting_down,
             stop,
             closing,
             pulse,
@@ -169,23 +157,9 @@ impl RunningWorker {
 
     /// Tells handlers, stops claiming, waits for them, releases what is left, settles it all, and takes the heartbeat away last.
     pub(crate) async fn stop(self, grace: Duration) {
-        let Self {
-            queues,
-            settle,
-            bell,
-            shutting_down,
-            stop,
-            closing,
-            claims,
-            settles,
-            helpers,
-            speaker,
-            farewell,
-            pulse,
-            _abandon,
-        } = self;
+        let Self { queues, settle, bell, stop, closing, claims, settles, helpers, speaker, farewell, pulse, _abandon } = self;
         let until = Instant::now() + grace;
-        shutting_down.cancel();
+        queues.context.shared.shutting_down.cancel();
         stop.cancel();
         bell.ring();
         let _ = claims.await;

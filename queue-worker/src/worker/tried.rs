@@ -11,8 +11,8 @@ use std::{
 
 use async_trait::async_trait;
 use queue_core::{
-    Error as CoreError, JobId, JobState, Registration, Registry, Store, operate,
-    operate::JobRecord,
+    Error as CoreError, JobId, JobState, Registration, Registry, Store,
+    operate::{self, JobRecord},
     runner::{
         Backend, ChildLook, ClaimedJob, CommitResult, Ended, Ending, Fence, GatherLook, Halt, Heard, JournaledStep, Lent, OwnTransaction,
         ReportEntry, ReportSender, Shared, SignalEntry, StepEntry, Written, run,
@@ -21,6 +21,7 @@ use queue_core::{
 use sqlx::{PgPool, postgres::PgPoolOptions};
 use tokio::{
     runtime::{Builder, Handle},
+    task::JoinHandle,
     time::timeout,
 };
 use tokio_util::sync::CancellationToken;
@@ -130,7 +131,7 @@ impl Worker {
         sqlx::raw_sql(NO_COMMIT).execute(&mut *tx).await?;
         let (transaction, session): (String, i32) = sqlx::query_as(NAMES).fetch_one(&mut *tx).await?;
         let lent: Lent = Arc::new(tokio::sync::Mutex::new(tx));
-        let (reports, mut received) = ReportSender::open();
+        let ((reports, mut received), handlers) = (ReportSender::open(), Handle::current());
         let backend = Arc::new(TrialBackend {
             begins_anew,
             lent: Arc::clone(&lent),
@@ -140,19 +141,9 @@ impl Worker {
             notes: Mutex::default(),
         });
         let beside = if trial.may_write { pool } else { reading(&pool, 5) };
-        let handlers = Handle::current();
         let (lent_backend, trace, shutting_down) = (Arc::<TrialBackend>::clone(&backend), config.trace, CancellationToken::new());
-        let shared = Arc::new(Shared {
-            pool: beside,
-            store,
-            states,
-            handlers,
-            backend: lent_backend,
-            reports,
-            middleware,
-            trace,
-            shutting_down: shutting_down.clone(),
-        });
+        let shared =
+            Arc::new(Shared { pool: beside, store, states, handlers, backend: lent_backend, reports, middleware, trace, shutting_down });
         let keeping = Arc::clone(&backend);
         let reported = tokio::spawn(async move {
             while let Some(report) = received.recv().await {
@@ -165,8 +156,8 @@ impl Worker {
         let (halt, began) = (Arc::new(Halt::new(config.cancel_grace)), Instant::now());
         // On threads of its own, so that one which never yields holds nobody up.
         let apart = Builder::new_multi_thread().worker_threads(2).enable_all().build().map_err(|error| Error::Thread(error.to_string()))?;
-        let attempt = apart.spawn(attempt(Arc::clone(&registration), job, shared, Arc::clone(&halt)));
-        let ended = wait_for(attempt, (&shutting_down, &halt), trial.patience, stop).await;
+        let attempt = apart.spawn(attempt(Arc::clone(&registration), job, Arc::clone(&shared), Arc::clone(&halt)));
+        let ended = wait_for(attempt, (&shared, &halt), trial.patience, stop).await;
         let ran = began.elapsed();
         let ending = match ended {
             Some((ended, job)) => backend.ending(ended, &registration, &job, ran).await,
@@ -207,8 +198,7 @@ const POOLED: &str =
 
 /// As a claim would bring it; one that is over as after a requeue.
 async fn claimed(job: &JobRecord, name: &'static str, pool: &PgPool, store: Store) -> Result<ClaimedJob, Error> {
-    let before = if job.finished_at.is_some() { 0 } else { job.attempts };
-    let attempt = before.saturating_add(1);
+    let attempt = if job.finished_at.is_some() { 1 } else { job.attempts.saturating_add(1) };
     Ok(ClaimedJob {
         token: Uuid::nil(),
         id: job.id,
@@ -233,18 +223,12 @@ async fn attempt(registration: Arc<Registration>, job: ClaimedJob, shared: Arc<S
 }
 
 /// Until the attempt ends; told to stop, it has a moment.
-async fn wait_for<T>(
-    attempt: tokio::task::JoinHandle<T>,
-    (shutting_down, halt): (&CancellationToken, &Halt),
-    patience: Duration,
-    stop: impl Future<Output = ()>,
-) -> Option<T> {
-    let abort = attempt.abort_handle();
-    tokio::pin!(attempt);
+async fn wait_for<T>(mut attempt: JoinHandle<T>, of: (&Shared, &Halt), patience: Duration, stop: impl Future<Output = ()>) -> Option<T> {
+    let (abort, (shared, halt)) = (attempt.abort_handle(), of);
     let ended = tokio::select! {
         ended = &mut attempt => ended.ok(),
         () = async { tokio::select! { () = stop => {}, () = tokio::time::sleep(patience) => {} } } => {
-            shutting_down.cancel();
+            shared.shutting_down.cancel();
             halt.ask.shut_down();
             if let Ok(ended) = timeout(GRACE, &mut attempt).await {
                 ended.ok()
