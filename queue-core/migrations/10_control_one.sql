@@ -1,6 +1,6 @@
 -- The acts by their names, on many jobs and on one. On many, what cannot be done is passed over. On one it is refused: SQLSTATE P0002 if there is
--- no such job, 55P03 if another transaction has it locked, else 55000; DETAIL is JSON: the job, the state it is in, the states wanted, and what
--- cannot be done.
+-- no such job, 55P03 if another transaction has it locked, else 55000; DETAIL is JSON: the job, the state it is in, the states wanted, what cannot be
+-- done, and the job that holds its uniqueness key, if that is why.
 
 -- Does an act to those of these jobs to which it can be done now; returns them and what became of them.
 create function queue.act_on_all(ids bigint[], act text, run_at timestamptz default null, priority integer default null)
@@ -28,6 +28,8 @@ begin
       return query select c.id, 'changed' from queue.set_priority_all(act_on_all.ids, act_on_all.priority) c (id);
     when 'requeue' then
       return query select c.id, 'requeued' from queue.requeue_all(act_on_all.ids) c (id);
+    when 'force_requeue' then
+      return query select c.id, 'requeued' from queue.requeue_all(act_on_all.ids, force => true) c (id);
     when 'discard' then
       return query select c.id, 'discarded' from queue.discard_all(act_on_all.ids) c (id);
     else
@@ -45,6 +47,7 @@ as $$
 declare
   became  text;
   state   text;
+  holder  bigint; -- of its uniqueness key, if that is another job
   give_up timestamptz := clock_timestamp() + interval '500 ms';
   wanted  text[] := case act
     when 'cancel' then '{ready,scheduled,blocked,parked,running}'
@@ -53,6 +56,7 @@ declare
     when 'run_now' then '{scheduled,parked}'
     when 'set_priority' then '{ready,scheduled}'
     when 'requeue' then '{dead,completed,cancelled,expired}'
+    when 'force_requeue' then '{dead,completed,cancelled,expired}'
     when 'discard' then '{dead}'
   end;
   done    text := case act
@@ -62,6 +66,7 @@ declare
     when 'run_now' then 'run now'
     when 'set_priority' then 'given another priority'
     when 'requeue' then 'requeued'
+    when 'force_requeue' then 'requeued'
     when 'discard' then 'discarded'
   end;
 begin
@@ -70,25 +75,31 @@ begin
     from queue.act_on_all(array[act_on_one.id], act_on_one.act, act_on_one.run_at, act_on_one.priority) a;
     if became is not null then
       return became;
-    elsif act = 'requeue' and queue.reopen(act_on_one.id) then
+    elsif act in ('requeue', 'force_requeue') and queue.reopen(act_on_one.id, act = 'force_requeue') then
       return 'requeued';
     end if;
+    if act = 'requeue' then
+      holder := queue.key_holder(act_on_one.id);
+    end if;
     state := queue.state_of(act_on_one.id);
-    exit when state is null or state <> all (wanted) or clock_timestamp() > give_up;
+    exit when state is null or state <> all (wanted) or holder is not null or clock_timestamp() > give_up;
     perform pg_sleep(0.02);
   end loop;
   raise exception using
-    errcode = case when state is null then 'P0002' when state = any (wanted) then '55P03' else '55000' end,
+    errcode = case when state is null then 'P0002' when holder is null and state = any (wanted) then '55P03' else '55000' end,
     message = case
       when state is null then
         format('there is no job %s', act_on_one.id)
+      when state = any (wanted) and holder is not null then
+        format('job %s is %s, and job %s has taken its uniqueness key; cancel that one, or force this one to live beside it',
+          act_on_one.id, state, holder)
       when state = any (wanted) then
         format('job %s is %s, but another transaction has it locked: somebody changes it, enqueues under its key, or it runs in one',
           act_on_one.id, state)
       else
         format('job %s is %s; only a job that is %s can be %s', act_on_one.id, state, array_to_string(wanted, ' or '), done)
       end,
-    detail = json_build_object('job', act_on_one.id::text, 'state', state, 'wanted', wanted, 'done', done);
+    detail = json_build_object('job', act_on_one.id::text, 'state', state, 'wanted', wanted, 'done', done, 'holder', holder::text);
 end
 $$;
 
@@ -127,11 +138,12 @@ begin atomic
   select queue.act_on_one(set_priority.id, 'set_priority', priority => set_priority.priority);
 end;
 
--- Brings one job that is over back to the end of its lane or ordering key: a dead letter, a completed, cancelled or expired one.
-create function queue.requeue(id bigint) returns void
+-- Brings one job that is over back to the end of its lane or ordering key: a dead letter, a completed, cancelled or expired one. One whose uniqueness
+-- key another job holds is refused, unless it is forced to live beside that one.
+create function queue.requeue(id bigint, force boolean default false) returns void
   language sql volatile
 begin atomic
-  select queue.act_on_one(requeue.id, 'requeue');
+  select queue.act_on_one(requeue.id, case when requeue.force then 'force_requeue' else 'requeue' end);
 end;
 
 -- Deletes one dead letter, with its payload and failures.

@@ -113,6 +113,7 @@ create table queue.job (
   key_skips     boolean,   -- whether the key goes on without this job once it is dead
   meta          jsonb,     -- an object of at most queue.meta_limit() bytes, or null
   line          bigint,    -- queue.line_id of its fair key, or null: it has none
+  unique_hash   uuid,      -- queue.unique_hash of its uniqueness key, or null: it has none
   constraint job_pkey primary key (id)
 ) partition by range (id);
 

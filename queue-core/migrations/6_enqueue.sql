@@ -358,4 +358,5 @@ begin
     update queue.unique_key u set id = enqueue_with.id, held = said.unique_while, until = said.unique_until where u.hash = taken;
   end if;
 end
+    update queue.job j set unique_hash = taken where j.id = enqueue_with.id;
 $$;

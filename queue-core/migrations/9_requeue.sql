@@ -31,13 +31,66 @@ begin
 end
 $$;
 
+-- Another job that holds the uniqueness key of this one; null if none does.
+create function queue.key_holder(id bigint) returns bigint
+  language sql stable
+begin atomic
+  select u.id
+  from queue.job j
+  join queue.unique_key u on u.hash = j.unique_hash
+  where j.id = key_holder.id and u.id <> j.id and queue.holds(u.held, u.until, queue.state_of(u.id));
+end;
+
+-- Takes the uniqueness keys of these jobs, which are to live again, and returns the jobs without those whose key another job holds, or is about to
+-- take: that is waited for as by lock_some_keys. A key that was held for a time is not taken again.
+create function queue.retake_keys(ids bigint[]) returns bigint[]
+  language plpgsql volatile
+  set search_path = pg_catalog, pg_temp
+  set lock_timeout = '500ms'
+as $$
+declare
+  give_up timestamptz := clock_timestamp() + interval '500 ms';
+  kept    bigint[] := retake_keys.ids;
+  taker   record;
+  holder  queue.unique_key;
+  last    uuid;
+begin
+  for taker in
+    select j.id, j.unique_hash as hash
+    from queue.job j
+    where j.id = any (retake_keys.ids) and j.unique_hash is not null
+    order by j.unique_hash, j.id
+  loop
+    begin
+      if clock_timestamp() >= give_up then
+        set local lock_timeout = '1ms';
+      end if;
+      insert into queue.unique_key (hash, id, held) values (taker.hash, taker.id, 'live') on conflict do nothing;
+      if not found then
+        select u.* into holder from queue.unique_key u where u.hash = taker.hash for update;
+        if taker.hash = last or holder.id <> taker.id and queue.holds(holder.held, holder.until, queue.state_of(holder.id)) then
+          kept := array_remove(kept, taker.id);
+        elsif holder.held <> 'until' then
+          update queue.unique_key u set id = taker.id where u.hash = taker.hash;
+        end if;
+      end if;
+    exception when lock_not_available then
+      kept := array_remove(kept, taker.id);
+    end;
+    last := taker.hash;
+  end loop;
+  return kept;
+end
+$$;
+
 -- dead -> ready | blocked: those of these jobs that are dead letters, to the end of their own lanes with no attempt and no crash; returns them.
 -- Their failures stay.
 -- Safe: only what is deleted from dead here enters ready. A second operator passes over the row, or finds it gone, as does a discard; a claim sees
--- the job at our commit. Rows are locked in the order of their ids. A job under suspicion leaves its solo lane: the operator says that it is
+-- the job at our commit. Rows are locked in the order of their ids. A job whose uniqueness key another holds stays dead, unless it is forced to live
+-- beside it. A job under suspicion leaves its solo lane: the operator says that it is
 -- mended. One that holds up its ordering key keeps its place; one whose key went on without it goes to the end of the key's line, under the key's
 -- lock, and stays dead if that is not to be had.
-create function queue.requeue_all(ids bigint[]) returns setof bigint
+create function queue.requeue_all(ids bigint[], force boolean default false) returns setof bigint
   language plpgsql volatile security definer
   set search_path = pg_catalog, pg_temp set plan_cache_mode = force_custom_plan
 as $$
@@ -52,6 +105,9 @@ declare
       and not exists (select from queue.active_key a where a.key = j.key and a.id = d.id));
 begin
   late := queue.lock_some_keys(late);
+  if not force then
+    ids := queue.retake_keys(requeue_all.ids);
+  end if;
   with held as materialized (
     select d.id
     from queue.dead d
@@ -94,12 +150,13 @@ end
 $$;
 
 -- done | done_many -> ready | blocked: the job, if it is completed, cancelled or expired, to the end of its lane or ordering key with no attempt;
--- says whether it was. Its failures stay, its output goes, and its checkpoint with it: the job is to begin anew.
+-- says whether it was. As requeue_all it leaves one whose uniqueness key another holds. Its failures stay, its output goes, and its checkpoint with
+-- it: the job is to begin anew.
 -- Safe: it enters ready only if its done row is deleted here, or its id is taken out of its done_many row. A row that another has locked is passed
 -- over, and so is a job whose key is not to be had in time: the caller looks, sees it completed and tries again. If between two looks the row has
 -- become one of this job alone, neither branch takes it, and the same follows. Pruning deletes the same row before it deletes the payload, so one
 -- of us two gets neither.
-create function queue.reopen(id bigint) returns boolean
+create function queue.reopen(id bigint, force boolean default false) returns boolean
   language plpgsql volatile
   set search_path = pg_catalog, pg_temp set plan_cache_mode = force_custom_plan
 as $$
@@ -109,6 +166,9 @@ declare
   line  bigint := (select j.key from queue.job j where j.id = reopen.id);
 begin
   if line is not null and cardinality(queue.lock_some_keys(array[line & 1023])) = 0 then
+    return false;
+  end if;
+  if not force and cardinality(queue.retake_keys(array[reopen.id])) = 0 then
     return false;
   end if;
   perform from queue.done d where d.id = reopen.id for update skip locked;

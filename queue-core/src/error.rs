@@ -257,6 +257,24 @@ pub enum Error {
         /// The state it is in.
         state: JobState,
     },
+    /// Another job has taken the uniqueness key of a job that is to be requeued.
+    #[error(
+        "job {job} cannot be requeued: job {holder} has taken its uniqueness key; cancel that one first, or requeue this one beside it with `--force`"
+    )]
+    KeyTaken {
+        /// The job.
+        job: JobId,
+        /// Which holds its key.
+        holder: JobId,
+    },
+    /// The worker could not write what an attempt reported or journaled, or the database refused it.
+    #[error("what an attempt of job {job} reported could not be written: {why}")]
+    NotWritten {
+        /// The job.
+        job: JobId,
+        /// What failed.
+        why: String,
+    },
     /// A schedule is wrong, or what was asked for does not go with it.
     #[error("{why}")]
     Schedule {

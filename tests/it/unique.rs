@@ -3,6 +3,7 @@
 mod held;
 mod kept;
 mod races;
+mod requeued;
 
 use std::time::Duration;
 

@@ -33,6 +33,8 @@ pub enum Act {
     Requeue,
     /// A dead letter is deleted with its payload and history. An ordering key that it held up goes on.
     Discard,
+    /// As [`Act::Requeue`], also beside the job that has taken its uniqueness key.
+    ForceRequeue,
 }
 
 /// What came of it.
@@ -69,6 +71,7 @@ impl Act {
             Self::Requeue => "requeue",
             Self::Discard => "discard",
         }
+            Self::ForceRequeue => "force_requeue",
     }
 
     /// What a job is after it, in a word.
@@ -79,7 +82,7 @@ impl Act {
             Self::Snooze(_) => "snoozed",
             Self::RunNow => "ready",
             Self::Priority(_) => "changed",
-            Self::Requeue => "requeued",
+            Self::Requeue | Self::ForceRequeue => "requeued",
             Self::Discard => "discarded",
         }
     }
@@ -95,7 +98,10 @@ impl Act {
             ),
             Self::Reschedule(_) | Self::Snooze(_) | Self::Priority(_) => (&[JobState::Scheduled, JobState::Ready], "scheduled or ready"),
             Self::RunNow => (&[JobState::Scheduled, JobState::Parked], "scheduled or parked"),
-            Self::Requeue | Self::Discard => (&[JobState::Dead], "dead"),
+            Self::Requeue | Self::ForceRequeue => {
+                (&[JobState::Dead], "dead for a requeue of all; name completed, cancelled and expired jobs by their ids")
+            }
+            Self::Discard => (&[JobState::Dead], "dead"),
         }
     }
 
@@ -104,7 +110,7 @@ impl Act {
             Self::Reschedule(at) => Values { run_at: Some(at), ..Values::default() },
             Self::Snooze(wait) => Values { wait_ms: Some(wait.min(LONGEST).as_secs_f64() * 1000.0), ..Values::default() },
             Self::Priority(priority) => Values { priority: Some(priority.into()), ..Values::default() },
-            Self::Cancel | Self::RunNow | Self::Requeue | Self::Discard => Values::default(),
+            Self::Cancel | Self::RunNow | Self::Requeue | Self::ForceRequeue | Self::Discard => Values::default(),
         }
     }
 

@@ -64,7 +64,7 @@ impl JobRef {
         self.act(on, Act::Priority(priority)).await.map(drop)
     }
 
-    /// Brings the job back if it is dead, completed or cancelled: see [`Act::Requeue`].
+    /// Brings the job back if it is dead, completed or cancelled, and no other job has taken its uniqueness key: see [`Act::Requeue`].
     ///
     /// # Errors
     /// As [`JobRef::act`].

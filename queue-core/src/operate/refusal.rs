@@ -18,6 +18,8 @@ struct Refusal {
     state: Option<JobState>,
     wanted: Vec<JobState>,
     done: String,
+    /// Of its uniqueness key.
+    holder: Option<JobId>,
 }
 
 /// The error that a caller can tell apart. Without such a DETAIL it is the database's own: a lock timeout has the same SQLSTATE.
@@ -27,11 +29,12 @@ pub(super) fn explain(error: sqlx::Error, store: Store) -> Error {
 
 fn refusal(error: &sqlx::Error) -> Option<Error> {
     let error = error.as_database_error()?.try_downcast_ref::<PgDatabaseError>()?;
-    let Refusal { job, state, wanted, done } = serde_json::from_str(error.detail()?).ok()?;
-    match (error.code(), state) {
-        ("P0002", _) => Some(Error::NotFound { job }),
-        ("55000", Some(state)) => Some(Error::WrongState { job, state, wanted, done }),
-        ("55P03", Some(state)) => Some(Error::Locked { job, state }),
+    let Refusal { job, state, wanted, done, holder } = serde_json::from_str(error.detail()?).ok()?;
+    match (error.code(), state, holder) {
+        ("P0002", ..) => Some(Error::NotFound { job }),
+        ("55000", _, Some(holder)) => Some(Error::KeyTaken { job, holder }),
+        ("55000", Some(state), None) => Some(Error::WrongState { job, state, wanted, done }),
+        ("55P03", Some(state), _) => Some(Error::Locked { job, state }),
         _ => None,
     }
 }

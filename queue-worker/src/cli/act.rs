@@ -80,7 +80,7 @@ pub(super) fn told(act: Act, done: u64, cancelling: u64) -> String {
 
 /// Whether somebody is asked before it is done to all of a kind.
 pub(super) fn is_asked_for(act: Act) -> bool {
-    matches!(act, Act::Requeue | Act::Cancel | Act::Discard)
+    matches!(act, Act::Requeue | Act::ForceRequeue | Act::Cancel | Act::Discard)
 }
 
 /// Jobs are counted so far before it is said what would be done, unless all are to be counted.
@@ -136,7 +136,7 @@ impl Answers {
                 noted.commit(act.done(), format!("job {id}"), 1).await?;
                 if acted == Acted::Cancelling { &mut self.cancelling } else { &mut self.done }.push(name.to_string());
             }
-            Err(error @ (Error::NotFound { .. } | Error::WrongState { .. } | Error::Locked { .. })) => {
+            Err(error @ (Error::NotFound { .. } | Error::WrongState { .. } | Error::Locked { .. } | Error::KeyTaken { .. })) => {
                 let reason = error.to_string();
                 self.refused.push(Refused { id: name.to_string(), said: name.refusal(&reason), reason });
             }

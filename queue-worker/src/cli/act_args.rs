@@ -22,6 +22,9 @@ pub(super) enum ActCommand<I: JobName> {
         /// With --all: so many a second at most, as 50/s or 10/m
         #[arg(long, value_name = "RATE", value_parser = rate)]
         rate: Option<f64>,
+        /// Also beside a job that has taken the uniqueness key meanwhile; without it such a job is refused, or with --all left as it is
+        #[arg(long)]
+        force: bool,
     },
     /// Cancel jobs that are ready, scheduled, blocked, parked or running; handlers that run are told to stop, and dropped if they do not
     #[command(after_long_help = I::examples(CANCEL))]
@@ -71,7 +74,7 @@ pub(super) struct Asked<I: JobName> {
 impl<I: JobName> ActCommand<I> {
     pub(super) fn asked(self) -> Result<Asked<I>, Problem> {
         let (act, chosen, rate) = match self {
-            Self::Requeue { chosen, rate } => (Act::Requeue, chosen, rate),
+            Self::Requeue { chosen, rate, force } => (if force { Act::ForceRequeue } else { Act::Requeue }, chosen, rate),
             Self::Cancel(chosen) => (Act::Cancel, chosen, None),
             Self::Reschedule { at, chosen } => (Act::Reschedule(at), chosen, None),
             Self::Snooze { by, chosen } => (Act::Snooze(by.0), chosen, None),

@@ -123,6 +123,7 @@ impl From<Error> for Problem {
                 | CoreError::NoSchedule { .. }
                 | CoreError::WrongState { .. }
                 | CoreError::Locked { .. }
+                | CoreError::KeyTaken { .. }
                 | CoreError::NoStore { .. }
                 | CoreError::NotPlaced { .. }
                 | CoreError::CannotMove { .. },

@@ -89,7 +89,7 @@ impl From<Error> for Problem {
             if let Error::Database(sqlx::Error::Database(said)) = &error { said.code().map(std::borrow::Cow::into_owned) } else { None };
         let status = match (&error, code.as_deref()) {
             (Error::NotFound { .. } | Error::NoSchedule { .. }, _) => StatusCode::NOT_FOUND,
-            (Error::WrongState { .. } | Error::Locked { .. }, _) => StatusCode::CONFLICT,
+            (Error::WrongState { .. } | Error::Locked { .. } | Error::KeyTaken { .. }, _) => StatusCode::CONFLICT,
             (Error::InvalidName { .. } | Error::OutOfRange { .. } | Error::Schedule { .. } | Error::Signal { .. }, _) => {
                 StatusCode::BAD_REQUEST
             }

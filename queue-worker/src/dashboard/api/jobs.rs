@@ -119,8 +119,11 @@ pub(super) async fn why(State(app): State<Shared>, Path(id): Path<String>) -> An
 pub(in crate::dashboard) enum Wanted {
     /// A job that waits will not run; one that runs is told to stop.
     Cancel,
-    /// A job that is over becomes ready, with all its attempts before it. Of many jobs: dead letters only.
+    /// A job that is over becomes ready, with all its attempts before it. Of many jobs: dead letters only. One whose uniqueness key another has
+    /// taken is refused, and of many left as it is.
     Requeue,
+    /// The same, also beside the job that has taken its uniqueness key.
+    ForceRequeue,
     /// A dead letter is deleted with its payload and history, for good.
     Discard,
     /// A scheduled or parked job becomes ready.
@@ -148,6 +151,7 @@ impl Wanted {
         Ok(match self {
             Self::Cancel => Act::Cancel,
             Self::Requeue => Act::Requeue,
+            Self::ForceRequeue => Act::ForceRequeue,
             Self::Discard => Act::Discard,
             Self::RunNow => Act::RunNow,
             Self::Snooze { seconds } => Act::Snooze(span(seconds)?),

@@ -166,7 +166,7 @@ pub(super) async fn stop(State(app): State<Shared>, who: Who, Said(StopWanted { 
 impl GroupWanted {
     fn act(&self) -> Answer<Act> {
         match self.wanted.act()? {
-            act @ (Act::Requeue | Act::Discard) => Ok(act),
+            act @ (Act::Requeue | Act::ForceRequeue | Act::Discard) => Ok(act),
             _ => Err(Problem::wrong("dead letters are requeued or discarded")),
         }
     }
