@@ -336,7 +336,8 @@ as $$
 declare
   new_id   bigint := queue.next_id();
   new_lane bigint := queue.lane_id(insert_job.queue, insert_job.job_type, insert_job.priority, false);
-  bytes    integer := pg_catalog.octet_length(payload::pg_catalog.text);
+  written  text := payload::pg_catalog.text;
+  bytes    integer := pg_catalog.octet_length(written);
   sleeper  boolean;
 begin
   if queue.limits_producers() then
@@ -352,6 +353,9 @@ begin
         bytes, queue.payload_limit());
   elsif run_at operator(pg_catalog.<) '1970-01-01+00' or run_at operator(pg_catalog.>=) '10000-01-01+00' then
     perform queue.check_run_at(insert_job.run_at);
+  end if;
+  if queue.may_overflow(written) then
+    perform queue.check_numbers(insert_job.payload);
   end if;
   if meta is not null then
     perform queue.checked_meta(insert_job.meta);

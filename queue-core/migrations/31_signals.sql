@@ -49,6 +49,7 @@ begin
       message = format('queue.signal: the payload has %s bytes, the limit is %s; store a reference, not the blob',
         octet_length(signal.payload::text), queue.payload_limit());
   end if;
+  perform queue.check_numbers(signal.payload);
   if queue.limits_producers() and has_function_privilege(signal.caller, 'queue.cancel(bigint)'::regprocedure, 'execute') is not true then
     perform queue.check_queue(l.queue, signal.caller)
     from queue.job j

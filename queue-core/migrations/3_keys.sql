@@ -163,7 +163,7 @@ begin
   if new_lane is null then
     raise null_value_not_allowed using message = 'queue.enqueue: the job type may not be null';
   end if;
-  if payload is null or octet_length(payload::text) > queue.payload_limit() then
+  if payload is null or octet_length(payload::text) > queue.payload_limit() or queue.may_overflow(payload::text) then
     perform queue.check_payload(insert_in_line.payload);
   end if;
   if run_at is not null then

@@ -247,6 +247,7 @@ begin
       message = format('queue.enqueue: the option meta is an object of at most %s bytes, not of the type %s with %s bytes',
         queue.meta_limit(), jsonb_typeof(meta), octet_length(meta::text));
   end if;
+  perform queue.check_numbers(checked_meta.meta);
   return meta;
 end
 $$;
@@ -263,6 +264,7 @@ begin
       message = format('queue.enqueue: the payload has %s bytes, the limit is %s; store a reference, not the blob',
         octet_length(payload::text), queue.payload_limit());
   end if;
+  perform queue.check_numbers(check_payload.payload);
 end
 $$;
 
@@ -356,7 +358,7 @@ begin
   end if;
   if taken is not null then
     update queue.unique_key u set id = enqueue_with.id, held = said.unique_while, until = said.unique_until where u.hash = taken;
+    update queue.job j set unique_hash = taken where j.id = enqueue_with.id;
   end if;
 end
-    update queue.job j set unique_hash = taken where j.id = enqueue_with.id;
 $$;

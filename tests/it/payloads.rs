@@ -29,10 +29,52 @@ impl Handler for AnyDo {
     }
 }
 
-/// Enqueued by a program in another language, which may send anything. `payload` is an SQL expression.
+/// Stored past what an enqueue refuses. `payload` is an SQL expression.
 async fn foreign(db: &TestDb, job_type: &str, payload: &str) -> JobId {
-    let statement = format!("select queue.enqueue('{job_type}', ({payload})::jsonb, '{{\"max_attempts\": 1}}')");
-    sqlx::query_scalar(AssertSqlSafe(statement)).fetch_one(&db.pool).await.unwrap()
+    let statement = format!("select queue.enqueue('{job_type}', 'null', '{{\"max_attempts\": 1}}')");
+    let id: JobId = sqlx::query_scalar(AssertSqlSafe(statement)).fetch_one(&db.pool).await.unwrap();
+    let statement = format!("update queue.job set payload = ({payload})::jsonb where id = {id}");
+    sqlx::query(AssertSqlSafe(statement)).execute(&db.pool).await.unwrap();
+    id
+}
+
+#[tokio::test]
+async fn numbers_beyond_64_bits_are_refused_from_sql_as_from_rust() {
+    let db = TestDb::new().await;
+    let digits = |before: usize| format!("1{}", "0".repeat(before));
+    let cases = [
+        ("7".to_owned(), None),
+        ("18446744073709551615".to_owned(), None),
+        ("-9223372036854775808".to_owned(), None),
+        ("1.5e300".to_owned(), None),
+        ("0.00000000000000000000000000001".to_owned(), None),
+        (format!("[\"{}\", {{\"-{}\": null}}]", digits(30), digits(30)), None),
+        ("18446744073709551616".to_owned(), Some("$")),
+        ("{\"a\": [0, {\"b c\": -9223372036854775809}]}".to_owned(), Some("$.a[1].b c")),
+        ("1e400".to_owned(), Some("$")),
+        (format!("{}.5", digits(309)), Some("$")),
+        ("1e-400".to_owned(), Some("$")),
+    ];
+    for way in [
+        "select queue.enqueue('do', $1::jsonb)",
+        "select queue.enqueue('do', $1::jsonb, '{\"key\": \"k\"}')",
+        "select queue.enqueue('do', $1::jsonb, '{\"fair\": \"k\"}')",
+        "select queue.enqueue('do', $1::jsonb, jsonb_build_object('unique_key', $1, 'on_conflict', 'replace'))",
+        "select queue.enqueue('do', '1', jsonb_build_object('meta', jsonb_build_object('n', $1::jsonb)))",
+        "select queue.signal(7, 'paid', $1::jsonb)",
+    ] {
+        for (payload, place) in &cases {
+            let said = sqlx::query(way).bind(payload).execute(&db.pool).await.map_err(|error| queue_core::message(&error));
+            let Some(place) = place else {
+                assert!(said.is_ok(), "{way}, {payload}: {said:?}");
+                continue;
+            };
+            let said = said.unwrap_err();
+            let place = if way.contains("'meta'") { place.replacen('$', "$.n", 1) } else { (*place).to_owned() };
+            assert!(said.contains(&format!("the number at {place} is beyond 64 bits; store it as a string")), "{way}, {payload}: {said}");
+        }
+    }
+    db.finish().await;
 }
 
 async fn stored(db: &TestDb, id: JobId) -> Vec<u8> {

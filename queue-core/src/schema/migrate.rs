@@ -16,7 +16,7 @@ use crate::{
     schema::{Session, Store, in_transaction},
 };
 
-const MIGRATIONS: [Migration; 40] = [
+const MIGRATIONS: [Migration; 41] = [
     Migration::new(1, "jobs", include_str!("../../migrations/1_jobs.sql")),
     Migration::new(2, "days", include_str!("../../migrations/2_days.sql")),
     Migration::new(3, "keys", include_str!("../../migrations/3_keys.sql")),
@@ -57,6 +57,7 @@ const MIGRATIONS: [Migration; 40] = [
     Migration::new(38, "flow_door", include_str!("../../migrations/38_flow_door.sql")),
     Migration::new(39, "depths", include_str!("../../migrations/39_depths.sql")),
     Migration::new(40, "bulk", include_str!("../../migrations/40_bulk.sql")),
+    Migration::new(41, "numbers", include_str!("../../migrations/41_numbers.sql")),
 ];
 
 /// The newest version that this release knows.

@@ -226,10 +226,13 @@ impl Scene {
 
     /// One payload among twenty cannot be read.
     async fn unreadable(&self) -> Result<Vec<String>> {
-        const BAD: &str = r#"select queue.enqueue('chaos', '{"n": 21, "ms": 1e400, "act": "Wait"}', '{"queue": "chaos"}')"#;
+        // Past what an enqueue refuses.
+        const BAD: &str = r#"
+            select queue.enqueue('chaos', '{"n": 21, "ms": 0, "act": "Wait"}', '{"queue": "chaos"}');
+            update queue.job set payload = jsonb_set(payload, '{ms}', '1e400') where payload ->> 'n' = '21'"#;
         let crew = self.crew(1, &[]).await?;
         let mut open = self.database.pool.begin().await?;
-        sqlx::query(BAD).execute(&mut *open).await?;
+        sqlx::raw_sql(BAD).execute(&mut *open).await?;
         self.enqueue(&mut open, 1, 20, 1, "Wait").await?;
         open.commit().await?;
         crew.start_all()?;
