@@ -34,6 +34,32 @@ async fn f56_of_ten_migrations_at_once_one_applies_and_all_succeed() {
 }
 
 #[tokio::test]
+async fn a_schema_that_cannot_hold_a_store_is_refused_with_words_and_left_alone() {
+    let db = TestDb::new().await;
+    for schema in ["pg_queue", "pg_catalog", "pg_", "information_schema"] {
+        let error = Store::new(schema).unwrap_err().to_string();
+        assert!(error.contains(schema) && error.contains("PostgreSQL's own"), "{error}");
+    }
+    for (own, named) in [
+        ("create table theirs.job (n int)", "job"),
+        ("create view theirs.lane as select 1 as n", "lane"),
+        ("create function theirs.next_id() returns bigint language sql return 1", "next_id"),
+        ("create type theirs.options as (n int)", "options"),
+        ("create sequence theirs.id_seq", "id_seq"),
+    ] {
+        sqlx::raw_sql(AssertSqlSafe(format!("create schema theirs; {own}"))).execute(&db.pool).await.unwrap();
+        let error = migrate(&mut connect(&db).await, Store::new("theirs").unwrap()).await.unwrap_err();
+        let said = error.to_string();
+        assert!(matches!(error, Error::ForeignSchema { .. }), "{own}: {error:?}");
+        assert!(said.contains("`theirs`") && said.contains(named) && said.contains("name another schema"), "{own}: {said}");
+        let left = "select (select count(*) from pg_class where relnamespace = 'theirs'::regnamespace and relname = 'migration')";
+        assert_eq!(db.count(left).await, 0, "{own}");
+        sqlx::raw_sql("drop schema theirs cascade").execute(&db.pool).await.unwrap();
+    }
+    db.finish().await;
+}
+
+#[tokio::test]
 async fn f56_a_newer_schema_is_refused_and_left_alone() {
     let db = TestDb::new().await;
     sqlx::query("insert into queue.migration (version, name, hash, compatible) values (1000, 'from the future', 0, 1000)")

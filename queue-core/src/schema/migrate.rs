@@ -121,6 +121,11 @@ pub async fn migrate_with(connection: &mut PgConnection, store: Store, later: &[
             }
             // Somebody else has made the store while we did: then there is nothing to do.
             Err(Error::Database(error)) if is_there(&error) && met < MEETINGS => met += 1,
+            // Nobody has made the store: what is in the way is somebody else's.
+            Err(Error::Database(sqlx::Error::Database(error))) if is_taken(&*error) => {
+                let why = format!("it has something of the same name as a part of a store: {}", error.message());
+                return Err(Error::ForeignSchema { schema: store.schema().to_owned(), why });
+            }
             Err(Error::Database(error)) if is_locked(&error) && !lent => {
                 if began.elapsed() > patience {
                     return Err(in_the_way(connection, store, began.elapsed()).await.unwrap_or(Error::Database(error)));
@@ -266,6 +271,11 @@ const SET: &str = "select pg_catalog.set_config($1, $2, true)";
 fn is_there(error: &sqlx::Error) -> bool {
     let code = error.as_database_error().and_then(sqlx::error::DatabaseError::code);
     code.is_some_and(|code| code == "23505" || code == "42P06" || code == "42P07")
+}
+
+/// A relation, function, type or constraint that stands where one of ours is to be.
+fn is_taken(error: &dyn sqlx::error::DatabaseError) -> bool {
+    error.code().is_some_and(|code| ["42P07", "42723", "42710"].contains(&&*code))
 }
 
 /// Each migration of this release, and when the store got it; then those of newer releases that the store has.

@@ -38,9 +38,13 @@ impl Store {
     /// The name is kept for the life of the process: meant for a handful of schemas, not one a request.
     ///
     /// # Errors
-    /// [`Error::InvalidName`]: a schema is 1 to 48 of the characters `A-Z a-z 0-9 _ . : -`.
+    /// [`Error::InvalidName`]: a schema is 1 to 48 of the characters `A-Z a-z 0-9 _ . : -`. [`Error::OutOfRange`] for a schema of PostgreSQL's own.
     pub fn new(schema: &str) -> Result<Self, Error> {
         check("schema name", schema, LONGEST_SCHEMA)?;
+        if schema.starts_with("pg_") || schema == "information_schema" {
+            let range = "none of PostgreSQL's own, which begin with `pg_` or are `information_schema`; name another, as `queue`";
+            return Err(Error::OutOfRange { what: "the schema", value: format!("`{schema}`"), range });
+        }
         if schema == DEFAULT_SCHEMA {
             return Ok(Self::default());
         }
