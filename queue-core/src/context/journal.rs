@@ -166,8 +166,8 @@ impl Journal {
         match written.await {
             Ok(Written::Yes) => Ok(()),
             Ok(Written::Refused) => Err(self.lost()),
-            Ok(Written::Failed(why)) => Err(Error::Database(sqlx::Error::Io(std::io::Error::other(why)))),
-            Err(error) => Err(Error::Database(sqlx::Error::Io(std::io::Error::other(error)))),
+            Ok(Written::Failed(why)) => Err(Error::NotWritten { job: self.id, why }),
+            Err(error) => Err(Error::NotWritten { job: self.id, why: error.to_string() }),
         }
     }
 
@@ -232,7 +232,7 @@ impl Journal {
             Heard::Over => Ok(Some(Done::Sleep(Instant::now()))),
             Heard::Nothing | Heard::Unknown => Ok(None),
             Heard::Refused => Err(self.lost().into()),
-            Heard::Failed(why) => Err(Error::Database(sqlx::Error::Io(std::io::Error::other(why))).into()),
+            Heard::Failed(why) => Err(Error::NotWritten { job: self.id, why }.into()),
         }
     }
 

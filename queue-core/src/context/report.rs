@@ -6,7 +6,7 @@
 use std::{
     any::type_name,
     collections::BTreeMap,
-    fmt, io,
+    fmt,
     sync::{Arc, Mutex, MutexGuard, PoisonError},
     time::Duration,
 };
@@ -100,9 +100,9 @@ impl Reporter {
         match answer.await {
             Ok(Written::Yes) => Ok(()),
             Ok(Written::Refused) => Err(report.lost()),
-            Ok(Written::Failed(why)) => Err(Error::Database(sqlx::Error::Io(io::Error::other(why)))),
+            Ok(Written::Failed(why)) => Err(report.not_written(why)),
             Err(_) if report.lock().life != Life::Open => Err(report.lost()),
-            Err(_) => Err(Error::Database(sqlx::Error::Io(io::Error::other("the worker has ended")))),
+            Err(_) => Err(report.not_written("the worker has ended".to_owned())),
         }
     }
 
@@ -305,6 +305,10 @@ impl Report {
 
     fn lost(&self) -> Error {
         Error::LeaseLost { job: self.fence.id }
+    }
+
+    fn not_written(&self, why: String) -> Error {
+        Error::NotWritten { job: self.fence.id, why }
     }
 
     /// A lock that a panic elsewhere left poisoned is as good as any: nothing is half-written under it.
