@@ -77,6 +77,9 @@ impl<T> Upgraded<T> for Result<T, &'static str> {
 pub fn upgrade<T: JobType, Old: DeserializeOwned, R: Upgraded<T>>(old: OldPayload<'_>, by: impl FnOnce(Old) -> R) -> Result<T, Failure> {
     let (version, newest) = (old.version(), T::OPTIONS.version);
     let read: Old = serde_json::from_str(old.text()).map_err(|error| {
+        if error.classify() != Category::Data {
+            return Failure::terminal(format!("the payload of version {version} cannot be read as JSON: {}", syntax(&error)));
+        }
         let (was, fault) = (type_name::<Old>(), fault::<Old>(old.text(), &error));
         Failure::terminal(format!(
             "the payload of version {version} does not fit `{was}`, from which it is upgraded: {fault}; after a deploy that reads it, requeue this job"
@@ -94,17 +97,29 @@ pub(super) fn decode<T: DeserializeOwned>(payload: &str, attempt: u32, backoff: 
     serde_json::from_str(payload).map_err(|error| {
         let rust_type = type_name::<T>();
         if error.classify() != Category::Data {
-            let (line, column) = (error.line(), error.column());
-            return Failure::terminal(format!(
-                "the payload cannot be read as JSON for `{rust_type}` (line {line}, column {column}); after a deploy that reads it, requeue this job"
-            ));
+            return Failure::terminal(format!("the payload cannot be read as JSON for `{rust_type}`: {}", syntax(&error)));
         }
         let fault = fault::<T>(payload, &error);
         Failure::retry_in(
             wait(attempt, backoff),
-            format!("the payload does not fit the type `{rust_type}`: {fault}; deploy a release that reads it, or requeue this job after that"),
+            format!(
+                "the payload does not fit the type `{rust_type}`: {fault}; deploy a release that reads it, or requeue this job after that"
+            ),
         )
     })
+}
+
+/// What is wrong with a text that is no JSON to any release, where, and what to do.
+fn syntax(error: &serde_json::Error) -> String {
+    let (text, line, column) = (error.to_string(), error.line(), error.column());
+    let (why, instead) = if text.starts_with("number out of range") {
+        ("a number is beyond 64 bits", " with a string in its place")
+    } else if text.starts_with("recursion limit exceeded") {
+        ("arrays and objects lie too deep in one another", " with the inner part as a string")
+    } else {
+        ("it is no JSON", "")
+    };
+    format!("{why} (line {line}, column {column}); enqueue it anew{instead} and discard this job: a requeue would end the same")
 }
 
 /// Until a release may be there that reads it.
@@ -288,8 +303,20 @@ mod tests {
 
     #[test]
     fn what_nobody_can_read_is_not_tried_again() {
-        for payload in [r#"{"subject": 1e400}"#, "{", r#"{"subject": "s"} {}"#] {
-            assert_eq!(failure(payload).kind(), FailureKind::Terminal, "{payload}");
+        let deep = format!("{}{}", "[".repeat(200), "]".repeat(200));
+        for (payload, why) in [
+            (
+                r#"{"subject": 1e400}"#,
+                "a number is beyond 64 bits (line 1, column 17); enqueue it anew with a string in its place and discard",
+            ),
+            (&deep, "arrays and objects lie too deep in one another (line 1, "),
+            ("{", "it is no JSON (line 1, "),
+            (r#"{"subject": "s"} {}"#, "it is no JSON (line 1, "),
+        ] {
+            let said = decode::<serde_json::Value>(payload, 1, &Backoff::DEFAULT).unwrap_err();
+            assert_eq!(said.kind(), FailureKind::Terminal, "{payload}");
+            let said = said.to_string();
+            assert!(said.contains(why) && said.contains("discard") && !said.contains("deploy"), "{payload}: {said}");
         }
     }
 
