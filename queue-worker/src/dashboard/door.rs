@@ -141,27 +141,39 @@ fn check_host(door: &Door, headers: &HeaderMap, uri: &Uri) -> Answer<String> {
     if OWN_NAMES.contains(&name) || door.options.hosts.iter().any(|own| own == name) {
         return Ok(host);
     }
-    Err(Problem::new(StatusCode::MISDIRECTED_REQUEST, "this host is not served here; say `--host` with its name, or `Options::host`"))
+    let unknown =
+        format!("`{name}` is no name of this dashboard; add it with `--dashboard-host` (QUEUE_DASHBOARD_HOST), or `Options::host`");
+    Err(Problem::new(StatusCode::MISDIRECTED_REQUEST, unknown))
 }
 
 /// From a page of another origin nothing is taken. A browser says where a POST comes from; what is no browser need not, except in a form.
 fn check_origin(headers: &HeaderMap, host: &str, is_form: bool) -> Answer<()> {
-    let foreign = || Problem::forbidden("this comes from another site");
-    let site = headers.get("sec-fetch-site");
-    let origin = headers.get(header::ORIGIN);
-    if site.is_some_and(|site| site != "same-origin") {
-        return Err(foreign());
-    }
-    match origin.map(HeaderValue::to_str) {
-        None if is_form && site.is_none() => Err(foreign()),
-        None => Ok(()),
-        Some(Ok(origin)) if is_of(origin, host) => Ok(()),
-        Some(_) => Err(foreign()),
+    let (site, origin) = (headers.get("sec-fetch-site"), headers.get(header::ORIGIN));
+    match (site.map(HeaderValue::as_bytes), origin.map(HeaderValue::to_str)) {
+        // The browser has compared them by the address that it shows: a proxy may have changed the host.
+        (Some(b"same-origin"), _) => Ok(()),
+        (Some(site), _) => Err(Problem::forbidden(format!(
+            "the browser says that this comes from another site (`Sec-Fetch-Site: {}`)",
+            site.escape_ascii()
+        ))),
+        (None, None) if is_form => Err(Problem::forbidden(
+            "a form says where it comes from, and this has neither `Sec-Fetch-Site` nor `Origin`; log in with a browser, or say `Authorization: Bearer`",
+        )),
+        (None, None) => Ok(()),
+        (None, Some(Ok(origin))) if is_of(origin, host) => Ok(()),
+        (None, Some(origin)) => Err(Problem::forbidden(format!(
+            "this comes from the page `{}`, and was sent to the host `{host}`, which is another site; behind a proxy let it pass the host on with its \
+             port (nginx: `proxy_set_header Host $http_host;`)",
+            origin.unwrap_or("?")
+        ))),
     }
 }
 
 fn is_of(origin: &str, host: &str) -> bool {
-    origin.strip_prefix("https://").or_else(|| origin.strip_prefix("http://")).is_some_and(|of| of.eq_ignore_ascii_case(host))
+    [("https://", ":443"), ("http://", ":80")].iter().any(|(scheme, port)| {
+        let bare = |host: &str| host.strip_suffix(port).unwrap_or(host).to_ascii_lowercase();
+        origin.strip_prefix(scheme).is_some_and(|of| bare(of) == bare(host))
+    })
 }
 
 fn is_json(headers: &HeaderMap) -> bool {

@@ -124,6 +124,38 @@ async fn a_request_that_names_its_host_as_the_authority_alone_is_answered_and_a_
     db.finish().await;
 }
 
+/// A proxy passes on another host, or the host without its port.
+#[tokio::test]
+async fn behind_a_proxy_a_browser_comes_in_and_what_does_not_is_told_what_to_set() {
+    let db = TestDb::new().await;
+    let served = Served::with(&db, Options::default().token(TOKEN).host("admin.example.com")).await;
+    let form = ("Content-Type", "application/x-www-form-urlencoded");
+    let compared = "the page `https://admin.example.com:8443`, and was sent to the host `";
+    for (host, origin, site, wanted) in [
+        ("127.0.0.1:7070", "https://admin.example.com", Some("same-origin"), Ok(())),
+        ("admin.example.com", "https://admin.example.com:8443", Some("same-origin"), Ok(())),
+        ("admin.example.com:443", "https://admin.example.com", None, Ok(())),
+        ("admin.example.com", "http://admin.example.com:80", None, Ok(())),
+        ("ADMIN.example.com:8443", "https://admin.example.com:8443", None, Ok(())),
+        ("admin.example.com", "https://admin.example.com:8443", None, Err(format!("{compared}admin.example.com`"))),
+        ("127.0.0.1:7070", "https://admin.example.com:8443", None, Err(format!("{compared}127.0.0.1:7070`"))),
+        ("127.0.0.1:7070", "https://admin.example.com:8443", None, Err("proxy_set_header Host $http_host".to_owned())),
+        ("admin.example.com", "https://admin.example.com", Some("same-site"), Err("Sec-Fetch-Site: same-site".to_owned())),
+    ] {
+        let headers = [Some(form), Some(("Host", host)), Some(("Origin", origin)), site.map(|site| ("Sec-Fetch-Site", site))];
+        let headers: Vec<(&str, &str)> = headers.into_iter().flatten().collect();
+        let answer = served.client.ask("POST", "/login", &headers, "token=correct+horse+battery+staple").await;
+        match wanted {
+            Ok(()) => assert_eq!(answer.status, 303, "{headers:?}: {}", answer.text()),
+            Err(part) => assert!(answer.status == 403 && answer.text().contains(&part), "{headers:?}: {}", answer.text()),
+        }
+    }
+    let unknown = served.client.ask("GET", "/api/v1/overview", &[("Host", "queue.example.com:8443")], "").await;
+    let said = unknown.text();
+    assert!(unknown.status == 421 && said.contains("`queue.example.com`") && said.contains("--dashboard-host"), "{said}");
+    db.finish().await;
+}
+
 #[tokio::test]
 async fn a_token_that_could_be_guessed_is_refused_before_anything_is_served() {
     let db = TestDb::new().await;
