@@ -45,7 +45,14 @@ const SAID: u32 = 30;
 /// The address; `None` if another has it, as the process that this one follows may for a while.
 #[cfg(any(feature = "health", all(feature = "dashboard", feature = "cli")))]
 pub(crate) async fn bind(address: std::net::SocketAddr) -> io::Result<Option<TcpListener>> {
-    match TcpListener::bind(address).await {
+    let bound = match TcpListener::bind(address).await {
+        // A machine without IPv6: `[::]` is every address, and there are those of IPv4.
+        Err(error) if address.is_ipv6() && address.ip().is_unspecified() && error.kind() != io::ErrorKind::AddrInUse => {
+            TcpListener::bind(("0.0.0.0", address.port())).await.map_err(|_| error)
+        }
+        bound => bound,
+    };
+    match bound {
         Ok(listener) => Ok(Some(listener)),
         Err(error) if error.kind() == io::ErrorKind::AddrInUse => Ok(None),
         Err(error) => Err(error),
@@ -186,6 +193,13 @@ mod tests {
             .route("/slow", get(async || sleep(4 * HASTY.silence).await));
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         (listener.local_addr().unwrap(), tokio::spawn(serve(listener, router, bounds, std::future::pending())))
+    }
+
+    #[cfg(any(feature = "health", feature = "cli"))]
+    #[tokio::test]
+    async fn the_unspecified_address_of_ipv6_is_reached_by_ipv4_as_well() {
+        let listener = bind("[::]:0".parse().unwrap()).await.unwrap().unwrap();
+        TcpStream::connect(("127.0.0.1", listener.local_addr().unwrap().port())).await.unwrap();
     }
 
     /// Says so much of a request, and keeps the connection.

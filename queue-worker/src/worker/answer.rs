@@ -14,7 +14,7 @@ use crate::{
 
 impl Worker {
     /// Answers health checks at this address, from the begin of [`Worker::run`] to its end: `GET /livez` and `GET /readyz`, each 200 or 503 with the
-    /// reasons as JSON. Port 0 is any that is free; the log says which. Whoever reaches the address may ask. Default: nowhere.
+    /// reasons as JSON. `[::]` is every address of both families, and port 0 any that is free; the log says which. Whoever reaches the address may ask. Default: nowhere.
     ///
     /// While another process has the address, the worker runs, warns, and tries again every two seconds. An address that is not this machine's keeps
     /// it from running: [`Error::Health`].
@@ -27,7 +27,7 @@ impl Worker {
     /// # async fn example(pool: sqlx::PgPool) -> Result<(), queue_worker::Error> {
     /// use queue_worker::{Worker, shutdown_signal};
     ///
-    /// Worker::new(pool).health(([0, 0, 0, 0], 8080).into()).run(shutdown_signal()).await
+    /// Worker::new(pool).health((std::net::Ipv6Addr::UNSPECIFIED, 8080).into()).run(shutdown_signal()).await
     /// # }
     /// ```
     pub fn health(mut self, address: SocketAddr) -> Self {

@@ -151,7 +151,7 @@ fn compose_unit_and_image_give_a_worker_time_and_ask_how_it_is() {
     assert!(
         image.contains("HEALTHCHECK ")
             && image.contains("/livez")
-            && image.contains("ENV QUEUE_HEALTH=0.0.0.0:8080")
+            && image.contains("ENV QUEUE_HEALTH=[::]:8080")
             && image.contains("\nUSER ")
     );
     assert!(unit.contains("Type=notify") && unit.contains("Environment=QUEUE_HEALTH=127.0.0.1:8080"));
