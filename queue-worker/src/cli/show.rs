@@ -6,7 +6,7 @@ use chrono::Utc;
 use humantime::format_duration;
 use queue_core::{
     Error, JobId, JobRef, JobState, Progress, Store,
-    operate::{self, AttemptLog, JobChild, JobGather, JobRecord, JobSignal, JobStep, LimitWait, Pause},
+    operate::{self, AttemptLog, JobChild, JobGather, JobRecord, JobSignal, JobStep, LimitWait, Pause, WorkerRecord},
     runner::percent,
 };
 use serde::Serialize;
@@ -42,6 +42,8 @@ pub(super) struct JobDetail {
     signals: Vec<JobSignal>,
     children: Vec<JobChild>,
     gathers: Vec<JobGather>,
+    /// Which has it, if it runs.
+    worker: Option<WorkerRecord>,
 }
 
 impl JobDetail {
@@ -50,7 +52,9 @@ impl JobDetail {
         let job = JobRef::from_id(id).in_store(store);
         let job = if payload { job.find(pool).await? } else { job.find_without_payload(pool).await? };
         let limits = if job.state == JobState::Ready { operate::waits_for(pool, store, id).await? } else { Vec::new() };
+        let workers = if job.worker.is_some() { operate::workers(pool, store).await? } else { Vec::new() };
         Ok(Self {
+            worker: workers.into_iter().find(|worker| Some(worker.id) == job.worker),
             unserved: operate::unserved_of(pool, store, std::slice::from_ref(&job)).await?,
             pauses: operate::pauses(pool, store).await?,
             limits,
@@ -72,6 +76,7 @@ impl JobDetail {
             signals: &self.signals,
             children: &self.children,
             gathers: &self.gathers,
+            held_by: self.worker.as_ref(),
             logs: self.logs.as_deref(),
         }
     }
@@ -103,6 +108,8 @@ struct Shown<'a> {
     #[serde(skip_serializing_if = "<[_]>::is_empty")]
     gathers: &'a [JobGather],
     #[serde(skip_serializing_if = "Option::is_none")]
+    held_by: Option<&'a WorkerRecord>,
+    #[serde(skip_serializing_if = "Option::is_none")]
     logs: Option<&'a [AttemptLog]>,
 }
 
@@ -123,7 +130,7 @@ fn waits(limit: &LimitWait) -> String {
     }
 }
 
-fn describe<I: JobName>(JobDetail { job, pauses, limits, unserved, .. }: &JobDetail, name: &I) -> String {
+fn describe<I: JobName>(JobDetail { job, pauses, limits, unserved, worker, .. }: &JobDetail, name: &I) -> String {
     let (paused, waits_for_nobody) = (paused_by(job, pauses), unserved.contains(&job.id));
     let mut said = Vec::new();
     let mut say = |name: &str, value: &str| said.push(format!("{name:<10} {}", value.trim_end().replace('\n', "\n           ")));
@@ -153,8 +160,9 @@ fn describe<I: JobName>(JobDetail { job, pauses, limits, unserved, .. }: &JobDet
     if let Some(ran) = job.ran.filter(|_| job.state == JobState::Completed) {
         say("ran", &format_duration(ran).to_string());
     }
-    if let Some(worker) = job.worker {
-        say("worker", &worker.to_string());
+    if let Some(id) = job.worker {
+        let gone = || format!("{id}, which is gone");
+        say("worker", &worker.as_ref().map_or_else(gone, |worker| format!("{} ({}:{}), {id}", worker.name, worker.host, worker.pid)));
     }
     if let Some(meta) = &job.meta {
         say("meta", &inert::json(meta.get()));

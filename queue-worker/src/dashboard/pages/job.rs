@@ -10,10 +10,11 @@ use axum::{
 use chrono::{DateTime, Utc};
 use queue_core::{
     JobId, JobState, Progress,
-    operate::{self, AttemptLog, Cause, CauseKind, FlowNode, JobChild, JobGather, JobRecord, JobSignal, JobStep, Why},
+    operate::{self, AttemptLog, Cause, CauseKind, FlowNode, JobChild, JobGather, JobRecord, JobSignal, JobStep, Why, WorkerRecord},
     runner::percent,
 };
 use serde_json::Value;
+use uuid::Uuid;
 
 use super::{
     frame::{Frame, page as write},
@@ -83,6 +84,8 @@ struct JobView {
 pub(super) struct JobSeen {
     job: JobRecord,
     why: Why,
+    /// Which has it, if it runs.
+    worker: Option<WorkerRecord>,
     now: DateTime<Utc>,
 }
 
@@ -304,7 +307,9 @@ pub(super) async fn see(app: &App, id: JobId) -> Answer<JobSeen> {
     let now = operate::now(&mut *session, app.store).await?;
     let job = looked_at(&mut session, app, id).await?;
     let why = name_commands(operate::why(&mut *session, app.store, id).await?);
-    Ok(JobSeen { job, why, now })
+    let workers = if job.worker.is_some() { operate::workers(&mut *session, app.store).await? } else { Vec::new() };
+    let worker = workers.into_iter().find(|worker| Some(worker.id) == job.worker);
+    Ok(JobSeen { job, why, worker, now })
 }
 
 impl JobSeen {
@@ -314,7 +319,7 @@ impl JobSeen {
     }
 }
 
-fn view(frame: &Frame, JobSeen { job, why, now }: &JobSeen) -> JobView {
+fn view(frame: &Frame, JobSeen { job, why, worker, now }: &JobSeen) -> JobView {
     let failure = |failure: &operate::AttemptFailure| FailureRow {
         attempt: failure.attempt,
         at: Moment::new(failure.at, *now),
@@ -326,7 +331,7 @@ fn view(frame: &Frame, JobSeen { job, why, now }: &JobSeen) -> JobView {
         job_type: show::line(&job.job_type),
         state: job.state.name(),
         cancelling: job.cancelling,
-        facts: facts(frame, job, *now),
+        facts: facts(frame, job, worker.as_ref(), *now),
         causes: why.causes.iter().map(CauseRow::new).collect(),
         progress: job.progress.as_ref().map(how_far),
         failures: job.failures.iter().rev().map(failure).collect(),
@@ -336,7 +341,7 @@ fn view(frame: &Frame, JobSeen { job, why, now }: &JobSeen) -> JobView {
     }
 }
 
-fn facts(frame: &Frame, job: &JobRecord, now: DateTime<Utc>) -> Vec<Fact> {
+fn facts(frame: &Frame, job: &JobRecord, worker: Option<&WorkerRecord>, now: DateTime<Utc>) -> Vec<Fact> {
     let plain = |name, value: String| Fact { name, value: show::line(&value), moment: None, link: None };
     let moment = |name, at| Fact { name, value: String::new(), moment: Some(Moment::new(at, now)), link: None };
     let list = |key: &str, value: &str| format!("{}/jobs?q={key}:{}", frame.base, show::in_address(value));
@@ -354,7 +359,10 @@ fn facts(frame: &Frame, job: &JobRecord, now: DateTime<Utc>) -> Vec<Fact> {
     facts.extend(job.run_at.map(|at| moment("due", at)));
     facts.extend(job.finished_at.map(|at| moment(if job.state == JobState::Dead { "died" } else { "over" }, at)));
     facts.extend(job.ran.map(|ran| plain("ran", show::span(ran))));
-    facts.extend(job.worker.map(|worker| plain("worker", worker.to_string())));
+    let named = |id: Uuid| {
+        worker.map_or_else(|| format!("{id}, which is gone"), |worker| format!("{} ({}:{})", worker.name, worker.host, worker.pid))
+    };
+    facts.extend(job.worker.map(|id| plain("worker", named(id))));
     facts
 }
 
