@@ -146,7 +146,28 @@ async fn exit_codes_tell_failure_usage_and_refusal_apart() {
         (vec!["frobnicate"], 2, "frobnicate"),
         (vec![], 2, "Usage"),
         (vec!["show", "x"], 2, "number"),
-        (vec!["requeue"], 2, "<ID>"),
+        (vec!["requeue"], 2, "no job is named"),
+        (vec!["requeue", "--type", "do"], 2, "add it"),
+        (vec!["requeue", "--all", "--state", "completed", "--yes"], 2, "by their ids"),
+        (vec!["requeue", "--rate", "5/s"], 2, "`--all` is missing"),
+        (vec!["list", "--limit", "x"], 2, "a whole number is wanted"),
+        (vec!["list", "--limit", "0"], 2, "from 1 on"),
+        (vec!["priority", "7", "--to", "high"], 2, "from -32768 to 32767"),
+        (vec!["run", "--concurrency", "x"], 2, "a whole number is wanted"),
+        (vec!["run", "--lease-ttl", "0s"], 2, "lease_ttl is 0s"),
+        (vec!["run", "--health", "8080"], 2, "an address is written like"),
+        (vec!["dashboard", "--addr", "localhost:7070"], 2, "an address is written like"),
+        (vec!["cron", "add", "x", "--type", "do"], 2, "--cron <EXPRESSION>"),
+        (vec!["cron", "next"], 2, "name a schedule"),
+        (vec!["limits", "set", "queue:x"], 2, "give `--concurrency`, `--rate` or both"),
+        (vec!["signal", "7", "paid", "--payload", "@nofile"], 2, "nofile"),
+        (vec!["pause"], 2, "choose `--queue NAME`, `--type NAME` or `--all`"),
+        (vec!["resume", "--json"], 2, "choose `--queue NAME`, `--type NAME` or `--all`"),
+        (vec!["cron", "add", "x", "--type", "do", "--every", "1h", "--tz", "UTC"], 2, "--tz"),
+        (vec!["cron", "next", "--every", "1h", "--tz", "UTC"], 2, "--tz"),
+        (vec!["stats", "--schema", "pg_x"], 2, "PostgreSQL's own"),
+        (vec!["run", "--retention", "200y"], 2, "retention is 200 years"),
+        (vec!["run", "--poll-interval", "1500m"], 2, "poll_interval is 25h"),
         (vec!["requeue", "1", "--all"], 2, "--all"),
         (vec!["stats", "--schema", "a\"b"], 2, "schema"),
         (vec!["list", "--queue", "a b"], 2, "queue"),
@@ -164,6 +185,8 @@ async fn exit_codes_tell_failure_usage_and_refusal_apart() {
         assert_eq!(ended, Some(code), "{arguments:?}: {said}");
         assert!(said.contains(wanted), "{arguments:?}: {said}");
     }
+    let fresh = on(&db, &["migrate", "--schema", "fresh"]);
+    assert!(text(&fresh.stdout).contains(&format!("; applied 1 to {}", queue_core::migrate::LATEST)), "{}", text(&fresh.stdout));
     let some = on(&db, &["requeue", &id, "7", "--json"]);
     assert_eq!(some.status.code(), Some(3));
     let document: Value = serde_json::from_slice(&some.stdout).unwrap();

@@ -57,6 +57,25 @@ async fn go(db: &TestDb) {
     db.pool.execute("create table go ()").await.unwrap();
 }
 
+/// As a database does whose encoding has no such character.
+#[tokio::test]
+async fn what_the_database_refuses_of_a_report_is_said_to_be_refused_and_not_to_be_out_of_reach() {
+    job_that!(Keeps, cx, {
+        cx.checkpoint(&"kept").await?;
+        Ok(())
+    });
+    let db = TestDb::new().await;
+    let refuses = "create function refuse() returns trigger language plpgsql as
+        $$ begin raise untranslatable_character using message = 'there is no such character'; end $$;
+        create trigger refuses before insert or update on queue.progress for each row execute function refuse();";
+    sqlx::raw_sql(refuses).execute(&db.pool).await.unwrap();
+    let job = Keeps.enqueue(&db.pool).max_attempts(1).await.unwrap();
+    db.run_until_idle(worker(&db).register::<Keeps>()).await;
+    let error = job.find(&db.pool).await.unwrap().error.unwrap();
+    assert!(error.contains("there is no such character") && !error.contains("out of reach"), "{error}");
+    db.finish().await;
+}
+
 #[tokio::test]
 async fn a_completed_job_is_at_all_of_its_progress_for_operators_too() {
     job_that!(AlmostThere, cx, {

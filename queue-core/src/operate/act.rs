@@ -30,11 +30,13 @@ pub enum Act {
     Priority(i16),
     /// Dead, completed or cancelled becomes ready at the end of its lane, with all attempts before it. Its failures are kept, its output is not.
     /// With an ordering key it goes to the end of that; only a dead letter that holds up its key keeps its place there.
+    ///
+    /// One whose uniqueness key another job has taken is refused: [`Error::KeyTaken`]. Many at a time leaves it as it is.
     Requeue,
-    /// A dead letter is deleted with its payload and history. An ordering key that it held up goes on.
-    Discard,
     /// As [`Act::Requeue`], also beside the job that has taken its uniqueness key.
     ForceRequeue,
+    /// A dead letter is deleted with its payload and history. An ordering key that it held up goes on.
+    Discard,
 }
 
 /// What came of it.
@@ -69,9 +71,9 @@ impl Act {
             Self::RunNow => "run_now",
             Self::Priority(_) => "set_priority",
             Self::Requeue => "requeue",
+            Self::ForceRequeue => "force_requeue",
             Self::Discard => "discard",
         }
-            Self::ForceRequeue => "force_requeue",
     }
 
     /// What a job is after it, in a word.

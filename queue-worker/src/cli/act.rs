@@ -22,7 +22,7 @@ use super::{
     print,
     problem::{Problem, REFUSED},
     settings::Settings,
-    values::counted,
+    values::counted_jobs,
 };
 use crate::live::{Database, shutdown_signal};
 
@@ -75,7 +75,7 @@ async fn all(database: &Database, store: Store, Asked { act, chosen, rate }: &As
 /// What was done.
 pub(super) fn told(act: Act, done: u64, cancelling: u64) -> String {
     let running = if cancelling > 0 { format!(", cancelling {cancelling} that run") } else { String::new() };
-    format!("{} {done} jobs{running}", act.done())
+    format!("{} {}{running}", act.done(), counted_jobs(done, false))
 }
 
 /// Whether somebody is asked before it is done to all of a kind.
@@ -88,7 +88,7 @@ pub(super) const COUNTED: u64 = 10_000;
 
 /// What would be done.
 pub(super) fn would(act: Act, jobs: u64, most: u64) -> String {
-    format!("{} jobs would be {}", counted(jobs.min(most), jobs > most), act.done())
+    format!("{} would be {}", counted_jobs(jobs.min(most), jobs > most), act.done())
 }
 
 /// What a script says instead.

@@ -9,12 +9,12 @@ use super::{
     named::JobName,
     problem::Problem,
     span::Span,
-    values::{rate, time},
+    values::{priority, rate, time},
 };
 
 #[derive(Subcommand)]
 pub(super) enum ActCommand<I: JobName> {
-    /// Make dead, completed, cancelled or expired jobs ready again, with all their attempts before them
+    /// Make jobs ready again, with all their attempts before them: with --all dead letters, by ids also completed, cancelled and expired jobs
     #[command(after_long_help = I::examples(REQUEUE))]
     Requeue {
         #[command(flatten)]
@@ -54,7 +54,7 @@ pub(super) enum ActCommand<I: JobName> {
     #[command(after_long_help = I::examples(PRIORITY))]
     Priority {
         /// The priority, -32768 to 32767; higher runs first
-        #[arg(long, value_name = "N", allow_hyphen_values = true)]
+        #[arg(long, value_name = "N", value_parser = priority, allow_hyphen_values = true)]
         to: i16,
         #[command(flatten)]
         chosen: Chosen<I>,

@@ -81,7 +81,7 @@ pub(super) enum Command {
 Examples:
   queue-worker run --migrate                        bring the schema up to date first
   QUEUE_QUEUES=mail=20,reports queue-worker run     the same options from the environment
-  queue-worker run --health 0.0.0.0:8080            say at /livez and /readyz how it is, if built with the feature `health`
+  queue-worker run --health '[::]:8080'             say at /livez and /readyz how it is, if built with the feature `health`
 
 A signal stops claiming; handlers may go on for the grace period, the rest goes back uncharged. A second signal,
 a second later or more, ends the process at once.")]
@@ -97,14 +97,14 @@ a second later or more, ends the process at once.")]
     #[command(after_long_help = "\
 Examples:
   queue-worker dashboard                            on http://127.0.0.1:7070, for this machine only
-  QUEUE_DASHBOARD_TOKEN=.. queue-worker dashboard --addr 0.0.0.0:7070 --dashboard-host queue.example.com
+  QUEUE_DASHBOARD_TOKEN=.. queue-worker dashboard --addr '[::]:7070' --dashboard-host queue.example.com
   queue-worker run --dashboard 127.0.0.1:7070       beside a worker
 
 Where others can reach it, it wants a token. It has three connections of its own. Browsers ask for it by a name of this machine,
 or by one that is said with --dashboard-host.")]
     Dashboard {
         /// Where it listens; default 127.0.0.1:7070
-        #[arg(long, value_name = "ADDR")]
+        #[arg(long, value_name = "ADDR", value_parser = super::values::address)]
         addr: Option<std::net::SocketAddr>,
         #[command(flatten)]
         dashboard: DashboardSettings,

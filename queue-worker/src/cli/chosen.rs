@@ -1,6 +1,5 @@
 //! Which jobs a command means: those of some kind, or those named by their ids.
 
-use clap::value_parser;
 use queue_core::{JobId, JobState, operate::Filter};
 use serde_json::Value;
 
@@ -8,7 +7,7 @@ use super::{
     named::JobName,
     problem::Problem,
     span::Span,
-    values::{Output, id, meta},
+    values::{Output, id, meta, one_or_more, whole},
 };
 
 #[derive(clap::Args)]
@@ -19,7 +18,7 @@ pub(super) struct List {
     #[command(flatten)]
     kind: Kind,
     /// At most so many; more than 1000 is taken for that
-    #[arg(long, default_value_t = Filter::default().limit, value_name = "N", value_parser = value_parser!(u32).range(1..))]
+    #[arg(long, default_value_t = Filter::default().limit, value_name = "N", value_parser = one_or_more)]
     limit: u32,
     /// Enqueued before this job
     #[arg(long, value_name = "ID", value_parser = id)]
@@ -59,7 +58,7 @@ pub(super) struct Tail {
     #[arg(long, value_name = "KEY=VALUE", value_parser = meta)]
     meta: Vec<(String, Value)>,
     /// Of the jobs that are there already, show so many first
-    #[arg(long, short = 'n', value_name = "N", default_value_t = 10)]
+    #[arg(long, short = 'n', value_name = "N", default_value_t = 10, value_parser = whole::<u16>)]
     pub(super) lines: u16,
     #[command(flatten)]
     pub(super) output: Output,
@@ -96,7 +95,7 @@ impl Export {
 #[expect(clippy::struct_excessive_bools, reason = "each is an option that people write")]
 pub(super) struct Chosen<I: JobName> {
     /// The jobs' ids
-    #[arg(value_name = I::SHOWN, value_parser = I::read, required_unless_present = "all", conflicts_with = "all")]
+    #[arg(value_name = I::SHOWN, value_parser = I::read, conflicts_with = "all")]
     pub(super) ids: Vec<I>,
     /// All to which it can be done, of the kind that the other options say
     #[arg(long)]
@@ -122,12 +121,17 @@ pub(super) struct Chosen<I: JobName> {
 impl<I: JobName> Chosen<I> {
     /// What chooses among all is refused beside ids: it would not be looked at. `more` is what a command has besides.
     pub(super) fn check(&self, more: bool) -> Result<(), Problem> {
-        if !self.all && (more || self.dry_run || self.yes || self.state.is_some() || self.kind.is_said()) {
-            return Err(Problem::usage(
-                "jobs are named by their ids, and options are given that choose among all; give `--all` instead of ids",
-            ));
+        let chooses = more || self.dry_run || self.yes || self.state.is_some() || self.kind.is_said();
+        if self.all || !(chooses || self.ids.is_empty()) {
+            return Ok(());
         }
-        Ok(())
+        Err(Problem::usage(match (self.ids.is_empty(), chooses) {
+            (true, true) => "options choose among all jobs, and `--all` is missing; add it".to_owned(),
+            (true, false) => format!("no job is named; give the {} of jobs, or `--all` with what chooses among them", I::SHOWN),
+            (false, _) => {
+                "jobs are named by their ids, and options are given that choose among all; give `--all` instead of ids".to_owned()
+            }
+        }))
     }
 
     /// The same in words, for a note.

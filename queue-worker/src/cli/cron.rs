@@ -8,7 +8,15 @@ use queue_core::{
 };
 use serde_json::{Value, json};
 
-use super::{noted::Noted, open::open_store, print, problem::Problem, settings::Settings, span::Span, values::Output};
+use super::{
+    noted::Noted,
+    open::open_store,
+    print,
+    problem::Problem,
+    settings::Settings,
+    span::Span,
+    values::{Output, whole},
+};
 
 #[derive(Subcommand)]
 pub(super) enum CronCommand {
@@ -37,7 +45,7 @@ Examples:
         #[arg(long, value_name = "JSON", default_value = "{}", value_parser = payload)]
         payload: Value,
         /// Which version of its type that is
-        #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=9999), default_value_t = 1)]
+        #[arg(long, value_name = "N", value_parser = payload_version, default_value_t = 1)]
         payload_version: u16,
         #[command(flatten)]
         timing: TimingArgs,
@@ -74,12 +82,12 @@ Examples:
   queue-worker cron next --cron '30 2 * * SUN' --tz America/New_York --count 10")]
     Next {
         /// The schedule's name
-        #[arg(required_unless_present_any = ["cron", "every"], conflicts_with_all = ["cron", "every"])]
+        #[arg(conflicts_with_all = ["cron", "every"])]
         name: Option<String>,
         #[command(flatten)]
         timing: NextArgs,
         /// How many
-        #[arg(long, value_name = "N", default_value_t = 5)]
+        #[arg(long, value_name = "N", default_value_t = 5, value_parser = whole::<u16>)]
         count: u16,
         #[command(flatten)]
         output: Output,
@@ -95,16 +103,15 @@ pub(super) struct Name {
 }
 
 #[derive(clap::Args)]
-#[group(id = "when", required = true, multiple = true)]
 pub(super) struct TimingArgs {
     /// At the times of this expression: minute, hour, day of the month, month, day of the week
-    #[arg(long, value_name = "EXPRESSION", conflicts_with = "every")]
+    #[arg(long, value_name = "EXPRESSION", conflicts_with = "every", required_unless_present = "every")]
     cron: Option<String>,
     /// At every multiple of this since 1970
     #[arg(long, value_name = "DURATION", value_parser = interval)]
     every: Option<Span>,
     /// The time zone of the expression; UTC unless said
-    #[arg(long, value_name = "ZONE", requires = "cron")]
+    #[arg(long, value_name = "ZONE", requires = "cron", conflicts_with = "every")]
     tz: Option<String>,
 }
 
@@ -118,7 +125,7 @@ pub(super) struct NextArgs {
     #[arg(long, value_name = "DURATION", value_parser = interval)]
     every: Option<Span>,
     /// The time zone of the expression; UTC unless said
-    #[arg(long, value_name = "ZONE", requires = "cron")]
+    #[arg(long, value_name = "ZONE", requires = "cron", conflicts_with = "every")]
     tz: Option<String>,
 }
 
@@ -133,6 +140,11 @@ fn interval(text: &str) -> Result<Span, String> {
         return Err("months differ in length; use `--cron '0 0 1 * *'`".to_owned());
     }
     text.parse()
+}
+
+fn payload_version(text: &str) -> Result<u16, &'static str> {
+    let fits = text.parse().ok().filter(|version| (1..=9999).contains(version));
+    fits.ok_or("the version of a payload is a whole number from 1 to 9999")
 }
 
 fn missed(text: &str) -> Result<Missed, &'static str> {
@@ -160,6 +172,9 @@ const SHOWN: u16 = 10;
 
 pub(super) async fn cron(settings: &Settings, command: CronCommand) -> Result<(), Problem> {
     if let CronCommand::Next { name: None, timing: NextArgs { cron, every, tz }, count, output } = command {
+        if cron.is_none() && every.is_none() {
+            return Err(Problem::usage("nothing has ticks here; name a schedule, or give `--cron EXPRESSION` or `--every DURATION`"));
+        }
         let ticks = timed(cron, every, tz).next(Utc::now(), usize::from(count))?;
         return next_ticks(&ticks, output.json);
     }

@@ -4,6 +4,7 @@ use std::net::SocketAddr;
 
 use serde::Deserialize;
 
+use super::values::address;
 use crate::dashboard::Options;
 
 /// What a dashboard needs.
@@ -11,7 +12,7 @@ use crate::dashboard::Options;
 #[serde(deny_unknown_fields, default)]
 pub(super) struct DashboardSettings {
     /// Serve the dashboard here, as `127.0.0.1:7070`; default: `run` serves none
-    #[arg(long = "dashboard", env = "QUEUE_DASHBOARD", value_name = "ADDR")]
+    #[arg(long = "dashboard", env = "QUEUE_DASHBOARD", value_name = "ADDR", value_parser = address)]
     #[serde(rename = "addr")]
     dashboard: Option<SocketAddr>,
     /// What browsers and programs have to say to come in, at least 16 characters; better said in the environment, where nobody else sees it

@@ -4,7 +4,14 @@ use std::process::ExitCode;
 
 use queue_core::operate::{self, Checkup, Diagnosis, Finding, FindingKind, Severity};
 
-use super::{open::open, print, problem::Problem, settings::Settings, span::Span, values::Output};
+use super::{
+    open::open,
+    print,
+    problem::Problem,
+    settings::Settings,
+    span::Span,
+    values::{Output, whole},
+};
 use crate::{inert, program::commands};
 
 /// What counts as wrong, and how it is shown.
@@ -20,7 +27,7 @@ pub(super) struct DoctorArgs {
     #[arg(long, value_name = "DURATION")]
     transaction: Option<Span>,
     /// How many dead rows a table may have; default 500000
-    #[arg(long, value_name = "N")]
+    #[arg(long, value_name = "N", value_parser = whole::<u32>)]
     dead_rows: Option<u32>,
     /// A network in which connections need not be encrypted, as 10.0.0.0/8; may be repeated. This machine always is one
     #[arg(long, value_name = "CIDR", value_parser = network)]

@@ -15,7 +15,7 @@ use super::{
     print,
     problem::Problem,
     settings::Settings,
-    values::{Output, id},
+    values::{Output, counted_jobs, id},
 };
 use crate::inert;
 
@@ -54,7 +54,11 @@ pub(super) async fn flow(settings: &Settings, FlowArgs { id, mermaid, cancel, ou
         let count = operate::cancel_flow(&mut *noted, store, id).await?;
         noted.commit("cancelled", format!("flow {id}"), count).await?;
         database.close().await;
-        return if output.json { print::json(&json!({ "cancelled": count })) } else { print::lines(&format!("cancelled {count} jobs")) };
+        return if output.json {
+            print::json(&json!({ "cancelled": count }))
+        } else {
+            print::lines(&format!("cancelled {}", counted_jobs(count, false)))
+        };
     }
     database.close().await;
     match (output.json, mermaid) {

@@ -9,7 +9,14 @@ use queue_core::{
 };
 use serde_json::json;
 
-use super::{noted::Noted, open::open_store, print, problem::Problem, settings::Settings, values::counted};
+use super::{
+    noted::Noted,
+    open::open_store,
+    print,
+    problem::Problem,
+    settings::Settings,
+    values::{counted, whole},
+};
 
 /// What is done to a limit.
 #[derive(Subcommand)]
@@ -19,13 +26,13 @@ pub(super) enum LimitsCommand {
         /// `type:send_email`, `queue:mail`, or the name that types share
         name: String,
         /// How many run at once, or `none`
-        #[arg(long, value_name = "N|none", value_parser = concurrency, required_unless_present = "rate")]
+        #[arg(long, value_name = "N|none", value_parser = concurrency)]
         concurrency: Option<Bound<u32>>,
         /// How many begin in which time, such as 30/1m, or `none`
         #[arg(long, value_name = "N/PERIOD|none", value_parser = rate)]
         rate: Option<Bound<(u32, Duration)>>,
         /// How many of the rate begin close together
-        #[arg(long, value_name = "N", requires = "rate")]
+        #[arg(long, value_name = "N", value_parser = whole::<u32>, requires = "rate")]
         burst: Option<u32>,
         /// Why, for whoever wonders: up to 1000 characters
         #[arg(long, value_name = "TEXT")]
@@ -70,6 +77,9 @@ fn rate(text: &str) -> Result<Bound<(u32, Duration)>, String> {
 
 /// Does what was said, and shows the limits.
 pub(super) async fn limits(settings: &Settings, command: Option<LimitsCommand>, as_json: bool) -> Result<(), Problem> {
+    if let Some(LimitsCommand::Set { name, concurrency: None, rate: None, .. }) = &command {
+        return Err(Problem::usage(format!("nothing is said of the limit `{name}`; give `--concurrency`, `--rate` or both")));
+    }
     let (database, store) = open_store(settings).await?;
     let mut only = None;
     match command {

@@ -18,7 +18,7 @@ pub(super) async fn migrate(settings: &Settings, step: Option<Step>, as_json: bo
             let schema = store.schema();
             match applied.as_slice() {
                 [] => print::lines(&format!("the schema `{schema}` is up to date at version {LATEST}")),
-                _ => print::lines(&format!("the schema `{schema}` is now at version {LATEST}; applied: {applied:?}")),
+                applied => print::lines(&format!("the schema `{schema}` is now at version {LATEST}; applied {}", versions(applied))),
             }
         }
         Step::Print if as_json => print::json(&json!({ "schema": store.schema(), "sql": sql(store) })),
@@ -38,5 +38,13 @@ pub(super) async fn migrate(settings: &Settings, step: Option<Step>, as_json: bo
             });
             print::lines(&print::table(["version", "name", "applied"], rows))
         }
+    }
+}
+
+/// Which were applied: they follow each other.
+pub(super) fn versions(applied: &[i32]) -> String {
+    match applied {
+        [first, .., last] => format!("{first} to {last}"),
+        applied => applied.iter().map(ToString::to_string).collect(),
     }
 }

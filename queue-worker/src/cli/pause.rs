@@ -29,7 +29,7 @@ pub(super) struct Which {
     #[arg(long = "type", value_name = "TYPE")]
     job_type: Option<String>,
     /// Everything: every queue and every type
-    #[arg(long, conflicts_with_all = ["queue", "job_type"], required_unless_present_any = ["queue", "job_type"])]
+    #[arg(long, conflicts_with_all = ["queue", "job_type"])]
     all: bool,
     #[command(flatten)]
     pub(super) output: Output,
@@ -49,14 +49,18 @@ pub(super) struct PauseArgs {
 }
 
 impl Which {
-    fn scope(&self) -> Scope {
-        Scope { queue: self.queue.clone(), job_type: self.job_type.clone() }
+    /// What is chosen. Nothing is not everything: whoever forgot to say what would stop all workers.
+    fn scope(&self) -> Result<Scope, Problem> {
+        if self.queue.is_none() && self.job_type.is_none() && !self.all {
+            return Err(Problem::usage("nothing is chosen; choose `--queue NAME`, `--type NAME` or `--all`"));
+        }
+        Ok(Scope { queue: self.queue.clone(), job_type: self.job_type.clone() })
     }
 }
 
 /// Pauses it, and waits for the workers if that is asked for.
 pub(super) async fn pause(settings: &Settings, args: &PauseArgs) -> Result<(), Problem> {
-    let scope = args.which.scope();
+    let scope = args.which.scope()?;
     let (database, store) = open_store(settings).await?;
     check_names(&database, store, &scope).await?;
     // Heard from here on: a signal must not end the wait before it says what stands.
@@ -85,7 +89,7 @@ pub(super) async fn pause(settings: &Settings, args: &PauseArgs) -> Result<(), P
 
 /// Ends the pause of exactly this.
 pub(super) async fn resume(settings: &Settings, which: &Which) -> Result<(), Problem> {
-    let scope = which.scope();
+    let scope = which.scope()?;
     let (database, store) = open_store(settings).await?;
     let mut noted = Noted::begin(database.pool(), store).await?;
     let resumed = operate::resume(&mut *noted, store, &scope).await?;

@@ -21,7 +21,7 @@ pub(super) async fn run(settings: &Settings, prepare: impl AsyncFnOnce(Worker) -
         config.on_standby.heed(database.direct()).await?.close().await;
         let applied = database.migrate(config.store).await?;
         if !applied.is_empty() {
-            tracing::info!(schema = config.store.schema(), ?applied, "migrated");
+            tracing::info!(schema = config.store.schema(), migrations = applied.len(), "migrated");
         }
     }
     #[cfg(feature = "dashboard")]

@@ -11,7 +11,14 @@ use serde::Deserialize;
 
 #[cfg(feature = "dashboard")]
 use super::dashboard_settings::DashboardSettings;
-use super::{own_file::read_unasked, problem::Problem, span::Span, stores::settings::StoresSettings, subscription::Subscription};
+use super::{
+    own_file::read_unasked,
+    problem::Problem,
+    span::Span,
+    stores::settings::StoresSettings,
+    subscription::Subscription,
+    values::{Whole, whole},
+};
 use crate::live::{Config, Database, DatabaseOptions, OnStandby, each_setting};
 
 /// Heading of the options that every command takes.
@@ -63,7 +70,7 @@ macro_rules! worker_settings {
             queues: Option<Vec<Subscription>>,
             $($(#[$said])* #[arg(long, env = $variable, value_name = $value, allow_hyphen_values = true)] $name: Option<$written>,)*
             /// How many connections handlers have to share. Default 20; the worker has its own
-            #[arg(long, env = "QUEUE_POOL_SIZE", value_name = "N")]
+            #[arg(long, env = "QUEUE_POOL_SIZE", value_name = "N", value_parser = whole::<u32>)]
             pool_size: Option<u32>,
             /// Do not wait for the disk with verdicts: after a crash of the database's machine the last jobs may run again
             #[arg(long, env = "QUEUE_RELAXED", num_args = 0..=1, require_equals = true, default_missing_value = "true", value_name = "true|false")]
@@ -71,9 +78,9 @@ macro_rules! worker_settings {
             /// Bring the schema up to date first, as is always done with the embedded database
             #[arg(long, env = "QUEUE_MIGRATE", num_args = 0..=1, require_equals = true, default_missing_value = "true", value_name = "true|false")]
             migrate: Option<bool>,
-            /// Answer health checks here, as `0.0.0.0:8080`: /livez and /readyz. Default: nowhere. A taken address is waited for while jobs run
+            /// Answer health checks here, as `[::]:8080`: /livez and /readyz. Default: nowhere. A taken address is waited for while jobs run
             #[cfg(feature = "health")]
-            #[arg(long, env = "QUEUE_HEALTH", value_name = "ADDR")]
+            #[arg(long, env = "QUEUE_HEALTH", value_name = "ADDR", value_parser = super::values::address)]
             pub(super) health: Option<std::net::SocketAddr>,
         }
 

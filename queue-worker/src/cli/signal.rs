@@ -76,7 +76,7 @@ fn problem(error: Error) -> Problem {
 /// The JSON itself, of a file, or of stdin. What is wrong with it is said without a word of it.
 fn said(payload: &str) -> Result<Box<RawValue>, Problem> {
     let text = match payload.strip_prefix('@') {
-        Some(path) => read(File::open(path), "the file of the payload")?,
+        Some(path) => read(File::open(path), &format!("the file of the payload, {path},"))?,
         None if payload == "-" => read(Ok(stdin().lock()), "the payload on stdin")?,
         None => payload.to_owned(),
     };

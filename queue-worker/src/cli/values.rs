@@ -1,9 +1,10 @@
 //! Options that commands share, and values as they are written.
 
-use std::fmt::Display;
+use std::{fmt::Display, str::FromStr};
 
 use chrono::{DateTime, Utc};
 use queue_core::JobId;
+use serde::Deserialize;
 use serde_json::Value;
 
 /// How a command answers.
@@ -25,6 +26,49 @@ pub(super) struct Exact {
 /// What was counted, as it is shown: with a plus if there may be more.
 pub(super) fn counted(number: impl Display, partial: bool) -> String {
     format!("{number}{}", if partial { "+" } else { "" })
+}
+
+/// A whole number as it is written.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
+#[serde(transparent)]
+pub(super) struct Whole(usize);
+
+impl FromStr for Whole {
+    type Err = &'static str;
+
+    fn from_str(text: &str) -> Result<Self, Self::Err> {
+        whole(text).map(Self)
+    }
+}
+
+impl From<Whole> for usize {
+    fn from(number: Whole) -> Self {
+        number.0
+    }
+}
+
+pub(super) fn whole<T: FromStr>(text: &str) -> Result<T, &'static str> {
+    text.parse().map_err(|_| "a whole number is wanted, as 20, and not too large a one")
+}
+
+pub(super) fn one_or_more(text: &str) -> Result<u32, &'static str> {
+    whole(text).and_then(|number| if number > 0 { Ok(number) } else { Err("a whole number from 1 on is wanted") })
+}
+
+pub(super) fn priority(text: &str) -> Result<i16, &'static str> {
+    text.parse().map_err(|_| "a priority is a whole number from -32768 to 32767")
+}
+
+/// Where to listen.
+#[cfg(any(feature = "dashboard", feature = "health"))]
+pub(super) fn address(text: &str) -> Result<std::net::SocketAddr, &'static str> {
+    text.parse().map_err(|_| "an address is written like `127.0.0.1:8080`, or `[::]:8080` for every one of this machine")
+}
+
+/// As [`counted`], of jobs.
+pub(super) fn counted_jobs(number: u64, partial: bool) -> String {
+    let noun = if number == 1 && !partial { "job" } else { "jobs" };
+    format!("{} {noun}", counted(number, partial))
 }
 
 /// A capacity, or none.

@@ -86,7 +86,12 @@ struct Shown(Duration);
 
 impl std::fmt::Display for Shown {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        write!(f, "{:?}", self.0)
+        const UNITS: [(u64, &str); 5] = [(31_557_600, " years"), (86_400, "d"), (3600, "h"), (60, "m"), (1, "s")];
+        let seconds = self.0.as_secs();
+        match UNITS.iter().find(|(unit, _)| (seconds >= *unit || *unit == 1) && seconds.is_multiple_of(*unit)) {
+            Some((unit, name)) if self.0.subsec_nanos() == 0 => write!(f, "{}{name}", seconds / unit),
+            _ => write!(f, "{:?}", self.0),
+        }
     }
 }
 

@@ -11,7 +11,7 @@ macro_rules! each_setting {
             name("QUEUE_NAME", "NAME"): String, impl Into<String>, String = host();
             /// How many handlers of each queue run at a time, where none has a number of its own. Default 50: enough to hide the waits of
             /// handlers that call other services, few enough for a database pool behind them
-            concurrency("QUEUE_CONCURRENCY", "N"): usize, usize, usize = 50;
+            concurrency("QUEUE_CONCURRENCY", "N"): usize, usize, Whole = 50;
             /// How long jobs of a lower priority may be passed over before some of them go first. Default: for ever, so that priority is
             /// strict
             aging("QUEUE_AGING", "DURATION"): Option<Duration>, Duration, Span = None;
@@ -32,12 +32,13 @@ macro_rules! each_setting {
             /// What it does where the database takes no writes when it starts, as a standby: wait until it does, or exit. Default: wait
             on_standby("QUEUE_ON_STANDBY", "wait|exit"): OnStandby, OnStandby, OnStandby = OnStandby::Wait;
             /// How many jobs one claim takes at most. Default 500: above that a claim gets slower as fast as it gets larger
-            batch("QUEUE_BATCH", "N"): usize, usize, usize = 500;
+            batch("QUEUE_BATCH", "N"): usize, usize, Whole = 500;
             /// How many MiB of payloads it has in hand at most, of jobs that wait for a slot and that run. Beyond that large jobs are left to others,
             /// or until some have ended. Default 512; not under 192
-            payload_memory("QUEUE_PAYLOAD_MEMORY", "MIB"): usize, usize, usize = 512;
-            /// How many connections of its own it has at most, besides the pool. Default 12; not under 4, which is what it has while it is idle: one for its heartbeat, one that listens, one that claims, one for all else
-            connections("QUEUE_CONNECTIONS", "N"): usize, usize, usize = 12;
+            payload_memory("QUEUE_PAYLOAD_MEMORY", "MIB"): usize, usize, Whole = 512;
+            /// How many connections of its own it has at most, besides the pool. Default 12; not under 4, which is what it has while it is
+            /// idle: one for its heartbeat, one that listens, one that claims, one for all else
+            connections("QUEUE_CONNECTIONS", "N"): usize, usize, Whole = 12;
         }
     };
 }

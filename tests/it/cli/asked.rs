@@ -117,7 +117,7 @@ async fn what_takes_many_jobs_at_once_says_how_many_and_does_nothing_unasked() {
     db.run_until_idle(db.worker()).await;
     for act in ["requeue", "discard"] {
         let (code, said) = failed(&on(&db, &[act, "--all"]));
-        assert!(code == Some(2) && said.contains("1 jobs would be"), "{act}: {code:?}: {said}");
+        assert!(code == Some(2) && said.contains("1 job would be"), "{act}: {code:?}: {said}");
         assert_eq!(db.state(dead).await, Some(JobState::Dead));
     }
     assert_eq!(json(&db, &["requeue", "--all", "--yes"])["requeued"], 1);

@@ -73,7 +73,7 @@ async fn a_signal_that_nobody_would_receive_or_that_is_no_json_is_refused_and_no
     let id = job.id().to_string();
     for (arguments, code, expected) in [
         (vec!["signal", &id, "a", "--payload", "{\"secret\":"], 2, "the payload is no JSON"),
-        (vec!["signal", &id, "a", "--payload", "@/nowhere"], 2, "the file of the payload cannot be read"),
+        (vec!["signal", &id, "a", "--payload", "@/nowhere"], 2, "the file of the payload, /nowhere, cannot be read"),
         (vec!["signal", &id, ""], 2, "1 to 200 bytes"),
         (vec!["signal", "7", "a"], 3, "there is no job 7"),
     ] {

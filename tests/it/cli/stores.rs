@@ -289,7 +289,7 @@ async fn stores_are_added_closed_and_taken_off_and_what_is_wrong_names_the_fix()
     assert!(said(&db, &["list"]).1.contains("closed"));
     run_sql(&db, "delete from homes.place").await;
     let (code, _, err) = said(&db, &["remove", "one"]);
-    assert!(code == Some(2) && err.contains("1 jobs wait or run in it"), "{err}");
+    assert!(code == Some(2) && err.contains("1 job in it would have nobody"), "{err}");
     assert_eq!(json_of(&db, &["remove", "one", "--yes"])["removed"], "one");
     assert_eq!(state(&one, &job).await, Some(JobState::Ready), "its tables stay");
     assert_eq!(json_of(&db, &["add", "one", "main", "one"])["added"]["schema"], "one");
@@ -361,7 +361,7 @@ async fn a_store_of_a_second_database_is_one_as_any_other() {
     let shown = with(&["why", &format!("three/{id}")]);
     assert!(shown.status.success() && text(&shown.stdout).contains("the database `eu`"), "{}", text(&shown.stdout));
     let swept = with(&["cancel", "--all", "--yes"]);
-    assert!(swept.status.success() && text(&swept.stdout).contains("three: cancelled 1 jobs"), "{}", text(&swept.stdout));
+    assert!(swept.status.success() && text(&swept.stdout).contains("three: cancelled 1 job"), "{}", text(&swept.stdout));
     assert_eq!(other.state(id).await, Some(JobState::Cancelled));
     // Under another name of the home's own database.
     let named = stores(&db, &["counts"]).env("QUEUE_DATABASES", format!("main {eu}")).output().unwrap();

@@ -38,6 +38,7 @@ async fn a_queue_that_no_worker_has_is_served_by_the_command_that_it_says() {
     let job = Do { act: Act::Ok(String::new()) }.enqueue(&db.pool).queue("lonely-1").await.unwrap().id();
     let cause = first(&db, job, CauseKind::Unserved).await;
     assert_eq!((fact(&cause, "workers"), fact(&cause, "of_queue"), fact(&cause, "of_type")), (&1.into(), &0.into(), &1.into()));
+    assert!(cause.says.starts_with("the only worker that lives does not serve the queue lonely-1"), "{}", cause.says);
     let fix = cause.fix.unwrap();
     let arguments: Vec<&str> = fix.split('`').nth(1).unwrap().split(' ').skip(1).collect();
     let served = WorkerProcess::running(CLI, &db.url, &arguments, &[]);
@@ -56,7 +57,10 @@ async fn a_type_or_a_version_that_no_worker_knows_is_named_with_those_that_they_
         let strange = enqueue("select queue.enqueue('nobody_knows', '1')").await;
         let cause = first(&db, strange, CauseKind::Unserved).await;
         assert_eq!((fact(&cause, "of_queue"), fact(&cause, "of_type")), (&1.into(), &0.into()));
-        assert!(cause.says.contains("knows the type nobody_knows") && cause.facts["versions"].as_array().unwrap().is_empty(), "{cause:?}");
+        assert!(
+            cause.says.contains("does not know the type nobody_knows") && cause.facts["versions"].as_array().unwrap().is_empty(),
+            "{cause:?}"
+        );
         let newer = enqueue("select queue.enqueue('do', '{\"act\": {\"Ok\": \"\"}}', '{\"version\": 2}')").await;
         let cause = first(&db, newer, CauseKind::Unserved).await;
         assert_eq!(cause.facts["versions"], serde_json::json!([1]), "{cause:?}");

@@ -117,6 +117,7 @@ fn over(kind: CauseKind, facts: Facts<'_>, look: &Look<'_>) -> String {
             format!("it has completed{when}, at attempt {attempts}{took}")
         }
         CauseKind::Cancelled if attempts == 0 => format!("it was cancelled{when}, before it had begun"),
+        CauseKind::Cancelled if attempts == 1 => format!("it was cancelled{when}, after 1 attempt{why}"),
         CauseKind::Cancelled => format!("it was cancelled{when}, after {attempts} attempts{why}"),
         CauseKind::Expired => format!("it expired{when}: it had not begun in time"),
         _ => format!("it is dead since{}, after attempt {attempts}{why}", when.trim_start_matches(" at")),
@@ -262,11 +263,17 @@ fn unserved(kind: CauseKind, facts: Facts<'_>, look: &Look<'_>) -> String {
     let how = if count("draining") > 0 {
         format!("all that serve the queue {queue} and {} are shutting down", versioned(look))
     } else if count("of_queue") == 0 {
-        format!("none of the {} workers that live serves the queue {queue}", count("workers"))
+        match count("workers") {
+            1 => format!("the only worker that lives does not serve the queue {queue}"),
+            workers => format!("none of the {workers} workers that live serves the queue {queue}"),
+        }
     } else if count("of_type") > 0 {
         format!("no worker serves both the queue {queue} and {}", versioned(look))
     } else if versions.is_empty() {
-        format!("none of the {} workers that serve the queue {queue} knows {}", count("of_queue"), versioned(look))
+        match count("of_queue") {
+            1 => format!("the only worker that serves the queue {queue} does not know {}", versioned(look)),
+            workers => format!("none of the {workers} workers that serve the queue {queue} knows {}", versioned(look)),
+        }
     } else {
         format!("no worker of the queue {queue} knows {}; they know the versions {}", versioned(look), versions.join(", "))
     };

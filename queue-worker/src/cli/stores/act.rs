@@ -26,7 +26,7 @@ use crate::{
         print,
         problem::Problem,
         settings::Settings,
-        values::counted,
+        values::counted_jobs,
     },
     live::shutdown_signal,
 };
@@ -96,8 +96,9 @@ async fn all(settings: &Settings, asked: &Asked<StoreJob>) -> Result<ExitCode, P
         let silent =
             if opened.failed.is_empty() { String::new() } else { format!(", and {} stores have not answered", opened.failed.len()) };
         let stores = found.iter().filter(|(_, found)| found.jobs > 0).count();
-        let jobs = counted(jobs, found.iter().any(|(_, found)| found.jobs > COUNTED));
-        confirm(&format!("{jobs} jobs would be {} in {stores} stores{silent}", act.done()), DRY_RUN)?;
+        let jobs = counted_jobs(jobs, found.iter().any(|(_, found)| found.jobs > COUNTED));
+        let stores = if stores == 1 { "1 store".to_owned() } else { format!("{stores} stores") };
+        confirm(&format!("{jobs} would be {} in {stores}{silent}", act.done()), DRY_RUN)?;
     }
     sweep(opened, asked, &found).await
 }
@@ -125,7 +126,7 @@ async fn dry_run(opened: Opened, act: Act, found: &[(Member, MatchCount)], most:
     } else {
         let each = found.iter().filter(|(_, found)| found.jobs > 0);
         let each = each.map(|(member, found)| format!("{}: {}", member.name(), would(act, found.jobs, most)));
-        let all = format!("in all: {} jobs would be {}", counted(total, is_partial), act.done());
+        let all = format!("in all: {} would be {}", counted_jobs(total, is_partial), act.done());
         print::lines(&each.chain([all]).collect::<Vec<_>>().join("\n"))?;
     }
     let code = tell(&opened.failed, ExitCode::SUCCESS);

@@ -19,10 +19,11 @@ use super::{
 use crate::{
     cli::{
         act::confirm,
+        migrate::versions,
         print,
         problem::{Problem, warn},
         settings::Settings,
-        values::counted,
+        values::counted_jobs,
     },
     program,
 };
@@ -65,7 +66,9 @@ pub(super) async fn migrate(settings: &Settings, all: bool, as_json: bool) -> Re
     } else {
         let told = stores.iter().map(|Migrated { store, schema, applied }| match applied.as_slice() {
             [] => format!("the store `{store}` in the schema `{schema}` is up to date at version {LATEST}"),
-            _ => format!("the store `{store}` in the schema `{schema}` is now at version {LATEST}; applied: {applied:?}"),
+            applied => {
+                format!("the store `{store}` in the schema `{schema}` is now at version {LATEST}; applied {}", versions(applied))
+            }
         });
         let homes = format!("the schema `{homes}` has the tables of placements");
         print::lines(&std::iter::once(homes).chain(told).collect::<Vec<_>>().join("\n"))?;
@@ -192,7 +195,7 @@ pub(super) async fn remove(settings: &Settings, name: &str, is_meant: bool, as_j
         match left(&opened, name).await {
             Ok((0, false)) => {}
             Ok((jobs, partial)) => {
-                confirm(&format!("{} jobs wait or run in it, and nobody would work on them", counted(jobs, partial)), "say `--yes`")?;
+                confirm(&format!("{} in it would have nobody to work on them", counted_jobs(jobs.unsigned_abs(), partial)), "say `--yes`")?;
             }
             Err(problem) => {
                 warn(&problem.whole());

@@ -90,7 +90,7 @@ async fn bring_all_up(stores: &Stores) {
     for member in stores.roster().all().iter() {
         match bring_up(member).await {
             Ok(applied) if applied.is_empty() => {}
-            Ok(applied) => tracing::info!(store = member.name(), schema = member.store().schema(), ?applied, "migrated"),
+            Ok(applied) => tracing::info!(store = member.name(), schema = member.store().schema(), migrations = applied.len(), "migrated"),
             Err(error) => tracing::warn!(store = member.name(), %error, "this store cannot be brought up to date"),
         }
     }
