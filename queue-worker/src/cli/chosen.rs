@@ -126,8 +126,8 @@ impl<I: JobName> Chosen<I> {
             return Ok(());
         }
         Err(Problem::usage(match (self.ids.is_empty(), chooses) {
-            (true, true) => "options choose among all jobs, and `--all` is missing; add it".to_owned(),
-            (true, false) => format!("no job is named; give the {} of jobs, or `--all` with what chooses among them", I::SHOWN),
+            (true, true) => "options are given that choose among all jobs; add `--all`, or name jobs by their ids".to_owned(),
+            (true, false) => format!("no job is named; give jobs as {}, or `--all` with what chooses among them", I::SHOWN),
             (false, _) => {
                 "jobs are named by their ids, and options are given that choose among all; give `--all` instead of ids".to_owned()
             }

@@ -105,7 +105,7 @@ pub(super) struct Name {
 #[derive(clap::Args)]
 pub(super) struct TimingArgs {
     /// At the times of this expression: minute, hour, day of the month, month, day of the week
-    #[arg(long, value_name = "EXPRESSION", conflicts_with = "every", required_unless_present = "every")]
+    #[arg(long, value_name = "EXPRESSION", conflicts_with = "every")]
     cron: Option<String>,
     /// At every multiple of this since 1970
     #[arg(long, value_name = "DURATION", value_parser = interval)]
@@ -177,6 +177,9 @@ pub(super) async fn cron(settings: &Settings, command: CronCommand) -> Result<()
         }
         let ticks = timed(cron, every, tz).next(Utc::now(), usize::from(count))?;
         return next_ticks(&ticks, output.json);
+    }
+    if let CronCommand::Add { timing: TimingArgs { cron: None, every: None, .. }, .. } = command {
+        return Err(Problem::usage("nothing says when there are ticks; give `--cron EXPRESSION` or `--every DURATION`"));
     }
     let (database, store) = open_store(settings).await?;
     let pool = database.pool();
