@@ -114,7 +114,7 @@ impl Durable {
     /// # Errors
     /// Those of the work: it is not journaled then, and is done again by the next attempt. Terminal: a name that this attempt has asked for already,
     /// an output of more than 256 KiB or that jsonb would not give back, and the 10,001st step. [`Error::Step`] for an output that does not fit
-    /// `T` any more, [`Error::LeaseLost`] when others have the job, [`Error::Database`].
+    /// `T` any more, [`Error::LeaseLost`] when others have the job, [`Error::NotWritten`].
     pub async fn step<T, E>(&self, name: impl Into<StepName>, work: impl Future<Output = Result<T, E>>) -> JobResult<T>
     where
         T: Serialize + DeserializeOwned,

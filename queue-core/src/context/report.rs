@@ -85,7 +85,7 @@ impl Reporter {
     ///
     /// # Errors
     /// [`Error::LeaseLost`] when others have the job or the attempt is over: nothing was written. [`Error::Checkpoint`] for a value that jsonb would not
-    /// give back exactly, or of more than 256 KiB. [`Error::Database`].
+    /// give back exactly, or of more than 256 KiB. [`Error::NotWritten`] for what the database refuses.
     pub async fn checkpoint<T: Serialize + ?Sized>(&self, value: &T) -> Result<(), Error> {
         let report = &self.report;
         let text = payload::encode(value, payload::DEFAULT_LIMIT).map_err(|source| Error::Checkpoint { job: self.id, source })?;
