@@ -336,7 +336,7 @@ as $$
 declare
   new_id   bigint := queue.next_id();
   new_lane bigint := queue.lane_id(insert_job.queue, insert_job.job_type, insert_job.priority, false);
-  written  text := payload::pg_catalog.text;
+  written  pg_catalog.text := payload::pg_catalog.text;
   bytes    integer := pg_catalog.octet_length(written);
   sleeper  boolean;
 begin

@@ -25,7 +25,7 @@ with taken as materialized (
   returning lane, seq, id, least(attempts + 1, 32767)::smallint as attempts, crashes
 ), leased as (
   insert into queue.lease (token, worker, lane, ids, attempts, crashes)
-  select $1, $2, case when min(lane) = max(lane) then min(lane) end, array_agg(id), array_agg(attempts), array_agg(crashes)
+  select $1::uuid, $2::uuid, case when min(lane) = max(lane) then min(lane) end, array_agg(id), array_agg(attempts), array_agg(crashes)
   from (select * from taken where lane <> all ($8::bigint[]) order by id) t
   having count(*) > 0
   union all

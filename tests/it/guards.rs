@@ -66,7 +66,7 @@ async fn each_transactional_job_has_a_lease_of_its_own_and_others_have_one_in_co
     let mut connection = connect(&db).await;
     enqueue(&mut connection, &["a", "b", "a", "b", "a"]).await;
     let (all, worker) = (lanes(&mut connection).await, register(&mut connection).await.unwrap());
-    let leases = protocol::claim_each(&mut connection, worker, &all, 9, 1).await.unwrap();
+    let leases = tests::lanes::claim_each(&mut connection, worker, &all, 9, 1).await.unwrap();
     let count = leases.len() - 1;
     assert!(leases[..count].iter().all(|lease| lease.jobs.len() == 1) && leases[count].jobs.len() == 5 - count);
     for Lease { token, jobs } in &leases {

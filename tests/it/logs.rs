@@ -219,6 +219,8 @@ async fn of_a_job_that_leaves_nothing_no_log_is_left() {
 
 #[tokio::test]
 async fn without_a_collector_a_type_that_keeps_logs_runs_as_any_other() {
+    // Else the worker would set one that collects.
+    let _subscriber = tracing::subscriber::set_default(tracing::subscriber::NoSubscriber::default());
     let db = TestDb::new().await;
     let job = say(&db, "ok", "hello", 1).await;
     db.run_until_idle(db.worker().register::<Say>()).await;

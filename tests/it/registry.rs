@@ -158,9 +158,9 @@ async fn a_setting_out_of_range_is_refused_by_its_name() {
         (db.worker().lease_ttl(Duration::from_millis(999)), "lease_ttl is 999ms"),
         (db.worker().lease_ttl(Duration::MAX), "lease_ttl is"),
         (db.worker().grace(Duration::MAX), "grace is"),
-        (db.worker().config(slow), "poll_interval is 7200s"),
+        (db.worker().config(slow), "poll_interval is 2h"),
         (db.worker().config(bulky), "batch is 1000000"),
-        (db.worker().config(forgetful), "retention is 0ns"),
+        (db.worker().config(forgetful), "retention is 0s"),
         (db.worker().queue("'; drop table", 1), "queue name"),
         (db.worker().queue("", 1), "queue name"),
     ] {

@@ -1,8 +1,9 @@
 //! Lanes that nobody uses, forgotten step by step, as housekeeping does.
 
 use sqlx::PgConnection;
+use uuid::Uuid;
 
-use crate::protocol::sql;
+use crate::protocol::{ClaimedJob, Lease, sql};
 
 /// Has lanes leave that were met so many seconds ago; returns how many rows.
 pub async fn leave_lanes(connection: &mut PgConnection, seconds: f64, most: i64) -> sqlx::Result<i64> {
@@ -57,4 +58,22 @@ pub async fn walk_lanes(connection: &mut PgConnection) -> sqlx::Result<i64> {
     let due = due_lanes(connection, -1.0, 1000).await?;
     let (_, used) = walk_jobs(connection, 0, i64::MAX, 100_000).await?;
     forget_lanes(connection, &due, &used, i64::MAX).await
+}
+
+/// Claims of these lanes, whose jobs are transactional but for those of the last `plain` lanes; the leases, each with its jobs.
+pub async fn claim_each(connection: &mut PgConnection, worker: Uuid, lanes: &[i64], most: i32, plain: usize) -> sqlx::Result<Vec<Lease>> {
+    let (token, each) = (Uuid::new_v4(), &lanes[..lanes.len() - plain]);
+    let claim = sqlx::query_as(sql(include_str!("../../queue-worker/sql/claim.sql")))
+        .bind(token)
+        .bind(worker)
+        .bind(lanes)
+        .bind(vec![0_i64; lanes.len()])
+        .bind(vec![most; lanes.len()])
+        .bind(most)
+        .bind(i32::MAX)
+        .bind(each);
+    let jobs: Vec<ClaimedJob> = claim.fetch_all(connection).await?;
+    let (apart, together): (Vec<_>, Vec<_>) = jobs.into_iter().partition(|job| each.contains(&job.lane));
+    let of = |job: ClaimedJob| Lease { token: Uuid::from_u64_pair(token.as_u64_pair().0, job.id.0.cast_unsigned()), jobs: vec![job] };
+    Ok(apart.into_iter().map(of).chain((!together.is_empty()).then_some(Lease { token, jobs: together })).collect())
 }

@@ -177,24 +177,6 @@ pub async fn claim_of(
     Ok(Lease { token, jobs })
 }
 
-/// Claims of these lanes, whose jobs are transactional but for those of the last `plain` lanes; the leases, each with its jobs.
-pub async fn claim_each(connection: &mut PgConnection, worker: Uuid, lanes: &[i64], most: i32, plain: usize) -> sqlx::Result<Vec<Lease>> {
-    let (token, each) = (Uuid::new_v4(), &lanes[..lanes.len() - plain]);
-    let claim = sqlx::query_as(sql(include_str!("../../queue-worker/sql/claim.sql")))
-        .bind(token)
-        .bind(worker)
-        .bind(lanes)
-        .bind(vec![0_i64; lanes.len()])
-        .bind(vec![most; lanes.len()])
-        .bind(most)
-        .bind(i32::MAX)
-        .bind(each);
-    let jobs: Vec<ClaimedJob> = claim.fetch_all(connection).await?;
-    let (apart, together): (Vec<_>, Vec<_>) = jobs.into_iter().partition(|job| each.contains(&job.lane));
-    let of = |job: ClaimedJob| Lease { token: Uuid::from_u64_pair(token.as_u64_pair().0, job.id.0.cast_unsigned()), jobs: vec![job] };
-    Ok(apart.into_iter().map(of).chain((!together.is_empty()).then_some(Lease { token, jobs: together })).collect())
-}
-
 /// Claims of these lanes below their floors, in the blocks of ready of each part, so many of each lane and so many in all.
 pub async fn claim_late(
     connection: &mut PgConnection,

@@ -53,6 +53,7 @@ pub(crate) use self::meta::read_meta;
 pub(crate) use self::middleware::{Place, run_within};
 pub(crate) use self::since::attempts_since;
 pub(crate) use self::transaction::{Begun, CommitState, NOT_COMPLETED};
+pub(crate) use self::whole::WholeTransaction;
 pub use self::{
     backend::{Backend, CommitResult, Lent, LogEntry, OwnTransaction},
     batch::{BatchContext, BatchHandler, BatchJob, JobBatch},
@@ -69,7 +70,7 @@ pub use self::{
     transaction::JobTransaction,
     whole::TransactionGuard,
 };
-use self::{meta::Meta, since::LastJournaled, whole::WholeTransaction};
+use self::{meta::Meta, since::LastJournaled};
 use crate::{
     define::{Failure, JobId, stored_type},
     error::Error,
@@ -277,12 +278,10 @@ impl Context {
         self.begun.get_or_init(|| Arc::new(Begun::new(self.fence, Arc::clone(&self.shared), Arc::clone(report))))
     }
 
-    /// Begins the transaction of a transactional type.
     pub(crate) async fn begin_transaction(&self) -> Result<(), Error> {
-        self.transaction.begin(self, self.begun_by()).await
+        self.transaction.begin(self.begun_by()).await
     }
 
-    /// Completes the job of a transactional type with what its handler returned.
     pub(crate) async fn commit_transaction(&self, output: Option<&str>) -> Result<(), Failure> {
         self.transaction.commit(output).await
     }
@@ -298,18 +297,15 @@ impl Context {
     /// # Panics
     /// When the type is not transactional.
     pub async fn transaction(&self) -> TransactionGuard<'_> {
-        match self.transaction.lock().await {
-            Some(guard) => guard,
-            None => panic!("this job has no transaction: say `#[job(transactional)]` of its type"),
-        }
+        let guard = self.transaction.lock().await;
+        guard.unwrap_or_else(|| panic!("this job has no transaction: say `#[job(transactional)]` of its type"))
     }
 
     /// Says how far the job is, from 0 to 1, to whoever looks: its handle, the command line, SQL. What lies outside is taken for the nearer end;
     /// NaN is ignored.
     ///
     /// This and [`stage`](Self::stage) and [`event`](Self::event) only set values in memory, so they may be said as often as is convenient: what
-    /// has changed is written, for all jobs of the process together, at most every 250 ms, and once more before the attempt's verdict. A
-    /// transaction of the handler's does not take it back.
+    /// has changed is written, for all jobs of the process together, at most every 250 ms, and once more before the attempt's verdict.
     pub fn progress(&self, fraction: f64) {
         self.reporter().progress(fraction);
     }

@@ -275,9 +275,6 @@ fn check(registration: &Registration) -> Result<(), RegistryError> {
     if options.expires.is_some_and(|time| time.as_micros() == 0 || time > LONGEST_HISTORY) {
         return Err(invalid("expires must be longer than zero and at most 100 years".to_owned()));
     }
-    if options.transactional && !options.limits.is_empty() {
-        return Err(invalid("a transactional type has no limit: no lease lists its jobs".to_owned()));
-    }
     for limit in options.limits {
         limit.name.map_or(Ok(()), |name| check_name("limit name", name)).map_err(|error| invalid(error.to_string()))?;
         limit.fault().map_or(Ok(()), |fault| Err(invalid(fault.to_owned())))?;

@@ -22,7 +22,7 @@ use super::{
     report::Report,
 };
 use crate::{
-    define::{Backoff, Ending, Failure, JobResult, Outcome, TerminalExt as _, check_output, verdict},
+    define::{Backoff, Ending, Failure, JobId, JobResult, Outcome, TerminalExt as _, check_output, verdict},
     error::Error,
     payload::encode_output,
 };
@@ -265,6 +265,11 @@ impl CommitState {
 impl Begun {
     pub(super) fn new(fence: Fence, shared: Arc<Shared>, report: Arc<Report>) -> Self {
         Self { fence, shared, report, state: watch::Sender::new(CommitState::Open), said: Mutex::default() }
+    }
+
+    /// Its job, and how many connections the pool has.
+    pub(super) fn waits_for(&self) -> (JobId, u32) {
+        (self.fence.id, self.shared.pool.size())
     }
 
     /// Once the handler has ended: waits for a commit that is on its way, refuses any later one, and says how far it came.

@@ -9,10 +9,7 @@ use std::{
 use sqlx::PgConnection;
 use tokio::sync::{MappedMutexGuard, Mutex, MutexGuard};
 
-use super::{
-    Context,
-    transaction::{Begun, JobTransaction, NOT_COMPLETED},
-};
+use super::transaction::{Begun, JobTransaction, NOT_COMPLETED};
 use crate::{define::Failure, error::Error};
 
 /// That of an attempt; it is begun if its type is transactional.
@@ -25,11 +22,11 @@ impl WholeTransaction {
     }
 
     /// Waits for a connection of the pool as long as that takes: no handler has failed yet.
-    pub(super) async fn begin(&self, cx: &Context, begun: &Arc<Begun>) -> Result<(), Error> {
+    pub(super) async fn begin(&self, begun: &Arc<Begun>) -> Result<(), Error> {
         let transaction = loop {
             match JobTransaction::begin(begun).await {
                 Err(Error::Database(sqlx::Error::PoolTimedOut)) => {
-                    let (job, connections) = (cx.id(), cx.pool().size());
+                    let (job, connections) = begun.waits_for();
                     tracing::warn!(%job, connections, "a transactional job waits for a connection of the pool: let it have one for each slot");
                 }
                 transaction => break transaction?,

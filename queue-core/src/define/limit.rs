@@ -52,7 +52,7 @@ impl Limit {
         Self::NONE
     }
 
-    /// That of one queue, whatever is in it but transactional jobs.
+    /// That of one queue, whatever is in it.
     pub const fn queue() -> Self {
         Self::NONE
     }

@@ -19,8 +19,7 @@ pub enum While {
     /// While it waits and no worker has claimed it, so that what happens after its start gives cause for another. A job that comes back for a
     /// retry holds its key again, unless another has taken it.
     ///
-    /// A job that is found waiting is not claimed before the transaction that found it ends: it sees what that has written. A transactional
-    /// job waits until it ends, and the enqueue for it.
+    /// A job that is found waiting is not claimed before the transaction that found it ends: it sees what that has written.
     Queued,
     /// As long as it is known at all: until its history goes, as its type's [`retain`](crate::Options::retain) or the store's retention says. So
     /// what has been done is not done again. A dead letter is known until it is discarded or its own retention is over; of a type with

@@ -17,7 +17,7 @@ use super::{
 };
 use crate::{
     error::complain,
-    lanes::{Asked, Brought, From, Group, Lane, Request, Room, Share},
+    lanes::{Asked, Brought, From, Group, Lane, Request, Room, Said, Share},
     live::{Sleep, Under},
 };
 
@@ -148,10 +148,14 @@ impl Feed {
         let (say, said) = oneshot::channel();
         let landing = tokio::spawn(async move {
             let heard = Arc::clone(&bell);
-            let say = move |taken| {
+            let say = move |taken: Said| {
+                // One that took nothing is over at once.
+                let takes = taken.count > 0;
                 // Fails only if nobody waits for the claim any more.
                 let _ = say.send(taken);
-                heard.nudge();
+                if takes {
+                    heard.nudge();
+                }
             };
             let answer = request.send_and_say(&mut link, store, say).await;
             bell.nudge();

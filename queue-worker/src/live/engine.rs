@@ -67,7 +67,7 @@ impl Engine {
         which: Loop,
         start: impl FnMut() -> F + Send + 'static,
     ) -> JoinHandle<T> {
-        self.handle.spawn(self.supervised(which, start))
+        self.handle.spawn(self.vitals.clone().supervise(which, start))
     }
 }
 

@@ -3,13 +3,12 @@
 //! A parked job leaves its lease: for a dead letter that says why, or for nothing if history has it already. `verdicts` decides what is refused.
 
 use std::{
-    collections::{HashSet, VecDeque},
+    collections::VecDeque,
     time::{Duration, Instant},
 };
 
 use queue_core::{Store, runner::Counted};
 use tokio::time::sleep_until;
-use uuid::Uuid;
 
 use super::{
     send::{News, is_of_class, is_refusal, send},

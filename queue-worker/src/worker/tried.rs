@@ -89,8 +89,7 @@ const KEEP: &str = "release savepoint queue_attempt; savepoint queue_attempt";
 const CHECK: &str = "savepoint queue_check; set constraints all immediate; rollback to savepoint queue_check";
 
 /// What is said of a handler that has ended its transaction: the next one can be committed.
-const ENDED_BY_HAND: &str =
-    "its transaction cannot be committed: the handler has ended it by hand, and what it wrote after that may be kept";
+const ENDED_BY_HAND: &str = "the handler has ended its transaction by hand, and what it wrote after that may be kept";
 
 /// So long a handler waits for a transaction that another part of it holds, and we for its end.
 const PATIENCE: Duration = Duration::from_secs(10);
@@ -328,7 +327,10 @@ impl Backend for TrialBackend {
                 self.notes().ending = Some(ending);
                 CommitResult::Written
             }
-            Err(error) => CommitResult::Undone(CoreError::Database(error).into()),
+            Err(error) => CommitResult::Undone(match self.rollback().await {
+                Rollback::EndedByHand => ENDED_BY_HAND.into(),
+                _ => CoreError::Database(error).into(),
+            }),
         }
     }
 

@@ -1,4 +1,4 @@
-//! A transactional job is one transaction with its claim.
+//! A transactional job has a transaction of its own.
 
 use queue_core::{BatchContext, BatchHandler, JobBatch, JobResult, job};
 use serde::{Deserialize, Serialize};

@@ -183,7 +183,7 @@ impl Act {
             }
             Self::ClaimEach => {
                 let lanes = operate::meet_lanes(on, &[("default", 100)]).await?;
-                return Ok(protocol::claim_each(on, *worker, &lanes, 5, 0).await?.len() as i64);
+                return Ok(lanes::claim_each(on, *worker, &lanes, 5, 0).await?.len() as i64);
             }
             Self::ClaimLate => {
                 let lanes = operate::meet_lanes(on, &[("default", 100)]).await?;
@@ -306,7 +306,7 @@ impl Act {
 
     /// Whether its jobs are gone when it has ended them: each that it counts.
     pub(super) fn leaves_no_record(self) -> bool {
-        matches!(self, Self::Forget | Self::FinishForgotten)
+        matches!(self, Self::Forget)
     }
 }
 

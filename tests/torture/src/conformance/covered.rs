@@ -31,7 +31,7 @@ const PURE: [(&str, &str); 16] = [
 ];
 
 /// What cannot be played here, or is no operation.
-const EXCEPTIONS: [(&str, &str); 10] = [
+const EXCEPTIONS: [(&str, &str); 12] = [
     ("from_env", "reads the environment, then does what `connect` does"),
     ("linked", "the types of a binary: the worker here is told its types one by one, and makes the same of them"),
     ("logs_at", "as `logs`, with another level"),
@@ -41,6 +41,8 @@ const EXCEPTIONS: [(&str, &str); 10] = [
     ("verdict", "decides, and asks nobody"),
     ("most_together", "as above"),
     ("message", "the text of an error"),
+    ("shutting_down", "asks the process; `shutdown` has tests of its own"),
+    ("supersede", "one more word of a schedule, which is written as all others are"),
     ("serve_over", "the dashboard of many stores, which asks each what the rooms here ask; it has tests of its own"),
 ];
 

@@ -2,7 +2,7 @@
 
 use chrono::{DateTime, TimeZone as _, Utc};
 
-use super::super::Cron;
+use crate::define::cron::Cron;
 
 #[test]
 fn what_names_no_moment_or_stands_in_the_wrong_field_is_refused_with_the_field_and_the_fix() {
