@@ -105,7 +105,7 @@ async fn no_job_is_left_without_its_lane_whatever_the_order_of_its_producer_and_
             plays += 1;
         }
     }
-    assert!(plays == 6 * 165 && gone > 50, "{plays} plays, {gone} with a row that went");
+    assert!(plays == 6 * 165 && gone > 0, "{plays} plays, {gone} with a row that went: none may while other sessions see it");
     for mut on in [producer, housekeeper] {
         on.ping().await.unwrap();
     }

@@ -72,7 +72,7 @@ async fn f46_a_server_with_too_many_connections_costs_no_attempt() {
             .count("select count(distinct application_name) from pg_stat_activity where application_name like 'queue-worker %'")
             .await
             .unwrap()
-            >= 5
+            >= 4
     })
     .await;
 }

@@ -257,7 +257,7 @@ progress w:SIUD r:id,attempt,updated_at,fraction,stage,counts o:id,attempt,updat
 rate w:SIUD r:S o:S
 ready w:SIUD r:S o:S
 retention w:SIUD r:S o:S
-schedule w:SUD r:name,job_type,cron,every,tz,missed,grace,overlap,jitter,source,definition,since,next_at,skip_at,tried_at,again_at,paused_at,undeclared_since,withdrawn_at,error o:S
+schedule w:SUD r:name,job_type,cron,every,tz,missed,grace,overlap,jitter,supersede,source,definition,since,next_at,skip_at,tried_at,again_at,paused_at,undeclared_since,withdrawn_at,error o:S
 scheduled w:SIUD r:S o:S
 signal w:SIUD r:id,seq,name,at o:id,seq,name,at,payload
 signal_hint w:SIUD
