@@ -315,7 +315,7 @@ pub async fn settle_leases(connection: &mut PgConnection, whole: &[Uuid]) -> sql
     settle_leases_of(connection, whole, &jobs, &counts).await
 }
 
-/// The same, with the lanes of these jobs, and verdicts on so many jobs of each lease.
+/// The same, with the lanes of these jobs; `counts` says on how many jobs of each lease there are verdicts.
 pub async fn settle_leases_of(
     connection: &mut PgConnection,
     whole: &[Uuid],

@@ -124,7 +124,7 @@ impl Holding {
         self.token
     }
 
-    /// The lease has so many jobs.
+    /// Sets how many jobs the lease has.
     pub(crate) fn expect(&self, jobs: usize) {
         self.unsent.store(jobs, Relaxed);
     }
@@ -134,7 +134,7 @@ impl Holding {
         self.unsent.load(Relaxed)
     }
 
-    /// Verdicts on so many are sent, or need not be.
+    /// Counts jobs whose verdict is sent, or need not be.
     pub(crate) fn note_sent(&self, jobs: usize) {
         // No other task takes any away.
         self.unsent.store(self.unsent().saturating_sub(jobs), Relaxed);

@@ -24,7 +24,7 @@ pub(crate) type Identity = Option<Uuid>;
 /// How much a worker has to do.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Load {
-    /// So many slots run something.
+    /// How many slots run something.
     pub(crate) busy: usize,
     /// Of so many.
     pub(crate) slots: usize,
