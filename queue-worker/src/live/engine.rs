@@ -57,6 +57,7 @@ impl Engine {
     }
 
     /// Spawns a loop that goes on until the worker ends; should it end sooner, be it by a panic, that is known.
+    #[cfg(feature = "otel")]
     pub(crate) fn watch<T: Send + 'static>(&self, which: Loop, task: impl Future<Output = T> + Send + 'static) -> JoinHandle<T> {
         self.handle.spawn(self.vitals.clone().watch(which, task))
     }

@@ -96,12 +96,13 @@ impl Mark {
 
 impl Vitals {
     /// A loop that goes on until the worker ends; should it end sooner, be it by a panic, that is known.
+    #[cfg(any(test, feature = "otel"))]
     pub(crate) async fn watch<T>(self, which: Loop, task: impl Future<Output = T>) -> T {
         let _watched = Watched { vitals: self, which };
         task.await
     }
 
-    /// Runs a loop as [`watch`](Self::watch) does, and starts it again whenever it panics.
+    /// A loop that goes on until the worker ends, and is started again whenever it panics.
     pub(crate) async fn supervise<T, F: Future<Output = T>>(self, which: Loop, mut start: impl FnMut() -> F) -> T {
         let watched = Watched { vitals: self, which };
         let mut pause = SHORTEST_PAUSE;
