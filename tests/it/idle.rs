@@ -72,8 +72,14 @@ const FEATURES: [&str; 13] =
     ["batch", "limited", "keyed", "rated", "fair", "ordered", "expiring", "within", "durable", "paused", "unserved", "schedule", "plain"];
 
 /// What looks for jobs, by how it begins. All else is asked for once a second or less, whatever is served.
-const LOOKS: [&str; 5] =
-    ["-- ready -> lease", "-- ready -> ready, in lines", "-- The lanes born", "-- blocked -> ready", "-- scheduled | parked -> ready"];
+const LOOKS: [&str; 6] = [
+    "-- ready -> lease",
+    "-- ready -> ready, in lines",
+    "-- The lanes born",
+    "-- blocked -> ready",
+    "-- scheduled | parked -> ready",
+    "-- Which of these lanes",
+];
 
 fn names(mix: u32) -> String {
     let has = FEATURES.iter().enumerate().filter(|(bit, _)| mix & (1 << bit) != 0).map(|(_, name)| *name);

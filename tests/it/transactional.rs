@@ -168,7 +168,8 @@ async fn transactional_jobs_take_turns_and_are_counted_under_limits() {
     }
     db.run_until_idle(Worker::new(db.pool.clone()).register::<Lined>().state(Arc::<AtomicUsize>::default())).await;
     let ran: Vec<(String, i32)> = sqlx::query_as("select tenant, beside from ran order by ctid").fetch_all(&db.pool).await.unwrap();
-    assert_eq!(ran.iter().map(|(tenant, _)| tenant.as_str()).collect::<String>(), "abaa", "in turn");
+    let order: String = ran.iter().map(|(tenant, _)| tenant.as_str()).collect();
+    assert!(["abaa", "baaa"].contains(&&*order), "in turn, from any of them on: {order}");
     assert!(ran.iter().all(|(_, beside)| *beside == 0), "one at a time: {ran:?}");
     db.finish().await;
 }

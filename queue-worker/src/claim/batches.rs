@@ -1,15 +1,16 @@
 //! Claims for handlers that take batches: claims of their own, for a slot has room for as many jobs as a batch, and what single jobs may be
 //! claimed is counted in slots. Without such handlers none of this costs anything.
 
-use std::{collections::HashMap, mem::swap, time::Instant};
+use std::{mem::swap, sync::Arc, time::Instant};
 
 use uuid::Uuid;
 
 use super::{
     feed::Feed,
-    flight::{ClaimResult, Course, Reserved},
+    flight::{ClaimResult, Course},
+    waiter::{FIRST, Kind},
 };
-use crate::lanes::{From, Lane, Request, Share, order};
+use crate::lanes::{From, Lane, Request, order};
 
 /// What two claims found together.
 fn both(one: ClaimResult, other: ClaimResult) -> ClaimResult {
@@ -23,22 +24,17 @@ fn both(one: ClaimResult, other: ClaimResult) -> ClaimResult {
 impl Feed {
     /// Claims for every queue with room. Single jobs and those for batches take turns to go first.
     pub(super) async fn claim(&mut self, worker: Uuid) -> sqlx::Result<ClaimResult> {
-        self.limits.free.begin();
-        let found = self.claim_both(worker).await?;
-        self.limits.had_chance();
-        Ok(found)
-    }
-
-    async fn claim_both(&mut self, worker: Uuid) -> sqlx::Result<ClaimResult> {
-        let queues = std::sync::Arc::clone(&self.queues);
+        let queues = Arc::clone(&self.context.queues);
         let of_batches = |lane: &&Lane| queues.batch_of(lane.job_type).is_some();
         if !queues.takes_batches() || !self.lanes.free().any(|lane| of_batches(&lane)) {
             self.rescan_batches.end();
+            self.batches.leave_all();
             self.found = self.claim_singles(worker).await?;
             return Ok(self.found);
         }
         if self.lanes.free().all(|lane| of_batches(&lane)) {
             self.rescan.end();
+            self.singles.leave_all();
             self.found = self.claim_batches(worker).await?;
             return Ok(self.found);
         }
@@ -65,7 +61,7 @@ impl Feed {
 
     /// From lines first, if jobs of any such type stand in some.
     async fn claim_batches_now(&mut self, worker: Uuid) -> sqlx::Result<ClaimResult> {
-        let queues = std::sync::Arc::clone(&self.queues);
+        let queues = Arc::clone(&self.context.queues);
         if !self.lanes.free().any(|lane| lane.fair && queues.batch_of(lane.job_type).is_some()) {
             return self.claim_batches_of_lanes(worker).await;
         }
@@ -92,22 +88,32 @@ impl Feed {
 
     async fn claim_batches_from(&mut self, worker: Uuid, from: From) -> sqlx::Result<ClaimResult> {
         self.turn_batches = self.turn_batches.wrapping_add(1);
-        let of_lines = from == From::Lines;
-        let lanes = order(self.lanes.free().filter(|lane| lane.fair == of_lines && !self.limits.free.waits(lane)), self.turn_batches);
-        let (mut shares, reserved) = self.demand_batches(lanes, self.batch);
-        self.note_unasked(&reserved);
-        self.fit(&mut shares);
+        let (of_lines, context) = (from == From::Lines, Arc::clone(&self.context));
+        let lanes = order(self.lanes.free().filter(|lane| lane.fair == of_lines), self.turn_batches).into_iter();
+        let lanes = lanes.filter(|lane| self.batches.may_hold(lane) && context.queues.batch_of(lane.job_type).is_some());
+        let ids: Vec<i64> = lanes.map(|lane| lane.id).collect();
+        let aged = self.aged(&ids);
+        let lanes = ids.iter().filter_map(|id| self.lanes.track.get(*id));
+        let lanes: Vec<(i32, &Lane)> =
+            lanes.map(|lane| (if aged.contains(&lane.id) { FIRST } else { lane.priority.into() }, lane)).collect();
+        let (mut shares, reserved) =
+            self.batches.reserve_for(&context.queues, &lanes, |_| context.batch, Kind { takes_batches: true, in_turn: false });
+        self.batches.keep(|queue| reserved.contains_key(queue));
+        context.fit(&self.lanes.track, &mut shares);
         if shares.is_empty() {
-            return Ok(ClaimResult::Saturated);
+            if reserved.values().any(|promised| promised.count > 0) {
+                self.batches.leave_all();
+            }
+            return Ok(if reserved.is_empty() { ClaimResult::Jobs(0) } else { ClaimResult::Saturated });
         }
-        self.let_age(&mut shares);
+        context.let_age(&mut self.lanes.track, &mut shares);
         let asked = shares.iter().fold(0_usize, |sum, share| sum.saturating_add(share.most));
-        let most = reserved.values().map(|promised| promised.count).sum::<usize>().min(asked).min(self.batch);
+        let most = reserved.values().map(|promised| promised.count).sum::<usize>().min(asked).min(context.batch);
         if from == (From::Lanes { from_zero: true }) {
             self.rescan.begin();
         }
-        let request = Request::new(worker, shares, most, from, &mut self.lanes, &self.held);
-        let flight = self.send(request, reserved, Course { next: None, of_lines: from == From::Lines }, false);
+        let request = Request::new(worker, shares, most, from, &mut self.lanes.track, &context.held);
+        let flight = self.send(request, reserved, Course { next: None, of_lines, of_batches: true }, false);
         let landed = self.land(flight).await;
         self.keep_singles();
         landed
@@ -115,31 +121,9 @@ impl Feed {
 
     /// What is looked for among many lanes is for single jobs: batches are claimed from all of theirs.
     pub(super) fn keep_singles(&mut self) {
-        if self.queues.takes_batches() {
-            let queues = std::sync::Arc::clone(&self.queues);
+        if self.context.queues.takes_batches() {
+            let queues = Arc::clone(&self.context.queues);
             self.lanes.narrow(|job_type| queues.batch_of(job_type).is_none());
         }
-    }
-
-    /// How many jobs to claim of each of these lanes whose handlers take batches, and the slots that are reserved for them.
-    pub(super) fn demand_batches(&self, offered: Vec<&Lane>, most: usize) -> (Vec<Share>, Reserved) {
-        let mut lanes = Vec::new();
-        let mut types: HashMap<&str, Vec<(&'static str, usize)>> = HashMap::new();
-        for lane in offered {
-            let Some(of) = self.queues.batch_of(lane.job_type) else { continue };
-            lanes.push((lane, of.0));
-            let known = types.entry(&lane.queue).or_default();
-            if !known.contains(&of) {
-                known.push(of);
-            }
-        }
-        let slots = types.iter().filter_map(|(queue, types)| Some((*queue, self.queues.slots(queue)?.demand_batches(types, most))));
-        let reserved: Reserved = slots.map(|(queue, promised)| (queue.into(), promised)).collect();
-        let share = |(lane, job_type): (&Lane, &'static str)| {
-            let most = reserved.get(&*lane.queue)?.count_of(job_type);
-            (most > 0).then_some(Share { lane: lane.id, most })
-        };
-        let shares = lanes.into_iter().filter_map(share).collect();
-        (shares, reserved)
     }
 }

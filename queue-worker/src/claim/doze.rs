@@ -18,8 +18,8 @@ impl Feed {
     /// An idle worker's poll: one statement, which sees whether there can be anything to do at all. Returns until when to wait if there cannot.
     /// On its way to sleep it asks every lane, for those who are not seen to have ended yet may not have seen it.
     pub(super) async fn may_sleep(&mut self) -> sqlx::Result<Option<Instant>> {
-        let owes = self.owes() || self.rescan_batches.owed || self.limits.owe() || self.lineup.more;
-        if self.sleep == Sleep::Awake || self.flight.is_some() || owes || self.are_busy() || self.trial.is_quiet() {
+        let owes = self.owes() || self.rescan_batches.owed || self.lineup.more;
+        if self.sleep == Sleep::Awake || self.flight.is_some() || owes || self.waits_for_slots() || self.trial.is_quiet() {
             return Ok(None);
         }
         if self.lanes.are_stale() && self.refresh().await? {
@@ -31,9 +31,9 @@ impl Feed {
         if closely {
             self.belt = began + BELT;
         }
-        self.bell.forget_due();
+        self.context.bell.forget_due();
         let link = self.links.any();
-        let glance = self.lanes.glance(link.get().await?, self.store, closely, from_zero).await;
+        let glance = self.lanes.glance(link.get().await?, self.context.store, closely, from_zero).await;
         let glance = link.note(glance)?;
         if from_zero && glance.asked {
             // One that finds something at once does not tell how long it takes.
@@ -44,10 +44,10 @@ impl Feed {
             }
         }
         // Where to ask every lane from zero takes long, looks by blocks do that sooner for the lanes of single jobs.
-        let is_single = |lane: &Lane| !lane.fair && self.queues.batch_of(lane.job_type).is_none();
+        let is_single = |lane: &Lane| !lane.fair && self.context.queues.batch_of(lane.job_type).is_none();
         self.rescan.owed |= aside && glance.asked && self.rescan.is_due() && self.lanes.free().any(is_single);
         if let Some(wait) = glance.next_run {
-            self.bell.note_due(wait);
+            self.context.bell.note_due(wait);
         }
         let before = self.sleep;
         self.sleep = before.given(glance.horizon);
@@ -70,8 +70,8 @@ impl Feed {
         let before = self.sleep;
         let step = match before {
             Sleep::Awake => {
-                let queues = self.queues.named().unwrap_or_else(|| vec!["*".to_owned()]);
-                Sleep::announce(link.get().await?, self.store, worker, &queues).await
+                let queues = self.context.queues.named().unwrap_or_else(|| vec!["*".to_owned()]);
+                Sleep::announce(link.get().await?, self.context.store, worker, &queues).await
             }
             Sleep::Announced(_) => before.confirm(link.get().await?).await,
             Sleep::Asleep => Ok(before),
@@ -85,12 +85,12 @@ impl Feed {
             let pause = self.next_nap();
             return Ok(Some(self.until(pause)));
         }
-        self.bell.forget_due();
-        let next = next_run(link.get().await?, self.store).await;
+        self.context.bell.forget_due();
+        let next = next_run(link.get().await?, self.context.store).await;
         if let Some(wait) = link.note(next)? {
-            self.bell.note_due(wait);
+            self.context.bell.note_due(wait);
         }
         let poll = Instant::now() + self.poll;
-        Ok(Some(self.bell.due().map_or(poll, |due| due.min(poll))))
+        Ok(Some(self.context.bell.due().map_or(poll, |due| due.min(poll))))
     }
 }

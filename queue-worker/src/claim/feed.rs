@@ -4,22 +4,25 @@
 //! knows how.
 
 use std::{
-    sync::Arc,
+    collections::HashSet,
+    sync::{Arc, Mutex},
     time::{Duration, Instant},
 };
 
-use queue_core::{Options, Store};
-use tokio::sync::watch;
+use queue_core::Options;
+use tokio::sync::{Semaphore, watch};
 use tokio_util::sync::CancellationToken;
 use uuid::Uuid;
 
 use super::{
+    context::{ClaimContext, FLIGHTS},
     flight::{ClaimResult, Flight, Links},
-    gates::{Limits, Step},
     lineup::Lineup,
     traffic::Traffic,
     trial::{TICK, Trial},
+    under::Claimers,
     vigil::Vigil,
+    waiter::SlotWaiter,
 };
 use crate::{
     error::complain,
@@ -31,11 +34,8 @@ use crate::{
 
 /// The claim loop's state.
 pub(crate) struct Feed {
-    pub(super) store: Store,
-    pub(super) batch: usize,
+    pub(super) context: Arc<ClaimContext>,
     pub(super) poll: Duration,
-    pub(super) aging: Option<Duration>,
-    pub(super) queues: Arc<Queues>,
     pub(super) lanes: Lanes,
     pub(super) links: Links,
     /// The claim in the air between two passes, while there is more than one can take.
@@ -44,6 +44,9 @@ pub(crate) struct Feed {
     pub(super) late: Option<Flight>,
     /// What the last claim found.
     pub(super) found: ClaimResult,
+    /// Waits for slots for single jobs, and for batches.
+    pub(super) singles: SlotWaiter,
+    pub(super) batches: SlotWaiter,
     pub(super) rescan: Rescan,
     /// What is to be brought into lines.
     pub(super) lineup: Lineup,
@@ -51,8 +54,6 @@ pub(crate) struct Feed {
     pub(super) rescan_batches: Rescan,
     /// Whether they were asked before the others last time.
     pub(super) batches_first: bool,
-    pub(super) bell: Arc<Bell>,
-    pub(super) identity: watch::Receiver<Identity>,
     /// As whom it claimed last.
     us: Identity,
     pub(super) sleep: Sleep,
@@ -65,23 +66,18 @@ pub(crate) struct Feed {
     /// The last look for due jobs has left some.
     pub(super) more_due: bool,
     pub(super) refreshed: Instant,
-    /// The leases whose verdicts are not all written yet.
-    pub(super) held: KnownLeases,
     pub(super) trial: Trial,
     pub(super) vigil: Vigil,
     /// When an idle worker asks its lanes next.
     pub(super) belt: Instant,
-    pub(super) limits: Limits,
-    /// Links for claims under limits, which wait for a lock no longer than two seconds.
-    pub(super) permits: Links,
+    /// Those of lanes under limits.
+    pub(super) claimers: Claimers,
     pub(super) own_limits: OwnLimits,
     /// What its code says of limits is written.
     pub(super) declared: bool,
     pub(super) declare_at: Instant,
     /// Until when an idle worker has nothing to look for.
     pub(super) planned: Instant,
-    /// Nothing was found but for what claims in the air may bring, which are waited for until then.
-    awaited: Option<Instant>,
 }
 
 /// While busy, due jobs and new lanes are looked for this often; an idle worker knows when to look.
@@ -105,31 +101,47 @@ impl Feed {
     ) -> Self {
         let now = Instant::now();
         let types: Vec<(&'static str, u16)> = known.iter().map(|(name, options)| (*name, options.version)).collect();
-        let named = |is: fn(&Options) -> bool| known.iter().filter(move |(_, options)| is(options)).map(|(name, _)| *name).collect();
-        Self {
+        let named = |is: fn(&Options) -> bool| -> HashSet<&'static str> {
+            known.iter().filter(move |(_, options)| is(options)).map(|(name, _)| *name).collect()
+        };
+        let lanes = Lanes::new(&types, named(|options| options.fair), queues.named());
+        let lanes = lanes.leasing_each(named(|options| options.transactional)).batching(named(|options| options.batch.is_some()));
+        let slowed = Arc::clone(&queues.context.slowed);
+        let [singles, batches] = [0, 1].map(|_| SlotWaiter::new(bell.notify()));
+        let limits = Links::like(link.another_for("limits").impatient());
+        let context = ClaimContext {
             store: config.store,
             batch: config.batch,
-            poll: config.poll_interval,
             aging: config.aging,
-            lanes: Lanes::new(&types, named(|options| options.fair), queues.named()).leasing_each(named(|options| options.transactional)),
             queues,
-            permits: Links::like(link.another_for("limits").impatient()),
+            bell,
+            identity,
+            held,
+            slowed,
+            links: Mutex::new(limits),
+            flights: Arc::new(Semaphore::new(FLIGHTS)),
+            is_quiet: false.into(),
+            taken: 0.into(),
+        };
+        Self {
+            context: Arc::new(context),
+            poll: config.poll_interval,
+            lanes,
             links: Links::like(link),
-            limits: Limits::new(&bell),
+            claimers: Claimers::default(),
             own_limits,
             declared: false,
             declare_at: now,
             planned: now,
-            awaited: None,
             flight: None,
             late: None,
             found: ClaimResult::Jobs(0),
+            singles,
+            batches,
             rescan: Rescan::default(),
             lineup: Lineup::default(),
             rescan_batches: Rescan::default(),
             batches_first: true,
-            bell,
-            identity,
             us: None,
             sleep: Sleep::Awake,
             nap: Duration::ZERO,
@@ -139,7 +151,6 @@ impl Feed {
             promoted: now,
             more_due: false,
             refreshed: now,
-            held,
             trial: Trial::new(),
             vigil: Vigil::new(),
             belt: now,
@@ -152,24 +163,25 @@ impl Feed {
             // After a panic all is looked for anew. What a claim brought that nobody heard of is given back.
             self.forget_server();
         }
+        let context = Arc::clone(&self.context);
+        let (bell, mut identity) = (&context.bell, context.identity.clone());
         let mut woken = Woken::Rung;
         while !stop.is_cancelled() {
-            self.bell.vitals().claims.set();
-            let identity = *self.identity.borrow_and_update();
-            if identity != self.us {
+            bell.vitals().claims.set();
+            let now = *identity.borrow_and_update();
+            if now != self.us {
                 // Seen here too, because `fence` may sleep through a loss that lasted a millisecond; nothing was claimed under the new one yet.
-                self.queues.abandon();
-                self.queues.pauses().forget();
-                self.limits.reopen();
-                (self.us, self.sleep, self.nap) = (identity, Sleep::Awake, Duration::ZERO);
+                context.queues.abandon();
+                context.queues.pauses().forget();
+                (self.us, self.sleep, self.nap) = (now, Sleep::Awake, Duration::ZERO);
             }
-            let Some(worker) = identity else {
-                let _ = tokio::time::timeout(self.poll, self.identity.changed()).await;
+            let Some(worker) = now else {
+                let _ = tokio::time::timeout(self.poll, identity.changed()).await;
                 continue;
             };
             let until = match self.pass(worker, woken).await {
                 Ok(until) => {
-                    self.bell.vitals().failing.clear();
+                    bell.vitals().failing.clear();
                     until
                 }
                 Err(error) => {
@@ -184,10 +196,8 @@ impl Feed {
             woken = match until {
                 Some(until) => {
                     self.planned = until;
-                    // While suspects are tried nothing is claimed under limits, whatever is due.
-                    let limits = self.limits.due().filter(|_| !self.trial.is_quiet());
-                    let due = limits.into_iter().chain(self.late_due()).fold(until, Instant::min);
-                    self.bell.wait(self.vigil.until(due)).await
+                    let due = self.late_due().into_iter().fold(until, Instant::min);
+                    bell.wait(self.vigil.until(due)).await
                 }
                 None => Woken::Rung,
             };
@@ -196,8 +206,7 @@ impl Feed {
         for flight in [self.flight.take(), self.late.take()].into_iter().flatten() {
             let _ = self.land(flight).await;
         }
-        self.land_all_limited().await;
-        self.permits.close().await;
+        self.claimers.end(&self.context).await;
         self.links.close().await;
     }
 
@@ -205,24 +214,19 @@ impl Feed {
     async fn pass(&mut self, worker: Uuid, woken: Woken) -> sqlx::Result<Option<Instant>> {
         let paused = self.mind_pauses(worker).await?;
         let promoted = self.promote_due().await?;
-        let landed = self.land_limited().await;
-        if !self.trial.is_quiet() {
-            self.claim_limited(worker, Step::First);
+        let taken = self.claimers.mind(&self.context, &self.lanes);
+        if taken > 0 {
+            self.traffic.note(ClaimResult::Jobs(taken));
         }
         let left = self.mind_late(worker).await?;
-        let awaited =
-            self.awaited.take().filter(|_| woken == Woken::Nudged && !promoted && !paused && !left && !landed && !self.are_busy());
-        if let Some(until) = awaited {
-            // Asked again, lanes that were found empty would be found so for ever: what comes rings.
-            if self.limits.in_air() {
-                self.awaited = awaited;
-                return Ok(Some(until));
-            }
-            return self.come_to_rest(worker).await;
+        let is_rung = woken == Woken::Rung || promoted || paused || left;
+        if is_rung || woken == Woken::Due {
+            self.singles.look_anew();
+            self.batches.look_anew();
         }
-        if woken != Woken::Rung && !promoted && !paused && !left {
-            let owes = self.owes() || self.limits.owe() || self.lineup.more;
-            let rests = self.sleep != Sleep::Awake && !landed && !owes && !self.are_busy() && !self.trial.is_quiet();
+        if !is_rung {
+            let owes = self.owes() || self.lineup.more;
+            let rests = self.sleep != Sleep::Awake && !owes && !self.waits_for_slots() && !self.trial.is_quiet();
             if rests && Instant::now() < self.planned {
                 return Ok(Some(self.planned));
             }
@@ -234,17 +238,12 @@ impl Feed {
             return Ok(Some(self.until(TICK)));
         }
         self.line_up().await?;
-        self.claim_limited(worker, Step::Before);
         let found = self.claim(worker).await?;
-        if found != ClaimResult::Full {
-            self.claim_limited(worker, Step::After);
-        }
-        if !self.limits.in_air() || found != ClaimResult::Jobs(0) {
-            self.traffic.note(found);
-        }
+        self.claimers.look(self.links.any(), &self.context, &self.lanes, is_rung).await?;
+        self.traffic.note(found);
         if self.traffic.is_dense() && self.sleep != Sleep::Awake {
             let link = self.links.any();
-            let woken = Sleep::end(link.get().await?, self.store, worker).await;
+            let woken = Sleep::end(link.get().await?, self.context.store, worker).await;
             (self.sleep, self.nap) = (link.note(woken)?, Duration::ZERO);
         }
         let is_busy = found == ClaimResult::Full || self.traffic.is_dense();
@@ -257,12 +256,6 @@ impl Feed {
             _ if self.lineup.more => Ok(Some(self.until(BREATH))),
             ClaimResult::Saturated => Ok(Some(self.until(LOOK))),
             ClaimResult::Jobs(_) if self.traffic.is_dense() => Ok(Some(self.until(BREATH))),
-            // What they bring ends the wait.
-            ClaimResult::Jobs(_) if self.limits.in_air() || self.limits.saturated => {
-                let until = self.until(LOOK);
-                self.awaited = (!self.limits.saturated).then_some(until);
-                Ok(Some(until))
-            }
             ClaimResult::Jobs(_) => self.come_to_rest(worker).await,
         }
     }
@@ -273,46 +266,52 @@ impl Feed {
         let now = Instant::now();
         let later = |at: Instant| if at <= now { now + LOOK } else { at };
         let owed = self.rescan.owed_at().filter(|_| self.owes()).into_iter().chain(self.rescan_batches.owed_at());
-        let owed = owed.map(later).chain(self.trial.due()).min();
+        let owed = owed.chain(self.claimers.owed_at()).map(later).chain(self.trial.due()).min();
         let until = self.fall_asleep(worker).await?;
         Ok(until.map(|until| owed.map_or(until, |owed| owed.min(until))))
     }
 
+    /// Whether it waits for slots that others have.
+    pub(super) fn waits_for_slots(&self) -> bool {
+        self.singles.waits() || self.batches.waits()
+    }
+
     /// The next connection may be to another one, which took over.
     fn forget_server(&mut self) {
-        self.bell.vitals().failing.set_first();
+        self.context.bell.vitals().failing.set_first();
         (self.sleep, self.nap) = (Sleep::Awake, Duration::ZERO);
         self.lanes.forget_server();
-        self.limits.forget_server();
         // All is looked for from zero, at once.
         (self.rescan, self.rescan_batches, self.lineup) = Default::default();
         // The other connections are as old, and would fail one after the other.
         self.links.idle.clear();
-        self.permits.idle.clear();
+        self.context.links().idle.clear();
+        self.singles.leave_all();
+        self.batches.leave_all();
     }
 
     pub(super) fn until(&self, pause: Duration) -> Instant {
         let look = Instant::now() + pause;
-        self.bell.due().map_or(look, |due| due.min(look))
+        self.context.bell.due().map_or(look, |due| due.min(look))
     }
 
     /// Makes ready what is due, if anything may be; returns whether anything was.
     async fn promote_due(&mut self) -> sqlx::Result<bool> {
         // Whoever dozes or sleeps asks for the time with each look, unless it has no slot for what it would find.
         let dozes = self.sleep == Sleep::Asleep || self.nap > Duration::ZERO;
-        let knows = dozes && !self.trial.is_quiet() && !self.are_busy();
+        let knows = dozes && !self.trial.is_quiet() && !self.waits_for_slots();
         let (now, mut any) = (Instant::now(), false);
-        if !self.more_due && self.bell.due().is_none_or(|due| now < due) && (knows || now.duration_since(self.promoted) < LOOK) {
+        if !self.more_due && self.context.bell.due().is_none_or(|due| now < due) && (knows || now.duration_since(self.promoted) < LOOK) {
             return Ok(false);
         }
-        self.bell.forget_due();
+        self.context.bell.forget_due();
         let link = self.links.any();
         loop {
-            let promoted = promote(link.get().await?, self.store).await;
+            let promoted = promote(link.get().await?, self.context.store).await;
             let (queues, more) = link.note(promoted)?;
             if !queues.is_empty() {
                 any = true;
-                let woken = wake_others(link.get().await?, self.store, &queues).await;
+                let woken = wake_others(link.get().await?, self.context.store, &queues).await;
                 link.note(woken)?;
             }
             self.more_due = more;
@@ -327,11 +326,12 @@ impl Feed {
 
     /// Learns of new lanes; returns whether there were any.
     pub(super) async fn refresh(&mut self) -> sqlx::Result<bool> {
-        let may_forget = self.flight.is_none() && self.late.is_none() && !self.limits.in_air();
+        let may_forget = self.flight.is_none() && self.late.is_none();
         let link = self.links.any();
-        let found = self.lanes.refresh(link.get().await?, self.store, may_forget).await;
+        let found = self.lanes.refresh(link.get().await?, self.context.store, may_forget).await;
         let found = link.note(found)?;
         self.refreshed = Instant::now();
+        self.claimers.tell(&self.context, &self.lanes);
         Ok(found)
     }
 }

@@ -1,15 +1,11 @@
 //! Claims in the air: sent on links of their own, so that the next one is under way while the last is looked through.
 
-use std::{
-    collections::HashMap,
-    sync::Arc,
-    time::{Duration, Instant},
-};
+use std::{collections::HashMap, sync::Arc};
 
-use tokio::{sync::oneshot, task::JoinHandle};
+use tokio::task::JoinHandle;
 
 use crate::{
-    lanes::{Answer, InHand, Said},
+    lanes::{Answer, InHand},
     live::{Link, Paused},
     run::Promised,
 };
@@ -35,12 +31,7 @@ pub(super) struct Flight {
     pub(super) paused: Option<Arc<Paused>>,
     /// Which of the lanes that were offered it takes from.
     pub(super) course: Course,
-    /// Whether it leaves out some lanes, which let others go first.
-    pub(super) is_part: bool,
-    pub(super) sent: Instant,
     pub(super) landing: JoinHandle<(Link, Answer)>,
-    /// Of one under limits: what it has taken, before that is on the disk.
-    pub(super) said: Option<oneshot::Receiver<Said>>,
     /// What it will bring, as far as that is known.
     pub(super) air: Option<InHand>,
 }
@@ -52,6 +43,8 @@ pub(super) struct Course {
     pub(super) next: Option<Onward>,
     /// Whether it takes from lines.
     pub(super) of_lines: bool,
+    /// Whether it takes jobs of handlers that take batches.
+    pub(super) of_batches: bool,
 }
 
 /// The first of the lanes that a claim has left, in the order of its turn: the next turn has another, in which some of them stand before this one.
@@ -65,20 +58,7 @@ impl Flight {
     pub(super) fn is_over(&self) -> bool {
         self.landing.is_finished()
     }
-
-    /// Whether others may wait for what it brings: a claim that meets nobody's lock is over by far sooner.
-    pub(super) fn is_young(&self) -> bool {
-        Instant::now() < self.old()
-    }
-
-    /// From when on they do not.
-    pub(super) fn old(&self) -> Instant {
-        self.sent + YOUNG
-    }
 }
-
-/// So long others wait for a claim in the air.
-const YOUNG: Duration = Duration::from_millis(50);
 
 /// Three links at most: each claim in the air has one.
 pub(super) struct Links {

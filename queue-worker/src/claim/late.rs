@@ -11,19 +11,16 @@ use super::{
 };
 use crate::{
     lanes::{Claimed, Share},
-    run::Promised,
+    run::Slots,
 };
 
 /// The most jobs of one.
 const FEW: usize = 10;
 
-/// How many jobs a look below the floors may bring of a lane of this queue. Beside claims one more than there are slots for, unless too many wait
-/// already: a slot that is free again has gone to a newer job by the time a look is due.
-pub(super) fn late_share(promised: &Promised, aside: bool) -> usize {
-    match promised.count {
-        0 if aside && promised.slots.has_few_queued() => 1,
-        count => count,
-    }
+/// How many jobs a look below the floors that goes beside claims may bring of a lane of this queue: as many as there are slots for, and one more than
+/// that, unless too many wait already: a slot that is free again has gone to a newer job by the time a look is due.
+pub(super) fn late_share(slots: &Slots) -> usize {
+    if slots.has_few_queued() { slots.free().clamp(1, FEW) } else { 0 }
 }
 
 /// Whether it brought as much of some lane as it might, so that this may have more.
@@ -36,7 +33,7 @@ impl Feed {
     /// Whether to look below the floors beside other claims, since it takes long. Not where the order of jobs is to be seen: two claims would mix it.
     /// Nor of many lanes, from which every claim takes whatever lies lowest.
     pub(super) fn looks_aside(&self) -> bool {
-        self.rescan.is_slow() && !self.queues.keep_order() && !self.lanes.are_many()
+        self.rescan.is_slow() && !self.context.queues.keep_order() && !self.lanes.are_many()
     }
 
     /// Whether a claim owes a look below the floors.
@@ -77,8 +74,7 @@ impl Feed {
         if self.late.is_none()
             && let Ok((mut request, reserved, course)) = self.prepare(worker, None, true).await?
         {
-            request.late(FEW, self.rescan.sweep(), &self.lanes);
-            let reserved = reserved.into_iter().map(|(queue, promised)| (queue, promised.without_slots())).collect();
+            request.late(FEW, self.rescan.sweep(), &self.lanes.track);
             self.late = Some(self.send(request, reserved, course, true));
         }
         Ok(())

@@ -1,22 +1,63 @@
 //! How a claim is sent and how it lands: what is asked for, which slots are reserved for it, and whose its jobs are.
 
-use std::{
-    collections::{HashMap, hash_map::Entry},
-    sync::Arc,
-    time::Instant,
-};
+use std::{collections::HashSet, sync::Arc, time::Instant};
 
 use uuid::Uuid;
 
 use super::{
+    context::ClaimContext,
     feed::Feed,
     flight::{ClaimResult, Course, Flight, Onward, Reserved},
     late::{fills_a_lane, late_share},
+    waiter::{FIRST, Kind, SlotWaiter},
 };
-use crate::lanes::{Brought, Claimed, From, InHand, Lane, Request, Share};
+use crate::{
+    lanes::{From, Lane, Request, Share},
+    run::{Promised, Queues},
+};
 
 /// A claim to be sent, the slots that are reserved for it, and its course.
 type Prepared = (Request, Reserved, Course);
+
+/// Which lanes to claim from, all of one kind, and the slots that are reserved for their jobs.
+struct Chosen {
+    shares: Vec<Share>,
+    reserved: Reserved,
+    /// They stand in lines.
+    of_lines: bool,
+    /// The first lane that is left, which is of the other kind.
+    next: Option<i64>,
+}
+
+/// Slots for the first of these lanes that there are any for, and for those that follow and are of the same kind.
+fn reserve_first(waiter: &mut SlotWaiter, context: &ClaimContext, lanes: &[(i32, &Lane)]) -> Chosen {
+    let (mut reserved, mut left) = (Reserved::new(), lanes);
+    loop {
+        let of_lines = left.first().is_some_and(|(_, lane)| lane.fair);
+        let (these, others) = left.split_at(left.iter().take_while(|(_, lane)| lane.fair == of_lines).count());
+        let kind = Kind { takes_batches: false, in_turn: of_lines };
+        let (shares, slots) = waiter.reserve_for(&context.queues, these, |_| context.batch, kind);
+        reserved.extend(slots);
+        if !shares.is_empty() || others.is_empty() {
+            return Chosen { shares, reserved, of_lines, next: others.first().map(|(_, lane)| lane.id) };
+        }
+        left = others;
+    }
+}
+
+/// For a look below the floors beside other claims: it reserves no slots.
+fn beside_claims(queues: &Queues, lanes: &[(i32, &Lane)]) -> Chosen {
+    let mut chosen = Chosen { shares: Vec::new(), reserved: Reserved::new(), of_lines: false, next: None };
+    for (_, lane) in lanes {
+        let Some(slots) = queues.slots(&lane.queue) else { continue };
+        let most = late_share(&slots);
+        chosen.reserved.entry(Arc::clone(&lane.queue)).or_insert_with(|| Promised::none(slots));
+        if most > 0 {
+            chosen.shares.push(Share { lane: lane.id, most });
+        }
+    }
+    chosen
+}
 
 impl Feed {
     /// Claims single jobs for every queue with free slots. While there is more than one claim can take, another is in the air beside it.
@@ -33,7 +74,7 @@ impl Feed {
         };
         // Whose turn it is after a claim from lines is known only when that has landed.
         let of_lines = flight.course.of_lines;
-        if self.found == ClaimResult::Full && !self.queues.keep_order() && !of_lines {
+        if self.found == ClaimResult::Full && !self.context.queues.keep_order() && !of_lines {
             match self.launch(worker, None).await {
                 Ok(next) => self.flight = next.ok(),
                 Err(error) => {
@@ -43,7 +84,7 @@ impl Feed {
             }
         }
         let found = self.claim_on(worker, flight).await?;
-        if found == ClaimResult::Full && !self.queues.keep_order() && of_lines {
+        if found == ClaimResult::Full && !self.context.queues.keep_order() && of_lines {
             self.flight = self.launch(worker, None).await?.ok();
         }
         if self.looks_aside() {
@@ -110,48 +151,35 @@ impl Feed {
     ) -> sqlx::Result<Result<Prepared, ClaimResult>> {
         if self.lanes.must_look() {
             let link = self.links.any();
-            let looked = self.lanes.look(link.get().await?, self.store).await;
+            let looked = self.lanes.look(link.get().await?, self.context.store).await;
             link.note(looked)?;
             self.keep_singles();
         }
-        let mut reserved = Reserved::new();
-        let mut shares: Vec<Share> = Vec::new();
-        let (mut of_lines, mut next, mut any_waits, aside) = (None, None, false, self.looks_aside());
         let (turn, offered) = self.offered(begin);
-        let is_single = |lane: &&Lane| !(from_zero && lane.fair) && self.queues.batch_of(lane.job_type).is_none();
-        for (nth, id) in offered.iter().enumerate() {
-            let Some(lane) = self.lanes.get(*id).filter(is_single) else { continue };
-            if self.limits.free.waits(lane) {
-                any_waits = true;
-                continue;
-            }
-            if of_lines.is_some_and(|of_lines| of_lines != lane.fair) {
-                next = Some(nth);
-                break;
-            }
-            let promised = match reserved.entry(lane.queue.clone()) {
-                Entry::Occupied(known) => known.into_mut(),
-                Entry::Vacant(fresh) => match self.queues.slots(&lane.queue) {
-                    Some(slots) => fresh.insert(slots.demand(self.batch, lane.fair)),
-                    None => continue,
-                },
-            };
-            let most = if from_zero { late_share(promised, aside) } else { promised.count };
-            if most > 0 {
-                shares.push(Share { lane: lane.id, most });
-                of_lines = Some(lane.fair);
-            }
-        }
-        if !from_zero {
-            self.note_unasked(&reserved);
-        }
+        let (aged, context, aside) = (self.aged(&offered), Arc::clone(&self.context), from_zero && self.looks_aside());
+        let is_single = |lane: &&Lane| !(from_zero && lane.fair) && context.queues.batch_of(lane.job_type).is_none();
+        let singles: Vec<&Lane> = offered.iter().filter_map(|id| self.lanes.track.get(*id)).filter(is_single).collect();
+        let may_hold = |lane: &&&Lane| from_zero || aged.contains(&lane.id) || self.singles.may_hold(lane);
+        let priority = |lane: &Lane| if aged.contains(&lane.id) { FIRST } else { lane.priority.into() };
+        let lanes: Vec<(i32, &Lane)> = singles.iter().filter(may_hold).map(|lane| (priority(lane), *lane)).collect();
+        let any_waits = lanes.len() < singles.len();
+        let Chosen { mut shares, reserved, of_lines, next } =
+            if aside { beside_claims(&context.queues, &lanes) } else { reserve_first(&mut self.singles, &context, &lanes) };
         if let Some(next) = next {
             // Of many lanes what is left is offered again.
-            self.lanes.take_back(offered[next..].iter().copied());
+            let left = offered.iter().skip_while(|id| **id != next).copied();
+            self.lanes.take_back(left.collect::<Vec<_>>().into_iter());
         }
-        self.fit(&mut shares);
+        if begin.is_none() && !from_zero {
+            self.singles.keep(|queue| reserved.contains_key(queue));
+        }
+        context.fit(&self.lanes.track, &mut shares);
         if shares.is_empty() {
             self.owe_later(any_waits, reserved.is_empty(), from_zero);
+            if reserved.values().any(|promised| promised.count > 0) {
+                // What it has slots for is too large for now.
+                self.singles.leave_all();
+            }
             let saturated = if reserved.is_empty() { ClaimResult::Jobs(0) } else { ClaimResult::Saturated };
             return Ok(Err(if self.lanes.more_wait() { ClaimResult::Full } else { saturated }));
         }
@@ -159,16 +187,23 @@ impl Feed {
         if begin.is_none() && !from_zero {
             self.turn = self.turn.wrapping_add(1);
         }
-        self.let_age(&mut shares);
+        context.let_age(&mut self.lanes.track, &mut shares);
         let asked = shares.iter().fold(0_usize, |sum, share| sum.saturating_add(share.most));
         let slots: usize = reserved.values().map(|promised| promised.count).sum();
-        let most = if from_zero && aside { asked } else { slots.min(asked) }.min(self.batch);
-        let from = self.source(of_lines == Some(true), from_zero);
+        let most = if aside { asked } else { slots.min(asked) }.min(context.batch);
+        let from = self.source(of_lines, from_zero);
         if from == (From::Lanes { from_zero: true }) {
             self.rescan.begin();
         }
-        let course = Course { next: next.map(|nth| Onward { turn, lane: offered[nth] }), of_lines: from == From::Lines };
-        Ok(Ok((Request::new(worker, shares, most, from, &mut self.lanes, &self.held), reserved, course)))
+        let next = next.map(|lane| Onward { turn, lane });
+        let course = Course { next, of_lines: from == From::Lines, of_batches: false };
+        Ok(Ok((Request::new(worker, shares, most, from, &mut self.lanes.track, &context.held), reserved, course)))
+    }
+
+    /// Which of these lanes better ones have kept waiting too long.
+    pub(super) fn aged(&mut self, lanes: &[i64]) -> HashSet<i64> {
+        let Some(aging) = self.context.aging else { return HashSet::new() };
+        lanes.iter().copied().filter(|lane| self.lanes.track.is_passed_over(*lane, aging)).collect()
     }
 
     /// Where to claim from: from zero if that is asked for, or due and quick.
@@ -184,8 +219,8 @@ impl Feed {
     fn offered(&mut self, begin: Option<Onward>) -> (usize, Vec<i64>) {
         let turn = begin.map_or(self.turn, |begin| begin.turn);
         let mut offered: Vec<i64> = self.lanes.offer(turn, self.found == ClaimResult::Full).into_iter().map(|lane| lane.id).collect();
-        if let Some(aging) = self.aging {
-            offered.sort_by_cached_key(|lane| !self.lanes.is_passed_over(*lane, aging));
+        if let Some(aging) = self.context.aging {
+            offered.sort_by_cached_key(|lane| !self.lanes.track.is_passed_over(*lane, aging));
         }
         // Of many lanes what was left is offered again, and nothing else.
         let left = begin.filter(|_| !self.lanes.are_many());
@@ -196,40 +231,45 @@ impl Feed {
     }
 
     pub(super) fn send(&mut self, request: Request, reserved: Reserved, course: Course, aside: bool) -> Flight {
-        let (mut link, store, bell, air) = (self.links.take(), self.store, Arc::clone(&self.bell), self.reserve(&request));
+        let (mut link, context) = (self.links.take(), Arc::clone(&self.context));
+        let air = context.weigh(&self.lanes.track, &request);
         if aside {
             link.call("late");
         }
+        let paused = context.queues.pauses().now();
         let landing = tokio::spawn(async move {
-            let answer = request.send(&mut link, store).await;
+            let answer = request.send(&mut link, context.store).await;
             if aside {
-                bell.nudge();
+                context.bell.nudge();
             }
             (link, answer)
         });
-        let (paused, sent) = (self.queues.pauses().now(), Instant::now());
-        Flight { reserved, paused, course, is_part: false, sent, landing, said: None, air }
+        Flight { reserved, paused, course, landing, air }
     }
 
     /// Waits for a claim, and gives its jobs to their queues' slots, or back if they were paused since. Drops them if our identity is gone meanwhile:
     /// they will be recovered.
     pub(super) async fn land(&mut self, flight: Flight) -> sqlx::Result<ClaimResult> {
-        let Flight { reserved, paused: _kept, landing, air: _brought, .. } = flight;
+        let Flight { reserved, paused: _kept, course, landing, air: _brought } = flight;
         let (mut link, answer) = landing.await.map_err(|_| sqlx::Error::WorkerCrashed)?;
         // Whatever it is used for next does not wait for those that take long.
         link.call("claim");
         self.links.idle.push(link);
         let (worker, most, from, took) = (answer.request.worker, answer.request.most, answer.request.from, answer.took);
-        self.bell.vitals().note_claim(took);
+        self.context.bell.vitals().note_claim(took);
         let shares = answer.request.shares.clone();
         let lanes: Vec<i64> = shares.iter().map(|share| share.lane).collect();
         let is_late = matches!(from, From::Lanes { from_zero: true } | From::Late(_));
-        let brought = answer.read(&mut self.lanes).inspect_err(|_| self.rescan.owed |= is_late)?;
+        let mut brought = answer.read(&mut self.lanes.track).inspect_err(|_| self.rescan.owed |= is_late)?;
+        self.lanes.take_back(std::mem::take(&mut brought.left).into_iter());
         let (claimed, count) = (&brought.jobs, brought.jobs.len() + brought.unread.len());
         // A part of a look says nothing of the lanes that it found nothing of.
-        self.note_served(&lanes, count < most && brought.swept.is_none(), claimed.iter().map(|job| job.job.lane));
+        let context = Arc::clone(&self.context);
+        let served = claimed.iter().map(|job| job.job.lane);
+        context.note_served(&mut self.lanes.track, &lanes, count < most && brought.swept.is_none(), served.clone());
         if brought.swept.is_none() {
-            self.note_free(&reserved, &lanes, claimed, count >= most);
+            let waiter = if course.of_batches { &mut self.batches } else { &mut self.singles };
+            waiter.note(&self.lanes.track, &reserved, &lanes, &served, count >= most);
         }
         match (from, brought.swept) {
             (_, Some(part)) => self.rescan.did(took, part, count >= most || fills_a_lane(claimed, &shares)),
@@ -237,88 +277,9 @@ impl Feed {
             (From::Lanes { from_zero: false }, None) if count < most => self.rescan.owed = true,
             _ => {}
         }
-        let filled = self.hand_over(worker, &reserved, brought).await;
+        // Others may have raised the floor by the time they are back.
+        self.rescan.owed |= !brought.unread.is_empty();
+        let filled = context.hand_over(worker, &reserved, brought).await;
         Ok(if filled || count >= most { ClaimResult::Full } else { ClaimResult::Jobs(count) })
     }
-
-    /// Gives what a claim brought to the slots, and back what must not begin; returns whether some queue has all that was reserved in it.
-    pub(super) async fn hand_over(&mut self, worker: Uuid, reserved: &Reserved, brought: Brought) -> bool {
-        let Brought { jobs: claimed, unread, .. } = brought;
-        let by_queue = by_queue(claimed);
-        let ours = *self.identity.borrow() == Some(worker);
-        let mut filled = false;
-        let paused = self.queues.pauses().now().filter(|paused| !paused.is_nothing());
-        for (queue, mut jobs) in by_queue {
-            if let Some(promised) = reserved.get(&queue).filter(|_| ours) {
-                filled |= jobs.len() >= promised.count;
-                if let Some(paused) = &paused {
-                    for job in jobs.extract_if(.., |job| paused.stops(&queue, job.job.job_type, job.holding.gates())) {
-                        promised.slots.give_back(&job).await;
-                    }
-                }
-                promised.push(jobs);
-            }
-        }
-        for job in &unread {
-            // Others may have raised the floor by the time they are back.
-            self.rescan.owed = true;
-            let slots = self.lanes.get(job.job.lane).and_then(|lane| self.queues.slots(&lane.queue));
-            if let Some(slots) = slots.filter(|_| ours) {
-                slots.give_back(job).await;
-            }
-        }
-        if ours && *self.identity.borrow() != Some(worker) {
-            // Lost between the question and the push: whoever dropped what ran here may have been quicker than that.
-            self.queues.abandon();
-        }
-        filled
-    }
-
-    /// Lanes from which jobs came have had their turn; all of these, if a claim came to the last one.
-    pub(super) fn note_served(&mut self, lanes: &[i64], reached_all: bool, served: impl Iterator<Item = i64>) {
-        if self.aging.is_some() {
-            let reached = if reached_all { lanes } else { &[] };
-            self.lanes.served(reached.iter().copied().chain(served));
-        }
-    }
-
-    /// Asks for no more of each lane than one claim may bring, and than there is room for in hand. What has no room is left out.
-    pub(super) fn fit(&self, shares: &mut Vec<Share>) {
-        let fits = self.lanes.sizes().fit(shares.iter().map(|share| (share.lane, share.most)), self.queues.hand());
-        for (share, most) in shares.iter_mut().zip(fits) {
-            share.most = most;
-        }
-        shares.retain(|share| share.most > 0);
-    }
-
-    /// Counts in what a claim will bring, as far as that is known.
-    pub(super) fn reserve(&self, request: &Request) -> Option<InHand> {
-        let most = |share: &Share| self.lanes.sizes().weight(share.lane, share.most.min(request.most));
-        let bytes = request.shares.iter().map(most).max().unwrap_or(0);
-        (bytes > 0).then(|| self.queues.hand().reserve(bytes))
-    }
-
-    /// Lanes that better ones have kept waiting too long go first, for a tenth of the slots.
-    pub(super) fn let_age(&mut self, shares: &mut [Share]) {
-        let Some(aging) = self.aging else { return };
-        shares.sort_by_cached_key(|share| !self.lanes.is_passed_over(share.lane, aging));
-        for share in shares {
-            if self.lanes.is_passed_over(share.lane, aging) {
-                share.most = share.most.div_ceil(10);
-            }
-        }
-    }
-}
-
-/// Most claims are of one queue, and stay as they are.
-fn by_queue(claimed: Vec<Claimed>) -> Vec<(Arc<str>, Vec<Claimed>)> {
-    let Some(first) = claimed.first().map(|job| Arc::clone(&job.job.queue)) else { return Vec::new() };
-    if claimed.iter().all(|job| Arc::ptr_eq(&job.job.queue, &first)) {
-        return vec![(first, claimed)];
-    }
-    let mut by_queue: HashMap<Arc<str>, Vec<Claimed>> = HashMap::new();
-    for job in claimed {
-        by_queue.entry(Arc::clone(&job.job.queue)).or_default().push(job);
-    }
-    by_queue.into_iter().collect()
 }

@@ -29,7 +29,7 @@ impl Feed {
             self.lineup.rescan.begin();
         }
         let link = self.links.any();
-        let moved = line_up(link.get().await?, self.store, &mut self.lanes, &fair, from_zero).await;
+        let moved = line_up(link.get().await?, self.context.store, &self.lanes.track, &fair, from_zero).await;
         let (jobs, more) = link.note(moved)?;
         if from_zero {
             self.lineup.rescan.done(began.elapsed(), jobs);

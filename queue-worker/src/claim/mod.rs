@@ -1,25 +1,24 @@
-//! When to claim: the loop that keeps the slots fed, the claims in the air, and the suspects that run alone.
+//! When to claim: the loop that keeps the slots fed, claimers of lanes under limits, and the suspects that run alone.
 
 mod batches;
+mod claimer;
+mod context;
 mod doze;
 mod feed;
 mod flight;
-mod free;
-mod gates;
-mod landing;
 mod late;
 mod launch;
-mod limits;
 mod lines;
 mod lineup;
-mod notes;
+mod pacing;
 mod pauses;
 mod round;
 mod slow;
 mod suspects;
 mod traffic;
 mod trial;
-mod turns;
+mod under;
 mod vigil;
+mod waiter;
 
-pub(crate) use self::feed::Feed;
+pub(crate) use self::{feed::Feed, slow::tell_slow_downs};

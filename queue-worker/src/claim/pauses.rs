@@ -45,12 +45,12 @@ impl Feed {
     /// To be called before each claim: nothing is claimed by pauses that were not read. Returns whether others are in force than before.
     pub(super) async fn mind_pauses(&mut self, worker: Uuid) -> sqlx::Result<bool> {
         self.declare_limits().await;
-        let (told, unread) = (self.bell.take_news(), self.queues.pauses().now().is_none());
+        let (told, unread) = (self.context.bell.take_news(), self.context.queues.pauses().now().is_none());
         let changed = if told || unread || Instant::now() >= self.vigil.due { self.read_pauses(worker).await? } else { false };
         if let Some(number) = self.vigil.owed
-            && self.queues.pauses().are_heeded()
+            && self.context.queues.pauses().are_heeded()
         {
-            let statement = sqlx::query(self.store.sql(include_str!("../../sql/vouch.sql"))).bind(worker).bind(number);
+            let statement = sqlx::query(self.context.store.sql(include_str!("../../sql/vouch.sql"))).bind(worker).bind(number);
             let link = self.links.any();
             let said = bounded(statement.execute(link.get().await?)).await;
             link.note(said)?;
@@ -66,7 +66,7 @@ impl Feed {
         }
         let link = self.links.any();
         let done = match link.get().await {
-            Ok(connection) => self.own_limits.declare(connection, self.store).await,
+            Ok(connection) => self.own_limits.declare(connection, self.context.store).await,
             Err(error) => Err(error),
         };
         match link.note(done) {
@@ -81,7 +81,7 @@ impl Feed {
     async fn read_pauses(&mut self, worker: Uuid) -> sqlx::Result<bool> {
         // Should it fail, the next pass tries again.
         self.vigil.due = Instant::now();
-        let statement = sqlx::query_as(self.store.sql(include_str!("../../sql/pauses.sql"))).bind(worker);
+        let statement = sqlx::query_as(self.context.store.sql(include_str!("../../sql/pauses.sql"))).bind(worker);
         let link = self.links.any();
         let read: sqlx::Result<Vec<Read>> = bounded(statement.fetch_all(link.get().await?)).await;
         let read = link.note(read)?;
@@ -92,17 +92,16 @@ impl Feed {
         if !self.declared {
             rows.extend(self.own_limits.scopes().map(|(queue, job_type)| PauseRow { number: 0, queue, job_type, limit: None }));
         }
-        let paused = self.queues.pauses().read(rows);
+        let paused = self.context.queues.pauses().read(rows);
         let changed = paused.is_some();
         if let Some(paused) = paused {
-            self.queues.give_back_paused(&paused).await;
+            self.context.queues.give_back_paused(&paused).await;
             self.lanes.pause(paused);
-            self.limits.reopen();
-            self.lanes.groups.open_all();
+            self.claimers.tell(&self.context, &self.lanes);
             // What is resumed may lie below a floor.
-            (self.rescan.owed, self.rescan_batches.owed) = (true, self.queues.takes_batches());
+            (self.rescan.owed, self.rescan_batches.owed) = (true, self.context.queues.takes_batches());
             // Who looks beside this loop may have slept over it.
-            self.bell.ring();
+            self.context.bell.ring();
             if let Some(flight) = self.flight.take() {
                 self.land(flight).await?;
             }

@@ -5,7 +5,7 @@
 
 use std::{
     collections::HashMap,
-    sync::Arc,
+    sync::{Arc, atomic::Ordering::SeqCst},
     time::{Duration, Instant},
 };
 
@@ -13,7 +13,8 @@ use uuid::Uuid;
 
 use super::feed::{Feed, LOOK};
 use crate::{
-    lanes::{Brought, Claimed, From, Request, Share, order},
+    error::complain,
+    lanes::{Asked, Brought, Claimed, From, Request, Share, order},
     live::bounded,
 };
 
@@ -34,6 +35,7 @@ impl Feed {
         let Some(since) = self.trial.quiet else {
             if now >= self.trial.next && self.look_for_suspects().await? {
                 self.trial.quiet = Some(now);
+                self.context.is_quiet.store(true, SeqCst);
                 // What they bring is waited for with all that runs.
                 for flight in [self.flight.take(), self.late.take()].into_iter().flatten() {
                     self.land(flight).await?;
@@ -42,13 +44,15 @@ impl Feed {
             return Ok(!self.trial.is_quiet());
         };
         // A crash would charge those whose verdict is not written.
-        let (is_idle, quiet) = (self.held.count() == 0, now - since);
+        let (is_idle, quiet) = (self.context.held.count() == 0, now - since);
         if quiet < QUIET && !is_idle && (quiet < DRAIN || self.trial.any_run()) {
             return Ok(false);
         }
         // Never some beside earlier ones, or the longer ones would be charged with the others' crashes.
         if quiet >= QUIET || self.trial.any_run() || !self.begin_suspects(worker, is_idle).await? {
             self.trial.give_way(LOOK);
+            self.context.is_quiet.store(false, SeqCst);
+            self.context.bell.nudge_claimers();
         }
         Ok(!self.trial.is_quiet())
     }
@@ -82,20 +86,20 @@ impl Feed {
             return Ok(false);
         }
         let most = shares.iter().map(|share| share.most).sum();
-        let request = Request::new(worker, shares, most, From::Lanes { from_zero: true }, &mut self.lanes, &self.held);
+        let request = Request::new(worker, shares, most, From::Lanes { from_zero: true }, &mut self.lanes.track, &self.context.held);
         let Brought { jobs: claimed, unread, .. } = self.claim_suspects(request, first).await?;
         for job in &unread {
-            if let Some(slots) = self.lanes.get(job.job.lane).and_then(|lane| self.queues.slots(&lane.queue)) {
+            if let Some(slots) = self.lanes.track.get(job.job.lane).and_then(|lane| self.context.queues.slots(&lane.queue)) {
                 slots.give_back(job).await;
             }
         }
-        if claimed.is_empty() || *self.identity.borrow() != Some(worker) {
+        if claimed.is_empty() || self.context.worker() != Some(worker) {
             return Ok(false);
         }
         // What stood first may have been passed over: then the next is one that must be tried alone.
         if is_patient && !is_idle && claimed.iter().any(|job| job.job.crashes > 1) {
             for job in &claimed {
-                if let Some(slots) = self.lanes.get(job.job.lane).and_then(|lane| self.queues.slots(&lane.queue)) {
+                if let Some(slots) = self.lanes.track.get(job.job.lane).and_then(|lane| self.context.queues.slots(&lane.queue)) {
                     slots.give_back(job).await;
                 }
             }
@@ -106,13 +110,29 @@ impl Feed {
         Ok(true)
     }
 
+    /// Claims them, and waits for the claim: nothing else is begun meanwhile.
+    async fn claim_suspects(&mut self, request: Request, lane: i64) -> sqlx::Result<Brought> {
+        let Some(group) = self.lanes.groups.of(lane) else {
+            return request.send(self.links.any(), self.context.store).await.read(&mut self.lanes.track);
+        };
+        let (gates, keyed, told) = (Arc::clone(&group.under.gates), group.under.keyed, Arc::clone(&self.context.bell));
+        let request = request.under(Asked { gates, keyed, freed: Vec::new(), told, slack: Duration::ZERO, floors: None });
+        let mut link = self.context.links().take();
+        let answer = request.send(&mut link, self.context.store).await;
+        self.context.links().push(link);
+        Ok(answer.read(&mut self.lanes.track).unwrap_or_else(|error| {
+            complain(&error, "a claim under limits failed; what they cover waits, and nothing else does");
+            Brought::default()
+        }))
+    }
+
     /// The solo lanes to claim from now, for which slots are free: as many as may be tried together, or one job of any, which is to be alone.
     async fn next_suspects(&mut self) -> sqlx::Result<(Vec<Share>, bool)> {
         let solo = order(self.lanes.suspects(), self.turn);
         let queues: HashMap<i64, Arc<str>> = solo.iter().map(|lane| (lane.id, lane.queue.clone())).collect();
         let mut free: HashMap<&str, usize> = HashMap::new();
         for queue in queues.values() {
-            free.insert(queue, self.queues.slots(queue).map_or(0, |slots| slots.free().min(self.batch)));
+            free.insert(queue, self.context.queues.slots(queue).map_or(0, |slots| slots.free().min(self.context.batch)));
         }
         let lanes: Vec<i64> = solo.into_iter().map(|lane| lane.id).filter(|lane| free[&*queues[lane]] > 0).collect();
         let most: Vec<i64> = lanes.iter().map(|lane| free[&*queues[lane]] as i64).collect();
@@ -136,14 +156,14 @@ impl Feed {
 
     /// Which of these solo lanes hold jobs, and how many of each may be tried together.
     async fn waiting_suspects(&mut self, lanes: &[i64], most: &[i64]) -> sqlx::Result<HashMap<i64, i64>> {
-        let statement = sqlx::query_as(self.store.sql(include_str!("../../sql/suspects.sql"))).bind(lanes).bind(most);
+        let statement = sqlx::query_as(self.context.store.sql(include_str!("../../sql/suspects.sql"))).bind(lanes).bind(most);
         let link = self.links.any();
         let found = bounded(statement.fetch_all(link.get().await?)).await;
         let mut found: HashMap<i64, i64> = link.note(found)?.into_iter().collect();
         // Nothing is kept from running for those whose keys have no room.
         for lane in found.keys().copied().collect::<Vec<_>>() {
             let Some(group) = self.lanes.groups.of(lane).filter(|group| group.under.keyed).cloned() else { continue };
-            let statement = sqlx::query_scalar(self.store.sql(include_str!("../../sql/suspects_by_key.sql")));
+            let statement = sqlx::query_scalar(self.context.store.sql(include_str!("../../sql/suspects_by_key.sql")));
             let link = self.links.any();
             let has_room = bounded(statement.bind(lane).bind(&group.under.gates[..]).fetch_one(link.get().await?)).await;
             if !link.note(has_room)? {
@@ -159,7 +179,7 @@ impl Feed {
         let alone = claimed.iter().any(|job| job.job.crashes > 1);
         self.trial.running.clear();
         for (nth, job) in claimed.into_iter().enumerate() {
-            let Some(slots) = self.lanes.get(job.job.lane).and_then(|lane| self.queues.slots(&lane.queue)) else { continue };
+            let Some(slots) = self.lanes.track.get(job.job.lane).and_then(|lane| self.context.queues.slots(&lane.queue)) else { continue };
             if alone && nth > 0 {
                 slots.give_back(&job).await;
             } else {

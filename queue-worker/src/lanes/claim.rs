@@ -17,13 +17,13 @@ use sqlx::{ColumnIndex, PgConnection, Row as _, postgres::PgRow};
 use uuid::Uuid;
 
 use super::{
-    Lanes,
     hand::InHand,
     held::{Holding, KnownLeases},
     lane::Lane,
     large::{self, LARGEST},
     rescan::{Sweep, Swept},
     room::{Asked, Room, Start},
+    track::Track,
 };
 use crate::live::bounded;
 
@@ -146,14 +146,14 @@ pub(crate) struct Brought {
     pub(crate) jobs: Vec<Claimed>,
     /// Jobs whose payloads would be too much at once: to be given back.
     pub(crate) unread: Vec<Claimed>,
-    /// What stood in the way of more.
-    pub(crate) room: Room,
     /// By when the jobs begin, if there is a rate.
     pub(crate) start: Option<Start>,
     /// From where on the next claim under these limits reads their permits.
     pub(crate) floors: Option<Vec<i64>>,
     /// Which part of a look below the floors it was, if no more than a part.
     pub(crate) swept: Option<Swept>,
+    /// Of one that brought all that it asked for: the lane of its last job and those behind it, which may hold more.
+    pub(crate) left: Vec<i64>,
 }
 
 /// What it brought of a lane.
@@ -205,7 +205,7 @@ impl OfLanes {
     }
 
     /// Notes how large the payloads of each are and, if the lane's next jobs are to be looked for there, its lowest place.
-    fn note(self, lanes: &mut Lanes, in_lines: &[(i64, i64, i64)], begins_there: bool) {
+    fn note(self, lanes: &mut Track, in_lines: &[(i64, i64, i64)], begins_there: bool) {
         lanes.note_sizes(self.all.iter().map(|of| (of.lane, of.bytes / of.jobs)));
         let known = |lane: i64| in_lines.iter().any(|(other, ..)| *other == lane);
         if begins_there {
@@ -215,7 +215,7 @@ impl OfLanes {
 }
 
 impl Request {
-    pub(crate) fn new(worker: Uuid, shares: Vec<Share>, most: usize, from: From, lanes: &mut Lanes, held: &KnownLeases) -> Self {
+    pub(crate) fn new(worker: Uuid, shares: Vec<Share>, most: usize, from: From, lanes: &mut Track, held: &KnownLeases) -> Self {
         let in_lines: Vec<bool> = shares.iter().map(|share| from.are_lines(lanes.get(share.lane))).collect();
         let begin = |(share, in_lines): (&Share, &bool)| match from {
             _ if *in_lines => lanes.turns.after(share.lane),
@@ -261,7 +261,7 @@ impl Request {
     }
 
     /// Takes no more than so many of what was committed late, at some blocks of the table if that is said.
-    pub(crate) fn late(&mut self, most: usize, sweep: Option<Sweep>, lanes: &Lanes) {
+    pub(crate) fn late(&mut self, most: usize, sweep: Option<Sweep>, lanes: &Track) {
         self.most = self.most.min(most);
         if let Some(sweep) = sweep {
             self.from = From::Late(sweep);
@@ -309,7 +309,7 @@ pub(super) fn narrow(count: usize) -> i32 {
 impl Answer {
     /// The jobs, in the order in which their lanes were named; each lane's floor is its lowest place among them. If the answer never came,
     /// nobody here knows of the lease any more, and what it lists is given back.
-    pub(crate) fn read(self, lanes: &mut Lanes) -> sqlx::Result<Brought> {
+    pub(crate) fn read(self, lanes: &mut Track) -> sqlx::Result<Brought> {
         let Rows { jobs: rows, mut large, in_lines, places, reached, room, start, floors, is_noted, swept, empty_below } = self.rows?;
         self.request.note_empty(empty_below, &rows, lanes)?;
         if !is_noted {
@@ -323,7 +323,7 @@ impl Answer {
         let mut claimed: Vec<(usize, i64, Claimed)> = Vec::with_capacity(rows.len());
         // The same in every row.
         let Some(claimed_at): Option<DateTime<Utc>> = rows.first().map(|row| row.try_get(10)).transpose()? else {
-            return Ok(Brought { room, swept, ..Brought::default() });
+            return Ok(Brought { swept, ..Brought::default() });
         };
         let in_common = self.request.count_in_common(&rows);
         self.request.holding.expect(in_common);
@@ -372,12 +372,9 @@ impl Answer {
         // The few that were committed late are all taken: from a floor that falls to them the next claim would walk all that is dead above.
         of_lanes.note(lanes, &in_lines, swept.is_none() || rows.len() >= self.request.most);
         claimed.sort_unstable_by_key(|(rank, seq, _)| (*rank, *seq));
-        if rows.len() >= self.request.most
-            && let Some((rank, ..)) = claimed.last()
-        {
-            lanes.take_back(self.request.shares.iter().skip(*rank).map(|share| share.lane));
-        }
-        Ok(Brought { jobs: claimed.into_iter().map(|(_, _, job)| job).collect(), unread, room, start, floors, swept })
+        let last = claimed.last().filter(|_| rows.len() >= self.request.most).map(|(rank, ..)| *rank);
+        let left = last.map_or_else(Vec::new, |rank| self.request.shares.iter().skip(rank).map(|share| share.lane).collect());
+        Ok(Brought { jobs: claimed.into_iter().map(|(_, _, job)| job).collect(), unread, start, floors, swept, left })
     }
 }
 

@@ -2,12 +2,17 @@
 
 use std::{
     collections::HashMap,
+    sync::{Arc, Mutex, MutexGuard, PoisonError},
     time::{Duration, Instant},
 };
 
-/// A lane's floor is a place below which are dead entries, and now and then a job whose transaction committed late.
+/// A lane's floor is a place below which are dead entries, and now and then a job whose transaction committed late. All who look for jobs of a worker
+/// have the same.
+#[derive(Clone, Default)]
+pub(super) struct Floors(Arc<Mutex<Known>>);
+
 #[derive(Default)]
-pub(super) struct Floors {
+struct Known {
     of: HashMap<i64, i64>,
     /// When the database was asked for a place at which lanes begin that have nothing.
     asked: Option<Instant>,
@@ -19,36 +24,42 @@ const PAUSE: Duration = Duration::from_secs(10);
 impl Floors {
     /// From where on to look for this lane's jobs.
     pub(super) fn get(&self, lane: i64) -> i64 {
-        self.of.get(&lane).copied().unwrap_or(0)
+        self.known().of.get(&lane).copied().unwrap_or(0)
     }
 
     /// These lanes' jobs now begin here.
-    pub(super) fn raise(&mut self, lowest: impl IntoIterator<Item = (i64, i64)>) {
-        self.of.extend(lowest);
+    pub(super) fn raise(&self, lowest: impl IntoIterator<Item = (i64, i64)>) {
+        self.known().of.extend(lowest);
     }
 
     /// Whether the database may be asked for a place at which lanes begin that have nothing.
     pub(super) fn may_ask(&self) -> bool {
-        self.asked.is_none_or(|at| at.elapsed() >= PAUSE)
+        self.known().asked.is_none_or(|at| at.elapsed() >= PAUSE)
     }
 
     /// It was asked: these lanes have nothing, and begin there.
-    pub(super) fn begin_at(&mut self, place: i64, empty: impl Iterator<Item = i64>) {
-        self.asked = Some(Instant::now());
+    pub(super) fn begin_at(&self, place: i64, empty: impl Iterator<Item = i64>) {
+        let mut known = self.known();
+        known.asked = Some(Instant::now());
         for lane in empty {
-            let floor = self.of.entry(lane).or_insert(place);
+            let floor = known.of.entry(lane).or_insert(place);
             *floor = place.max(*floor);
         }
     }
 
     /// Forgets them.
-    pub(super) fn clear(&mut self) {
-        *self = Self::default();
+    pub(super) fn clear(&self) {
+        *self.known() = Known::default();
     }
 
     /// Forgets those of other lanes.
-    pub(super) fn retain(&mut self, is_known: impl Fn(&i64) -> bool) {
-        self.of.retain(|lane, _| is_known(lane));
+    pub(super) fn retain(&self, is_known: impl Fn(&i64) -> bool) {
+        self.known().of.retain(|lane, _| is_known(lane));
+    }
+
+    /// Nothing is half-written under this lock, so that one which a panic left poisoned is as good as any.
+    fn known(&self) -> MutexGuard<'_, Known> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
@@ -58,7 +69,7 @@ mod tests {
 
     #[test]
     fn lanes_that_are_empty_begin_where_the_database_says_and_no_lower_than_before() {
-        let mut floors = Floors::default();
+        let floors = Floors::default();
         floors.raise([(1, 10), (2, 1000)]);
         assert!(floors.may_ask());
         floors.begin_at(100, [1, 2, 3].into_iter());

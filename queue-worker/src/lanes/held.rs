@@ -3,7 +3,7 @@
 //! Whatever else stands under its name in the store, nobody would ever end while it lives: `keep` looks for that. Does not touch the database.
 
 use std::{
-    collections::{HashMap, HashSet},
+    collections::HashSet,
     sync::{
         Arc, Mutex, MutexGuard, PoisonError,
         atomic::{AtomicUsize, Ordering::Relaxed},
@@ -64,41 +64,15 @@ pub(crate) struct Holding {
     /// It is that of one job: its claim is known for as long as one of its jobs is.
     whole: Option<Arc<Holding>>,
     /// The job holds permits of limits with these gates.
-    permits: Option<(Freed, Arc<[i64]>)>,
+    permits: Option<(Arc<Bell>, Arc<[i64]>)>,
     /// Of how many jobs of the lease no verdict has been sent.
     unsent: Arc<AtomicUsize>,
 }
 
-/// The leases whose jobs have given permits back, for the claim loop to say so.
-#[derive(Clone)]
-pub(crate) struct Freed {
-    bell: Arc<Bell>,
-    tokens: Arc<Mutex<FreedTokens>>,
-}
-
-/// Tokens, each with the gates of its limits.
-type FreedTokens = HashMap<Uuid, Arc<[i64]>>;
-
-impl Freed {
-    pub(crate) fn new(bell: Arc<Bell>) -> Self {
-        Self { bell, tokens: Arc::default() }
-    }
-
-    /// Those since the last call.
-    pub(crate) fn take(&self) -> FreedTokens {
-        std::mem::take(&mut self.tokens.lock().unwrap_or_else(PoisonError::into_inner))
-    }
-
-    fn note(&self, token: Uuid, gates: &Arc<[i64]>) {
-        self.tokens.lock().unwrap_or_else(PoisonError::into_inner).insert(token, Arc::clone(gates));
-        self.bell.nudge();
-    }
-}
-
 impl Holding {
     /// That of one job of the lease, which holds permits of these limits until its ending is written.
-    pub(super) fn part(self: &Arc<Self>, freed: &Freed, gates: &Arc<[i64]>) -> Arc<Self> {
-        let permits = Some((freed.clone(), Arc::clone(gates)));
+    pub(super) fn part(self: &Arc<Self>, bell: &Arc<Bell>, gates: &Arc<[i64]>) -> Arc<Self> {
+        let permits = Some((Arc::clone(bell), Arc::clone(gates)));
         Arc::new(Self {
             token: self.token,
             held: self.held.clone(),
@@ -148,8 +122,8 @@ impl Holding {
 
 impl Drop for Holding {
     fn drop(&mut self) {
-        if let Some((freed, gates)) = &self.permits {
-            freed.note(self.token, gates);
+        if let Some((bell, gates)) = &self.permits {
+            bell.note_freed(self.token, gates);
         }
         if self.whole.is_none() {
             self.held.tokens().held.remove(&claim_of(self.token));
@@ -166,6 +140,7 @@ impl std::fmt::Debug for Holding {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::live::Hint;
 
     #[test]
     fn a_lease_is_known_until_its_last_job_is_written_and_one_given_up_for_ever() {
@@ -177,14 +152,15 @@ mod tests {
         assert!(held.knows(token) && held.count() == 2);
         drop(job);
         assert!(!held.knows(token) && held.count() == 1);
-        let freed = Freed::new(Arc::default());
-        let gates: Arc<[i64]> = Arc::new([7]);
-        let permit = other.part(&freed, &gates);
-        assert!(permit.gates() == [7] && other.gates().is_empty() && freed.take().is_empty());
+        let (bell, gates): (Arc<Bell>, Arc<[i64]>) = (Arc::default(), Arc::new([7]));
+        let hint = Hint::of(&gates);
+        bell.set_hints(vec![Arc::clone(&hint)]);
+        let permit = other.part(&bell, &gates);
+        assert!(permit.gates() == [7] && other.gates().is_empty() && hint.take().freed.is_empty());
         other.give_up();
         let token = other.token();
         drop(permit);
-        assert!(freed.take().contains_key(&token) && held.count() == 1, "a job gives its permits back, its lease stays known");
+        assert!(hint.take().freed.contains(&token) && held.count() == 1, "a job gives its permits back, its lease stays known");
         let (a, b) = (other.of_job("7".parse().unwrap()), other.of_job("8".parse().unwrap()));
         let of_a = a.token();
         assert!(of_a != b.token() && of_a.as_u64_pair() == (token.as_u64_pair().0, 7));

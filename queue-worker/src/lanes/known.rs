@@ -13,13 +13,12 @@ use queue_core::{Store, runner::type_and_version};
 use sqlx::{PgConnection, Row as _};
 
 use super::{
-    floors::Floors,
     groups::{Group, Groups},
     lane::{Lane, order, stored_types},
-    sizes::Sizes,
-    turns::{Turns, twin_of},
+    track::Track,
+    turns::twin_of,
 };
-use crate::live::{Paused, after_ms, bounded};
+use crate::live::{ClaimerState, Paused, after_ms, bounded};
 
 /// With more lanes than this, those that hold jobs are looked for first: asking an empty one costs about a microsecond.
 const MANY: usize = 200;
@@ -38,7 +37,8 @@ pub(crate) struct Lanes {
     types: Vec<&'static str>,
     /// Those whose jobs take turns.
     fair: HashSet<&'static str>,
-    transactional: HashSet<&'static str>,
+    /// Those whose handlers take batches.
+    batched: HashSet<&'static str>,
     /// The names under which jobs of these are stored, in each version known.
     stored: Vec<String>,
     queues: Option<Vec<String>>,
@@ -46,23 +46,17 @@ pub(crate) struct Lanes {
     horizon: Option<String>,
     /// When to look at all of them anew.
     anew: Instant,
-    known: HashMap<i64, Lane>,
+    /// The lanes, and how far claims of those without limits have come.
+    pub(crate) track: Track,
     paused: Arc<Paused>,
     /// Those known that are paused: nothing is claimed from them, and nobody asks them.
     closed: HashSet<i64>,
     /// Those that limits cover, but for the paused: they are claimed apart.
     pub(crate) groups: Groups,
-    pub(super) floors: Floors,
     /// The last number given out for a place, when an idle worker last looked; and the one after which it found all lanes empty.
     given: Option<i64>,
     rested: Option<i64>,
-    /// How many bytes a payload had in each lane's last claim, of those that are not small.
-    sizes: Sizes,
     any_fair: bool,
-    /// Whose turn it is in each fair lane.
-    pub(super) turns: Turns,
-    /// When each lane last had its turn, or was first seen.
-    served: HashMap<i64, Instant>,
     /// What the last look found and no claim has been offered yet, best first.
     window: VecDeque<i64>,
     /// Where the last look ended; the lowest lane if it saw the last one.
@@ -97,35 +91,33 @@ impl Lanes {
     pub(crate) fn new(types: &[(&'static str, u16)], fair: HashSet<&'static str>, queues: Option<Vec<String>>) -> Self {
         Self {
             types: types.iter().map(|(name, _)| *name).collect(),
-            transactional: HashSet::new(),
             fair,
+            batched: HashSet::new(),
             stored: stored_types(types),
             queues,
             horizon: None,
             anew: Instant::now(),
-            known: HashMap::new(),
+            track: Track::default(),
             paused: Arc::default(),
             closed: HashSet::new(),
             groups: Groups::default(),
-            floors: Floors::default(),
             given: None,
             rested: None,
-            sizes: Sizes::default(),
             any_fair: false,
-            turns: Turns::default(),
-            served: HashMap::new(),
             window: VecDeque::new(),
             cursor: i64::MIN,
         }
     }
 
     /// The jobs of these types have a lease each.
-    pub(crate) fn leasing_each(self, transactional: HashSet<&'static str>) -> Self {
-        Self { transactional, ..self }
+    pub(crate) fn leasing_each(mut self, transactional: HashSet<&'static str>) -> Self {
+        self.track.transactional = transactional;
+        self
     }
 
-    pub(super) fn is_transactional(&self, lane: &Lane) -> bool {
-        self.transactional.contains(lane.job_type)
+    /// The handlers of these types take batches.
+    pub(crate) fn batching(self, batched: HashSet<&'static str>) -> Self {
+        Self { batched, ..self }
     }
 
     /// Whether it is time to look at all lanes, an idle worker's too.
@@ -137,7 +129,7 @@ impl Lanes {
     /// jobs are below the floors.
     pub(crate) fn forget_server(&mut self) {
         (self.horizon, self.given, self.rested, self.cursor) = (None, None, None, i64::MIN);
-        self.floors.clear();
+        self.track.forget_floors();
         self.window.clear();
     }
 
@@ -165,16 +157,12 @@ impl Lanes {
                 (row.try_get("queue")?, row.try_get("priority")?, row.try_get("solo")?, row.try_get("lined")?);
             found.insert(id, Lane { id, queue, job_type, version, priority, solo, lined, fair: false });
         }
-        let any_new = found.keys().any(|id| !self.known.contains_key(id));
+        let any_new = found.keys().any(|id| !self.track.known.contains_key(id));
         if all && may_forget {
-            self.known.retain(|id, _| found.contains_key(id));
-            self.floors.retain(|id| found.contains_key(id));
-            self.served.retain(|id, _| found.contains_key(id));
-            self.sizes.keep(|id| found.contains_key(&id));
-            self.turns.retain(|id| found.contains_key(&id));
+            self.track.keep(&found);
         }
         let any = all || !found.is_empty();
-        self.known.extend(found);
+        self.track.known.extend(found);
         if any {
             self.tell_fair();
             self.close_paused();
@@ -192,12 +180,12 @@ impl Lanes {
 
     /// A lane is fair if its type is, or if some of its jobs stand in lines, whatever this release says of the type, or if limits by key cover it.
     fn tell_fair(&mut self) {
-        let lined: HashSet<i64> = self.known.values().filter(|lane| lane.lined).map(|lane| twin_of(lane.id)).collect();
-        for lane in self.known.values_mut() {
+        let lined: HashSet<i64> = self.track.known.values().filter(|lane| lane.lined).map(|lane| twin_of(lane.id)).collect();
+        for lane in self.track.known.values_mut() {
             let is_keyed = || self.paused.under(&lane.queue, lane.job_type).is_some_and(|under| under.keyed);
             lane.fair = !lane.solo && !lane.lined && (self.fair.contains(lane.job_type) || lined.contains(&lane.id) || is_keyed());
         }
-        self.any_fair = self.known.values().any(|lane| lane.fair);
+        self.any_fair = self.track.known.values().any(|lane| lane.fair);
     }
 
     /// Whether jobs of any lane take turns.
@@ -207,24 +195,19 @@ impl Lanes {
 
     fn close_paused(&mut self) {
         let covered = |lane: &&Lane| self.paused.covers(&lane.queue, lane.job_type);
-        self.closed = self.known.values().filter(covered).map(|lane| lane.id).collect();
-        let open = self.known.values().filter(|lane| !self.closed.contains(&lane.id));
-        self.groups.sort(open, &self.paused);
+        self.closed = self.track.known.values().filter(covered).map(|lane| lane.id).collect();
+        let open = self.track.known.values().filter(|lane| !self.closed.contains(&lane.id));
+        self.groups.sort(open, &self.paused, |job_type| self.batched.contains(job_type));
     }
 
-    /// The lanes of one group to claim from, best first.
-    pub(crate) fn of_group(&self, group: &Group, turn: usize) -> Vec<&Lane> {
-        order(group.lanes.iter().filter_map(|id| self.known.get(id)), turn)
-    }
-
-    /// Of each queue the highest priority among those of its lanes without limits that count.
-    pub(crate) fn best_free(&self, counts: impl Fn(&Lane) -> bool) -> HashMap<&str, i16> {
-        let mut best: HashMap<&str, i16> = HashMap::new();
-        for lane in self.free().filter(|lane| counts(lane)) {
-            let known = best.entry(&lane.queue).or_insert(lane.priority);
-            *known = lane.priority.max(*known);
-        }
-        best
+    /// The lanes under limits whose claimers wait for jobs, each with the place from which to look for jobs in it.
+    pub(crate) fn waited_for(&self, from_zero: bool) -> (Vec<i64>, Vec<i64>) {
+        let wait = |group: &Group| matches!(group.hint.state(), ClaimerState::Resting | ClaimerState::ShutByKey);
+        let lanes = self.groups.iter().filter(|(_, group)| wait(group)).flat_map(|(_, group)| &group.lanes);
+        let looked_at = |lane: &Lane| if lane.fair { [Some(lane.id), Some(twin_of(lane.id))] } else { [Some(lane.id), None] };
+        let lanes: Vec<i64> = lanes.flat_map(|lane| looked_at(lane).into_iter().flatten()).collect();
+        let floors = lanes.iter().map(|lane| if from_zero { 0 } else { self.track.floor(*lane) }).collect();
+        (lanes, floors)
     }
 
     /// The lanes that are neither paused nor limited nor suspects'.
@@ -257,7 +240,7 @@ impl Lanes {
     /// With `from_zero`, whether lanes hold jobs, too: from their floors on, or anywhere.
     async fn look_over(&self, connection: &mut PgConnection, store: Store, from_zero: Option<bool>) -> sqlx::Result<LookedOver> {
         let lanes = from_zero.and_then(|_| self.asked_apart());
-        let floor = |lane: &i64| if from_zero == Some(true) { 0 } else { self.floor(*lane) };
+        let floor = |lane: &i64| if from_zero == Some(true) { 0 } else { self.track.floor(*lane) };
         let floors: Vec<i64> = lanes.iter().flatten().map(floor).collect();
         let statement = sqlx::query_as(store.sql(include_str!("../../sql/glance.sql")))
             .bind(&self.horizon)
@@ -272,63 +255,28 @@ impl Lanes {
     /// The lanes that are asked one by one whether they hold jobs. Of many none are, unless some may hold jobs that could not begin: whoever asked all
     /// at once would find those at each poll.
     fn asked_apart(&self) -> Option<Vec<i64>> {
-        let (are_few, are_very_many) = (!self.are_many(), self.known.len() > 10 * MANY);
-        (are_few || (self.groups.any_is_shut() && !are_very_many)).then(|| self.asked().map(|lane| lane.id).collect())
+        let (are_few, are_very_many) = (!self.are_many(), self.track.known.len() > 10 * MANY);
+        (are_few || (self.groups.any_is_busy() && !are_very_many)).then(|| self.asked().map(|lane| lane.id).collect())
     }
 
     /// The lanes that are not paused, suspects' included.
     pub(crate) fn open(&self) -> impl Iterator<Item = &Lane> {
-        self.known.values().filter(|lane| !self.closed.contains(&lane.id))
+        self.track.known.values().filter(|lane| !self.closed.contains(&lane.id))
     }
 
-    /// Those of them in which a job could begin, suspects' included.
+    /// Those of them that nobody else looks at, suspects' included.
     pub(crate) fn asked(&self) -> impl Iterator<Item = &Lane> {
-        self.open().filter(|lane| !self.groups.is_shut(lane.id))
+        self.open().filter(|lane| !self.groups.is_busy(lane.id))
     }
 
-    /// The lane of this id.
-    pub(crate) fn get(&self, id: i64) -> Option<&Lane> {
-        self.known.get(&id)
-    }
-
-    /// The lowest place of this lane's last claim: below it are dead index entries, and now and then a job whose transaction committed late.
-    pub(crate) fn floor(&self, lane: i64) -> i64 {
-        self.floors.get(lane)
-    }
-
-    /// The lines of these lanes were found empty: what comes is above all that was claimed of them. It is for those who glance; a claim goes by lines.
-    pub(super) fn rest(&mut self, lanes: impl Iterator<Item = i64>) {
-        for lane in lanes {
-            if let Some(highest) = self.turns.highest(lane) {
-                self.floors.raise([(twin_of(lane), highest)]);
-            }
-        }
-    }
-
-    /// How large payloads are.
-    pub(crate) fn sizes(&self) -> &Sizes {
-        &self.sizes
-    }
-
-    /// How many bytes the payloads of these lanes have.
-    pub(super) fn note_sizes(&mut self, sizes: impl Iterator<Item = (i64, usize)>) {
-        self.sizes.note(sizes);
-    }
-
-    /// Whether better lanes have kept this one waiting for so long.
-    pub(crate) fn is_passed_over(&mut self, lane: i64, aging: Duration) -> bool {
-        self.served.entry(lane).or_insert_with(Instant::now).elapsed() >= aging
-    }
-
-    /// These lanes had their turn.
-    pub(crate) fn served(&mut self, lanes: impl Iterator<Item = i64>) {
-        let now = Instant::now();
-        self.served.extend(lanes.map(|lane| (lane, now)));
+    /// Suspects' lanes in which one could begin, of some key.
+    pub(crate) fn suspects(&self) -> impl Iterator<Item = &Lane> {
+        self.open().filter(|lane| lane.solo && !self.groups.is_shut_to_all(lane.id))
     }
 
     /// Whether there are too many lanes to ask each one.
     pub(crate) fn are_many(&self) -> bool {
-        self.known.len() - self.closed.len() > MANY
+        self.track.known.len() - self.closed.len() > MANY
     }
 
     /// Whether lanes with jobs may be left that were not offered yet.
@@ -350,8 +298,8 @@ impl Lanes {
             self.cursor = if found.len() < WINDOW { i64::MIN } else { found.last().copied().unwrap_or(i64::MIN) };
             // What stands in lines is offered by the name of the plain lane, once.
             let found_of = |lane: &Lane| if lane.lined { twin_of(lane.id) } else { lane.id };
-            let named: HashSet<i64> = found.iter().filter_map(|id| self.known.get(id)).map(found_of).collect();
-            let known = order(named.iter().filter_map(|id| self.known.get(id)).filter(|lane| !lane.solo), 0);
+            let named: HashSet<i64> = found.iter().filter_map(|id| self.track.known.get(id)).map(found_of).collect();
+            let known = order(named.iter().filter_map(|id| self.track.known.get(id)).filter(|lane| !lane.solo), 0);
             self.window = known.into_iter().map(|lane| lane.id).collect();
             if !found.is_empty() || begin == i64::MIN {
                 break;
@@ -362,7 +310,7 @@ impl Lanes {
 
     /// Of what the last look found, offers only lanes of these types: others are claimed from otherwise.
     pub(crate) fn narrow(&mut self, wanted: impl Fn(&'static str) -> bool) {
-        self.window.retain(|id| self.known.get(id).is_some_and(|lane| wanted(lane.job_type)));
+        self.window.retain(|id| self.track.known.get(id).is_some_and(|lane| wanted(lane.job_type)));
     }
 
     /// The lanes to claim from now, best first. Of many, half of what was found, when the other half is for a claim beside this one; but not
@@ -373,7 +321,7 @@ impl Lanes {
             let count = if half { (all / 2).max(FEW).min(all) } else { all };
             self.window
                 .drain(..count)
-                .filter_map(|id| self.known.get(&id))
+                .filter_map(|id| self.track.known.get(&id))
                 .filter(|lane| !lane.solo && !self.closed.contains(&lane.id) && !self.groups.cover(lane.id))
                 .collect()
         } else {

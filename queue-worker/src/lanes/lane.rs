@@ -4,8 +4,10 @@ use std::sync::Arc;
 
 use queue_core::runner::stored_type;
 
+use super::turns::twin_of;
+
 /// A lane that this worker serves.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, PartialEq)]
 pub(crate) struct Lane {
     pub(crate) id: i64,
     pub(crate) queue: Arc<str>,
@@ -18,6 +20,13 @@ pub(crate) struct Lane {
     pub(crate) lined: bool,
     /// A plain lane whose jobs stand in lines, in its twin, or are about to.
     pub(crate) fair: bool,
+}
+
+impl Lane {
+    /// Whether it is one of these, or its twin is.
+    pub(crate) fn is_among(&self, lanes: &[i64]) -> bool {
+        lanes.contains(&self.id) || (self.fair && lanes.contains(&twin_of(self.id)))
+    }
 }
 
 /// The names under which jobs of these types are stored, each in the versions up to this.

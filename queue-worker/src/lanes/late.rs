@@ -7,10 +7,10 @@ use sqlx::{PgConnection, Row as _, postgres::PgRow};
 use uuid::Uuid;
 
 use super::{
-    Lanes,
     claim::{Request, Rows, narrow},
     large::{self, LARGEST},
     rescan::{Extent, Sweep, Swept},
+    track::Track,
 };
 use crate::live::bounded;
 
@@ -62,7 +62,7 @@ impl Request {
     }
 
     /// Notes that lanes begin there, if that is known, which have brought nothing.
-    pub(super) fn note_empty(&self, place: Option<i64>, rows: &[PgRow], lanes: &mut Lanes) -> sqlx::Result<()> {
+    pub(super) fn note_empty(&self, place: Option<i64>, rows: &[PgRow], lanes: &Track) -> sqlx::Result<()> {
         let Some(place) = place else { return Ok(()) };
         let brought = rows.iter().map(|row| row.try_get_unchecked(0)).collect::<sqlx::Result<HashSet<i64>>>()?;
         lanes.floors.begin_at(place, self.shares.iter().map(|share| share.lane).filter(|lane| !brought.contains(lane)));

@@ -3,7 +3,7 @@
 use queue_core::Store;
 use sqlx::PgConnection;
 
-use super::Lanes;
+use super::track::Track;
 use crate::live::bounded;
 
 /// So many jobs of a lane at a time.
@@ -13,7 +13,7 @@ pub(crate) const MOST: i64 = 500;
 pub(crate) async fn line_up(
     connection: &mut PgConnection,
     store: Store,
-    lanes: &mut Lanes,
+    lanes: &Track,
     fair: &[i64],
     from_zero: bool,
 ) -> sqlx::Result<(usize, bool)> {

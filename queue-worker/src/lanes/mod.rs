@@ -16,18 +16,19 @@ mod rescan;
 mod room;
 mod send;
 mod sizes;
-mod suspects;
+mod track;
 mod turns;
 
 pub(crate) use self::{
     claim::{Answer, Brought, Claimed, From, Request, Share},
-    groups::Group,
+    groups::{Group, GroupKey},
     hand::{Hand, InHand},
-    held::{Freed, Holding, KnownLeases},
+    held::{Holding, KnownLeases},
     known::Lanes,
     lane::{Lane, order, stored_types},
     line_up::line_up,
     rescan::Rescan,
     room::{Asked, Room},
     send::Said,
+    track::Track,
 };

@@ -2,7 +2,7 @@
 
 use std::collections::HashMap;
 
-use super::{Lanes, claim::Request};
+use super::{claim::Request, track::Track};
 
 /// How far the lines of each lane have come by a claim.
 #[derive(Default)]
@@ -30,7 +30,7 @@ impl Request {
 }
 
 impl Reach {
-    pub(crate) fn note(self, lanes: &mut Lanes) {
+    pub(crate) fn note(self, lanes: &mut Track) {
         for (lane, line, place) in self.in_lines {
             lanes.turns.come(lane, line, place);
         }

@@ -7,7 +7,7 @@ use std::{
 
 use uuid::Uuid;
 
-use super::held::Freed;
+use crate::live::Bell;
 
 /// What a claim under limits says besides.
 #[derive(Clone)]
@@ -19,7 +19,7 @@ pub(crate) struct Asked {
     /// Leases of which jobs have ended here.
     pub(crate) freed: Vec<Uuid>,
     /// Told of those that the claim takes, once they have ended.
-    pub(crate) told: Freed,
+    pub(crate) told: Arc<Bell>,
     /// How long it may take until they begin, if there is a rate.
     pub(crate) slack: Duration,
     /// From where on to read the permits of each limit, if that is known, and since when. Of another server's permits it says nothing.

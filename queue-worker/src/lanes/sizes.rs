@@ -42,11 +42,6 @@ impl Sizes {
         asked.map(fit).collect()
     }
 
-    /// Whether there is no room in hand for a job of this lane.
-    pub(crate) fn has_no_room(&self, lane: i64, hand: &Hand) -> bool {
-        self.0.get(&lane).is_some_and(|bytes| weighs(*bytes) && hand.fits(*bytes) == 0)
-    }
-
     /// How many bytes so many jobs of a lane are likely to bring.
     pub(crate) fn weight(&self, lane: i64, jobs: usize) -> usize {
         self.0.get(&lane).map_or(0, |bytes| bytes.saturating_mul(jobs))
@@ -70,9 +65,7 @@ mod tests {
         let held = hand.hold(80 * MIB);
         assert_eq!(sizes.fit(asked(), &hand), [0, 5, 0, 5], "others leave the room to the first");
         assert_eq!(sizes.fit([(3, 50)].into_iter(), &hand), [16]);
-        assert!(sizes.has_no_room(1, &hand) && !sizes.has_no_room(3, &hand) && !sizes.has_no_room(4, &hand));
         assert_eq!((sizes.weight(3, 4), sizes.weight(4, 4)), (4 * MIB, 0));
         drop(held);
-        assert!(!sizes.has_no_room(1, &hand));
     }
 }

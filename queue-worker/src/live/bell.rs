@@ -1,17 +1,17 @@
 //! What ends the claim loop's wait: something rings, or a time has come. Knows nothing of the database.
 
 use std::{
-    collections::HashSet,
     sync::{
-        Mutex, PoisonError,
+        Arc, Mutex, MutexGuard, PoisonError,
         atomic::{AtomicBool, Ordering::Relaxed},
     },
     time::{Duration, Instant},
 };
 
 use tokio::sync::Notify;
+use uuid::Uuid;
 
-use super::Vitals;
+use super::{Hint, Vitals};
 
 /// What has ended a wait of the claim loop.
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -27,15 +27,11 @@ pub(crate) enum Woken {
 /// Rung by whoever has something for the claim loop.
 #[derive(Default)]
 pub(crate) struct Bell {
-    notify: Notify,
+    notify: Arc<Notify>,
     /// It was rung, and not only nudged.
     asked: AtomicBool,
-    /// Limits that have permits again, as somebody else says.
-    room: Mutex<HashSet<i64>>,
-    /// Lanes whose limits are to wait, and until when.
-    slow: Mutex<Vec<(i64, Instant)>>,
-    /// Limits under whose rates jobs came too late to begin.
-    late: Mutex<HashSet<i64>>,
+    /// Those of the claimers of lanes under limits.
+    hints: Mutex<Vec<Arc<Hint>>>,
     due: Mutex<Option<Instant>>,
     /// Rung for what is to be done to running jobs.
     control: Notify,
@@ -75,38 +71,50 @@ impl Bell {
         self.notify.notify_one();
     }
 
-    /// Nothing is to begin for so long under the limits that cover this lane.
-    pub(crate) fn slow_down(&self, lane: i64, wait: Duration) {
-        if let Some(until) = Instant::now().checked_add(wait) {
-            self.slow.lock().unwrap_or_else(PoisonError::into_inner).push((lane, until));
-            self.nudge();
-        }
+    /// What ends the loop's wait.
+    pub(crate) fn notify(&self) -> &Arc<Notify> {
+        &self.notify
     }
 
-    /// What was said so since the last call.
-    pub(crate) fn take_slow(&self) -> Vec<(i64, Instant)> {
-        std::mem::take(&mut self.slow.lock().unwrap_or_else(PoisonError::into_inner))
+    /// From now on these are the claimers of lanes under limits.
+    pub(crate) fn set_hints(&self, hints: Vec<Arc<Hint>>) {
+        *self.hints() = hints;
+    }
+
+    /// Ends the wait of every claimer of lanes under limits.
+    pub(crate) fn nudge_claimers(&self) {
+        for hint in self.hints().iter() {
+            hint.notify().notify_one();
+        }
     }
 
     /// A job came too late to begin under the rates of these limits.
     pub(crate) fn note_late(&self, gates: &[i64]) {
-        self.late.lock().unwrap_or_else(PoisonError::into_inner).extend(gates);
+        for hint in self.hints().iter().filter(|hint| hint.is_under(gates)) {
+            hint.tell(|told| told.late = true);
+        }
     }
 
-    /// The limits of which that was said since the last call.
-    pub(crate) fn take_late(&self) -> HashSet<i64> {
-        std::mem::take(&mut self.late.lock().unwrap_or_else(PoisonError::into_inner))
-    }
-
-    /// A limit has permits again.
+    /// A limit has permits again, as another worker says.
     pub(crate) fn note_room(&self, gate: i64) {
-        self.room.lock().unwrap_or_else(PoisonError::into_inner).insert(gate);
-        self.nudge();
+        for hint in self.hints().iter().filter(|hint| hint.is_under(&[gate])) {
+            hint.tell(|told| told.room = true);
+        }
     }
 
-    /// The limits of which that was said since the last call.
-    pub(crate) fn take_freed(&self) -> HashSet<i64> {
-        std::mem::take(&mut self.room.lock().unwrap_or_else(PoisonError::into_inner))
+    /// A job of this lease has ended here, which held permits of these limits.
+    pub(crate) fn note_freed(&self, token: Uuid, gates: &[i64]) {
+        for hint in self.hints().iter().filter(|hint| hint.is_under(gates)) {
+            hint.tell(|told| {
+                told.room = true;
+                told.freed.insert(token);
+            });
+        }
+    }
+
+    /// Nothing is half-written under this lock, so that one which a panic left poisoned is as good as any.
+    fn hints(&self) -> MutexGuard<'_, Vec<Arc<Hint>>> {
+        self.hints.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Ordering keys may go on: for whoever sees to it.

@@ -25,6 +25,7 @@ macro_rules! loops {
 
 loops! {
     Claim = "claim", "Finds jobs, and makes due ones ready.";
+    SlowDowns = "slow_downs", "Tells the store which limits are to wait.";
     Settle = "settle", "Writes verdicts.";
     Heartbeat = "heartbeat", "Announces the worker, and beats.";
     Fence = "fence", "Drops everything when the right to it is lost.";
@@ -94,8 +95,8 @@ mod tests {
         ("run/slots.rs", "self.context.handlers.spawn(async move {"), // gives back what is late
         ("run/slots/batch.rs", "self.context.handlers.spawn(async move {"), // waits until a batch is ripe
         ("claim/launch.rs", "tokio::spawn(async move {"),             // a claim in flight, which the claim loop waits for
-        ("claim/limits.rs", "tokio::spawn(async move {"),
-        ("claim/slow.rs", "tokio::spawn(async move {"),
+        ("claim/claimer.rs", "self.landing.spawn(async move {"),      // the same under limits, which its claimer waits for
+        ("claim/under.rs", "tokio::spawn(claimer.run("),              // a claimer, which the claim loop starts again should it panic
         ("figures/store.rs", "tokio::spawn(async move { last.lock()"), // one look
         ("live/heartbeat.rs", "tokio::task::spawn_blocking(move || thread.join())"),
         ("dashboard/door.rs", "tokio::spawn(async move { tokio::time::timeout(LONGEST,"), // one request

@@ -13,6 +13,7 @@ mod exchange;
 mod follow;
 mod fresh;
 mod heartbeat;
+mod hint;
 mod hosts;
 mod life;
 mod limits;
@@ -23,6 +24,7 @@ mod session;
 mod settings;
 mod shelf;
 mod signal;
+mod slowed;
 mod standby;
 #[cfg(feature = "cli")]
 mod supervisor;
@@ -41,12 +43,14 @@ pub(crate) use self::{
     engine::Engine,
     exchange::Exchange,
     heartbeat::{Identity, Load, Pulse},
+    hint::{ClaimerState, Hint, Told},
     life::{Life, OneLife},
     limits::OwnLimits,
     loops::Loop,
     pauses::{LimitRow, PauseRow, Paused, Pauses, Under},
     session::our_settings,
     settings::each_setting,
+    slowed::{SlowDown, Slowed},
     timings::Timings,
     vitals::Vitals,
     wake::{Sleep, listen},

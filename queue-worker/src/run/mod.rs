@@ -10,6 +10,10 @@ pub use self::told::AttemptOutcome;
 pub(crate) use self::{
     queues::Queues,
     share::{Share, Shares},
-    slots::{SlotContext, Slots, demand::Promised},
+    slots::{
+        SlotContext, Slots,
+        demand::{Demand, Promised},
+        line::Claimant,
+    },
     told::Teller,
 };

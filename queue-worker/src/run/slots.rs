@@ -7,6 +7,7 @@ mod batch;
 pub(super) mod demand;
 mod gather;
 mod jobs;
+pub(super) mod line;
 
 use std::{
     collections::VecDeque,
@@ -32,7 +33,7 @@ use super::{
 };
 use crate::{
     lanes::{Claimed, Hand},
-    live::{Bell, Life, OneLife, Paused, Pauses},
+    live::{Bell, Life, OneLife, Paused, Pauses, Slowed},
     settle::Settlement,
     tally::{Attempt as CountedAttempt, How, QueueNumber, Tallies},
 };
@@ -56,6 +57,8 @@ pub(crate) struct SlotContext {
     /// Of the slots of all stores, if there are many.
     pub(crate) share: Option<Share>,
     pub(crate) hand: Arc<Hand>,
+    /// Where handlers were told to slow down.
+    pub(crate) slowed: Arc<Slowed>,
 }
 
 /// The slots of one queue.
@@ -117,7 +120,7 @@ impl Slots {
     pub(crate) fn free(&self) -> usize {
         let jobs = lock(&self.jobs);
         let waits = !jobs.queued.is_empty() || jobs.gathering.ripe(Instant::now()) > 0;
-        if waits || jobs.promised + jobs.apart > 0 { 0 } else { self.concurrency.saturating_sub(jobs.slots()) }
+        if waits || jobs.promised > 0 { 0 } else { self.concurrency.saturating_sub(jobs.slots()) }
     }
 
     /// Releases a job that no slot has seen.
@@ -273,7 +276,7 @@ impl Slots {
         self.give_back_late(&mut jobs);
         if jobs.ring_at.is_some_and(|few| jobs.queued.len() <= few) {
             jobs.ring_at = None;
-            self.context.bell.ring();
+            jobs.line.wake_first();
         }
         let Some(claimed) = job else {
             jobs.vacant.push(slot);
@@ -358,8 +361,8 @@ impl Slots {
 
     /// A handler was told to slow down: so is all that the limits of its type cover.
     fn slow_down(&self, job: &ClaimedJob, failure: &Failure) {
-        if let FailureKind::SlowDown(wait) = failure.kind() {
-            self.context.bell.slow_down(job.lane, wait);
+        if let (FailureKind::SlowDown(wait), Some(paused)) = (failure.kind(), self.context.pauses.now()) {
+            self.context.slowed.note(paused.slowed(&job.queue, job.job_type), wait);
         }
     }
 

@@ -26,7 +26,7 @@ use super::{
     tellers::{Speaker, Tellers, kept},
 };
 use crate::{
-    claim::Feed,
+    claim::{Feed, tell_slow_downs},
     error::Error,
     keep::{House, Ticks, fire_all, keep_house, keep_pruned},
     lanes::{Hand, KnownLeases, stored_types},
@@ -87,11 +87,11 @@ impl RunningWorker {
             takes_batches: known.iter().any(|(_, options)| options.batch.is_some()),
             share: beside.as_ref().map(|beside| beside.share.clone()),
             hand: Hand::new(config.payload_memory, &bell),
+            slowed: Arc::default(),
         };
         let queues = Arc::new(Queues::new(context, config));
-        let newest: Vec<_> = known.iter().map(|(name, options)| (*name, options.version)).collect();
         let (of, heart) = (Arc::clone(&queues), heart(wires, beside.as_ref()));
-        let pulse = Pulse::start(heart, config, stored_types(&newest), (life, vitals.clone()), Box::new(move || of.load()))?;
+        let pulse = Pulse::start(heart, config, stored_types(&newest(&known)), (life, vitals.clone()), Box::new(move || of.load()))?;
         let (link, held) = (Link::new(wires, "claim").relaxed(), KnownLeases::default());
         let feed = Feed::new((config, limits), &known, Arc::clone(&queues), held.clone(), link, Arc::clone(&bell), pulse.identity());
         let house = House {
@@ -105,14 +105,15 @@ impl RunningWorker {
             tallies: tallies.clone(),
         };
         let ticks = Ticks::new(Link::new(wires, "schedules"), config, &bell, pulse.identity(), declares);
-        let fenced = (pulse.identity(), Arc::clone(&queues), Arc::clone(&bell));
         let prune = prune((wires, beside.as_ref(), days), config.clone(), known, vitals);
+        let fenced = (pulse.identity(), Arc::clone(&queues), Arc::clone(&bell));
         let (ears, pace) = (beside.and_then(|beside| beside.ears), config.pace);
         let tellers = Tellers { engine, wires, store, bell: &bell, tallies: &tallies, registry: served, pace, ears };
         let mut helpers = tellers.start(pauses, (said, logs), (steps, asks));
         helpers.extend([
             engine.supervise(Loop::Schedules, move || fire_all(ticks.another())),
             engine.supervise(Loop::Prune, prune),
+            engine.supervise(Loop::SlowDowns, slow_downs(&queues.context, Link::new(wires, "limits").impatient())),
             engine.supervise(Loop::Fence, move || fence(fenced.clone())),
             engine.supervise(Loop::Housekeeping, move || keep_house(house.another())),
         ]);
@@ -202,6 +203,17 @@ fn claim(feed: Feed, stop: CancellationToken) -> impl FnMut() -> BoxFuture<'stat
         let (feed, stop) = (Arc::clone(&feed), stop.clone());
         async move { feed.lock().await.run(stop).await }.boxed()
     }
+}
+
+/// Each type with its newest version.
+fn newest(known: &[(&'static str, Options)]) -> Vec<(&'static str, u16)> {
+    known.iter().map(|(name, options)| (*name, options.version)).collect()
+}
+
+/// Tells the store where handlers were told to slow down.
+fn slow_downs(context: &Arc<SlotContext>, link: Link) -> impl FnMut() -> BoxFuture<'static, ()> + Send + use<> {
+    let context = Arc::clone(context);
+    move || tell_slow_downs(Arc::clone(&context.slowed), link.another(), context.shared.store, Arc::clone(&context.bell)).boxed()
 }
 
 /// The connection on which it beats, and whose thread if not its own.

@@ -81,6 +81,7 @@ give_back w
 glance w
 hinted w
 history ro
+holding w
 horizon pmwro!
 in_line ro
 is_queue wro

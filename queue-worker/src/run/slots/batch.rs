@@ -56,14 +56,14 @@ impl Slots {
         });
     }
 
-    /// As [`Slots::next`], while jobs wait for a batch or the claim loop for room.
+    /// As [`Slots::next`], while jobs wait for a batch or somebody for room.
     pub(super) fn next_apart(self: &Arc<Self>, jobs: &mut MutexGuard<'_, Jobs>, slot: usize) -> Option<Attempt> {
         let now = Instant::now();
         let (mut late, next, has_room) = jobs.next_in_time(now);
         let queued = jobs.queued.len();
         let is_free = jobs.ring_at.take_if(|few| queued <= *few).is_some();
         if has_room || is_free {
-            self.context.bell.ring();
+            jobs.line.wake_first();
         }
         self.watch(jobs, now);
         // Of those that are late the slot tells by itself, so that it takes no more than can be written.

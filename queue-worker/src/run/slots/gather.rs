@@ -8,6 +8,7 @@ use std::{
 
 use queue_core::{Options, most_together};
 
+use super::line::Claimant;
 use crate::lanes::Claimed;
 
 /// Jobs that were tried before wait at least so long for those that failed with them, which are due at the same time.
@@ -19,9 +20,9 @@ pub(super) struct Gathering {
     groups: Vec<Group>,
     /// Asked for by claims that are in the air.
     promised: Vec<Promise>,
-    /// The claim loop was told that there is no room for more.
-    pub(super) rings: bool,
-    /// While jobs come fast: it is rung once so few are left.
+    /// Who was told that there is no room for more.
+    waiting: Vec<Claimant>,
+    /// While jobs come fast: the first in line is woken once so few are left.
     pub(super) ring_at: Option<usize>,
     /// When somebody looks whether a batch is ripe.
     pub(super) watched: Option<Instant>,
@@ -100,9 +101,21 @@ impl Gathering {
         unripe.map(|(until, _)| *until).min()
     }
 
-    /// Whether nothing waits and nobody waits for room.
+    /// It found no room, and is to be woken once there is some.
+    pub(super) fn waits(&mut self, who: &Claimant) {
+        self.waiting.push(who.clone());
+    }
+
+    /// Wakes those that found no room; returns whether there were any.
+    pub(super) fn wake_waiting(&mut self) -> bool {
+        let any = !self.waiting.is_empty();
+        self.waiting.drain(..).for_each(|who| who.wake());
+        any
+    }
+
+    /// Whether nothing waits, neither jobs nor claimers for room.
     pub(super) fn is_idle(&self) -> bool {
-        self.groups.is_empty() && !self.rings
+        self.groups.is_empty() && self.waiting.is_empty()
     }
 
     pub(super) fn is_empty(&self) -> bool {

@@ -6,7 +6,7 @@ use std::{
     time::Instant,
 };
 
-use super::gather::Gathering;
+use super::{gather::Gathering, line::Line};
 use crate::{lanes::Claimed, run::running::RunningJob};
 
 /// What waits and what runs.
@@ -17,8 +17,8 @@ pub(super) struct Jobs {
     pub(super) gathering: Gathering,
     /// Asked for by claims that are in the air.
     pub(super) promised: usize,
-    /// The same by claims under limits.
-    pub(super) apart: usize,
+    /// Who wants slots.
+    pub(super) line: Line,
     /// What it is too late to begin under its rate: to be given back.
     pub(super) late: Vec<Arc<Claimed>>,
     /// By slot, each of which is a task that runs one job at a time, or one batch, of which this is the first. A job that somebody has entered
@@ -28,7 +28,7 @@ pub(super) struct Jobs {
     pub(super) beside: HashMap<usize, Vec<RunningJob>>,
     /// The slots that have no task.
     pub(super) vacant: Vec<usize>,
-    /// The claim loop was told that nothing is free. It is to be rung once so few are queued and a slot is free.
+    /// The first in line was told that nothing is free. It is to be woken once so few are queued and a slot is free.
     pub(super) ring_at: Option<usize>,
 }
 
@@ -103,7 +103,7 @@ impl Jobs {
             let mut batch = batch.into_iter();
             let left = self.gathering.jobs().count();
             let are_few = self.gathering.ring_at.take_if(|few| left <= *few).is_some();
-            let has_room = std::mem::replace(&mut self.gathering.rings, false) || are_few;
+            let has_room = self.gathering.wake_waiting() || are_few;
             return (batch.next().map(|first| (first, batch.collect())), has_room);
         }
         match self.pop() {
@@ -111,7 +111,7 @@ impl Jobs {
                 self.gathering.is_next = true;
                 (Some((job, Vec::new())), false)
             }
-            None => (None, std::mem::replace(&mut self.gathering.rings, false)),
+            None => (None, self.gathering.wake_waiting()),
         }
     }
 }

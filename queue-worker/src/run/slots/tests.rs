@@ -6,7 +6,7 @@ use queue_core::{
 use sqlx::postgres::{PgConnectOptions, PgPoolOptions};
 use tokio_util::sync::CancellationToken;
 
-use super::*;
+use super::{demand::Demand, line::Claimant, *};
 use crate::{
     lanes::{Hand, KnownLeases},
     settle::DatabaseBackend,
@@ -64,6 +64,7 @@ fn slots() -> (Arc<Slots>, tokio::sync::mpsc::Receiver<Settlement>) {
         takes_batches: false,
         share: None,
         hand,
+        slowed: Arc::default(),
     };
     (Slots::new(&Arc::new(context), 1, "q"), settled)
 }
@@ -80,21 +81,45 @@ async fn a_handler_that_begins_while_its_lease_is_abandoned_is_dropped() {
     assert!(settled.try_recv().is_err() && slots.is_idle(), "others have the job");
 }
 
-#[tokio::test]
-async fn who_found_no_room_is_told_of_some_though_others_found_it_meanwhile() {
-    let (slots, _settled) = slots();
-    let all = slots.demand(1, false);
-    assert_eq!((all.count, slots.demand_apart(1, 1).count), (1, 0));
-    drop(all);
-    assert_eq!(slots.demand(1, false).count, 1);
-    assert!(lock(&slots.jobs).ring_at.is_some(), "whoever claims under limits waits for it");
+fn single(priority: i32) -> Demand<'static> {
+    Demand { priority, most: 1, in_turn: false, batches: &[] }
+}
 
-    let batches = || slots.demand_batches(&[("hang", 2)], 2);
-    let all = batches();
-    assert_eq!((all.count, batches().count), (2, 0));
+#[tokio::test]
+async fn a_slot_goes_to_the_first_in_line_who_is_woken_and_none_goes_before() {
+    let (slots, _settled) = slots();
+    let notify: [Arc<tokio::sync::Notify>; 3] = Default::default();
+    let [free, equal, best] = notify.each_ref().map(Claimant::new);
+    let woken = async |nth: usize| tokio::time::timeout(Duration::from_millis(1), notify[nth].notified()).await.is_ok();
+    let all = slots.reserve(&free, single(100));
+    assert_eq!((all.count, all.above, slots.reserve(&equal, single(100)).count), (1, None, 0));
     drop(all);
-    assert_eq!(batches().count, 2);
-    assert!(lock(&slots.jobs).gathering.rings, "another claim for batches waits for it");
+    assert!(woken(1).await && !woken(0).await, "one that was served is behind its equals");
+    assert_eq!(slots.reserve(&free, single(100)).count, 0);
+    let all = slots.reserve(&equal, single(100));
+    assert_eq!((all.count, all.above), (1, Some(100)));
+    assert_eq!(slots.reserve(&best, single(200)).count, 0);
+    all.release();
+    assert!(woken(2).await, "the best is next, though it came last");
+    assert_eq!((slots.reserve(&equal, single(100)).count, slots.reserve(&best, single(200)).count), (0, 1));
+    slots.leave(&best);
+    drop(all);
+    assert!(woken(0).await, "the one that has waited longest is next");
+}
+
+#[tokio::test]
+async fn who_waits_for_a_batch_to_begin_leaves_slots_to_others() {
+    let (slots, _settled) = slots();
+    let notify: Arc<tokio::sync::Notify> = Arc::default();
+    let [batches, singles] = [0, 1].map(|_| Claimant::new(&notify));
+    let batch = || slots.reserve(&batches, Demand { batches: &[("hang", 2)], most: 2, ..single(100) });
+    let all = batch();
+    assert_eq!((all.count, batch().count), (2, 0), "one slot has room for a batch");
+    assert!(!lock(&slots.jobs).gathering.is_idle(), "it is woken once there is room");
+    drop(all);
+    assert_eq!(slots.reserve(&singles, single(50)).count, 0, "others are first in line");
+    slots.leave(&batches);
+    assert_eq!(slots.reserve(&singles, single(50)).count, 1);
 }
 
 #[tokio::test]
@@ -137,10 +162,12 @@ fn a_job_whose_time_is_over_while_it_waits_for_a_fuller_batch_is_not_of_it() {
 #[tokio::test]
 async fn a_batch_type_of_which_there_may_be_nothing_leaves_room_for_the_next() {
     let (slots, _settled) = slots();
-    let promised = slots.demand_batches(&[("empty", 10), ("full", 10)], 500);
+    let who = Claimant::new(&Arc::default());
+    let demand = |batches| Demand { batches, most: 500, ..single(0) };
+    let promised = slots.reserve(&who, demand(&[("empty", 10), ("full", 10)]));
     assert_eq!((promised.count, promised.count_of("empty"), promised.count_of("full")), (10, 10, 10));
     drop(promised);
-    assert_eq!(slots.demand_batches(&[("full", 10)], 500).count, 10, "nothing is promised any more");
+    assert_eq!(slots.reserve(&who, demand(&[("full", 10)])).count, 10, "nothing is promised any more");
 }
 
 #[test]
