@@ -1,7 +1,7 @@
 //! Claims for handlers that take batches: claims of their own, for a slot has room for as many jobs as a batch, and what single jobs may be
 //! claimed is counted in slots. Without such handlers none of this costs anything.
 
-use std::{mem::swap, sync::Arc, time::Instant};
+use std::{collections::HashSet, mem::swap, sync::Arc, time::Instant};
 
 use uuid::Uuid;
 
@@ -66,7 +66,11 @@ impl Feed {
             return self.claim_batches_of_lanes(worker).await;
         }
         let of_lines = self.claim_batches_from(worker, From::Lines).await?;
-        Ok(both(of_lines, self.claim_batches_of_lanes(worker).await?))
+        Ok(match (of_lines, self.claim_batches_of_lanes(worker).await?) {
+            // Lines wait for slots, and there is no other lane.
+            (ClaimResult::Saturated, ClaimResult::Jobs(0)) => ClaimResult::Saturated,
+            (of_lines, of_lanes) => both(of_lines, of_lanes),
+        })
     }
 
     async fn claim_batches_of_lanes(&mut self, worker: Uuid) -> sqlx::Result<ClaimResult> {
@@ -98,7 +102,9 @@ impl Feed {
             lanes.map(|lane| (if aged.contains(&lane.id) { FIRST } else { lane.priority.into() }, lane)).collect();
         let (mut shares, reserved) =
             self.batches.reserve_for(&context.queues, &lanes, |_| context.batch, Kind { takes_batches: true, in_turn: false });
-        self.batches.keep(|queue| reserved.contains_key(queue));
+        let of_batches = |lane: &&Lane| self.batches.may_hold(lane) && context.queues.batch_of(lane.job_type).is_some();
+        let wanted: HashSet<&Arc<str>> = self.lanes.free().filter(of_batches).map(|lane| &lane.queue).collect();
+        self.batches.keep(|queue| wanted.contains(queue));
         context.fit(&self.lanes.track, &mut shares);
         if shares.is_empty() {
             if reserved.values().any(|promised| promised.count > 0) {

@@ -134,6 +134,10 @@ impl Claimer {
 
     fn hear(&mut self, group: &Group) {
         let told = group.hint.take();
+        if told.jobs && self.pacing.rests() {
+            // Nothing has kept them waiting until now.
+            self.track.served(group.lanes.iter().map(|lane| lane.id));
+        }
         self.pacing.hear(&told);
         if told.jobs {
             // What it was told of may lie below a floor.
@@ -180,12 +184,15 @@ impl Claimer {
             self.waiter.leave_all();
             self.landing_until(Arc::clone(&self.context.flights).acquire_owned()).await.ok()?
         };
-        if !self.waiter.waits() || (self.rescan.owed && self.rescan.may(now)) {
+        if !self.waiter.waits() || self.waiter.has_waited(LOOK) || (self.rescan.owed && self.rescan.may(now)) {
             self.waiter.look_anew();
         }
         let (mut shares, reserved) = if is_due { self.reserve(group) } else { Default::default() };
         if is_due && reserved.is_empty() {
             self.pacing.rest();
+            if group.lanes.is_empty() {
+                self.rescan.end();
+            }
         }
         self.context.fit(&self.track, &mut shares);
         if shares.is_empty() && !says {
@@ -194,7 +201,7 @@ impl Claimer {
                 self.waiter.leave_all();
             }
             let wait = self.context.aging.map_or(LOOK, |aging| aging.min(LOOK));
-            return (!reserved.is_empty()).then(|| now + wait);
+            return Some(now + if reserved.is_empty() { SAY } else { wait });
         }
         self.context.let_age(&mut self.track, &mut shares);
         self.claim(worker, (group, shares, reserved), leave).await;
@@ -207,7 +214,7 @@ impl Claimer {
     }
 
     fn show(&self, group: &Group) {
-        let (before, now) = (group.hint.state(), self.pacing.state(&self.rescan));
+        let (before, now) = (group.hint.state(), self.pacing.state(Instant::now(), &self.rescan));
         let is_over = now != ClaimerState::Resting || (self.landing.is_empty() && group.hint.rest());
         if before != now && is_over {
             group.hint.show(now);
@@ -320,7 +327,9 @@ impl Claimer {
                 count >= most || !matches!(room, Room::Open | Room::Keys(_)),
             );
             let is_part = reserved.values().any(|promised| promised.count == 0 || promised.withholds);
-            if from_zero {
+            if from_zero && matches!(room, Room::Locked | Room::Unknown) {
+                self.rescan.owed = true;
+            } else if from_zero {
                 self.rescan.done(took, count);
                 self.rescan.owed |= is_part;
             } else if count < most {

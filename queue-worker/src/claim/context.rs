@@ -72,6 +72,11 @@ impl ClaimContext {
                     }
                 }
                 promised.push(jobs);
+            } else if let Some(promised) = reserved.values().next().filter(|_| ours) {
+                // Their lane is not claimed from here any more.
+                for job in &jobs {
+                    promised.slots.give_back(job).await;
+                }
             }
         }
         for job in &unread {

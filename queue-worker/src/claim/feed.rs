@@ -212,6 +212,7 @@ impl Feed {
 
     /// Asks for all that is needed now; returns until when to wait for the bell, or `None` to go on at once.
     async fn pass(&mut self, worker: Uuid, woken: Woken) -> sqlx::Result<Option<Instant>> {
+        let before = self.sleep;
         let paused = self.mind_pauses(worker).await?;
         let promoted = self.promote_due().await?;
         let taken = self.claimers.mind(&self.context, &self.lanes);
@@ -239,7 +240,9 @@ impl Feed {
         }
         self.line_up().await?;
         let found = self.claim(worker).await?;
-        self.claimers.look(self.links.any(), &self.context, &self.lanes, is_rung).await?;
+        // On the way to sleep it is the last look at what came before.
+        let hurry = (is_rung && found != ClaimResult::Full) || self.sleep != before;
+        self.claimers.look(self.links.any(), &self.context, &self.lanes, hurry).await?;
         self.traffic.note(found);
         if self.traffic.is_dense() && self.sleep != Sleep::Awake {
             let link = self.links.any();

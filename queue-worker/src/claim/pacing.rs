@@ -81,7 +81,7 @@ impl Pacing {
             Next::Now => Some(now),
             Next::Rest(at) => self.has_hint.then_some(at).into_iter().chain(rescan.owes().then(|| rescan.owed_at().unwrap_or(now))).min(),
             Next::Shut(at) | Next::Broken(at) => Some(at),
-            Next::Keys(look, at) => Some(if self.has_hint { look } else { at }),
+            Next::Keys(look, at) => Some(if self.has_hint { look.min(at) } else { at }),
         }
     }
 
@@ -91,13 +91,21 @@ impl Pacing {
     }
 
     /// What the claimer is doing, as far as others need to know.
-    pub(super) fn state(&self, rescan: &Rescan) -> ClaimerState {
+    pub(super) fn state(&self, now: Instant, rescan: &Rescan) -> ClaimerState {
         match self.next {
-            Next::Rest(_) if !self.has_hint && !rescan.owes() => ClaimerState::Resting,
-            Next::Now | Next::Rest(_) => ClaimerState::Active,
+            Next::Rest(_) if self.has_hint || (rescan.owes() && rescan.may(now)) => ClaimerState::Active,
+            Next::Rest(_) => ClaimerState::Resting,
+            Next::Now => ClaimerState::Active,
+            // Its claim is on its way.
+            Next::Shut(at) | Next::Broken(at) if at <= now => ClaimerState::Active,
             Next::Shut(_) | Next::Broken(_) => ClaimerState::Shut,
             Next::Keys(..) => ClaimerState::ShutByKey,
         }
+    }
+
+    /// Whether it waits to be told of jobs.
+    pub(super) fn rests(&self) -> bool {
+        matches!(self.next, Next::Rest(_)) && !self.has_hint
     }
 
     /// All it knows of its limits may be otherwise now.

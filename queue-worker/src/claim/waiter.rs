@@ -3,6 +3,7 @@
 use std::{
     collections::{HashMap, HashSet, hash_map::Entry},
     sync::Arc,
+    time::{Duration, Instant},
 };
 
 use tokio::sync::Notify;
@@ -19,6 +20,8 @@ pub(super) struct SlotWaiter {
     stands: HashMap<Arc<str>, Arc<Slots>>,
     /// Lanes that had no more jobs.
     empty: HashSet<i64>,
+    /// Since when these are noted.
+    looked: Instant,
 }
 
 /// Of lanes that are claimed from together.
@@ -36,12 +39,18 @@ pub(super) const FIRST: i32 = i32::MAX;
 impl SlotWaiter {
     /// Of a claimer that this wakes.
     pub(super) fn new(notify: &Arc<Notify>) -> Self {
-        Self { who: Claimant::new(notify), stands: HashMap::new(), empty: HashSet::new() }
+        Self { who: Claimant::new(notify), stands: HashMap::new(), empty: HashSet::new(), looked: Instant::now() }
     }
 
     /// Any of its lanes may hold jobs.
     pub(super) fn look_anew(&mut self) {
         self.empty.clear();
+        self.looked = Instant::now();
+    }
+
+    /// Whether what it knows is older than this: others may have come since.
+    pub(super) fn has_waited(&self, time: Duration) -> bool {
+        self.looked.elapsed() >= time
     }
 
     /// Whether this lane may hold jobs, as far as is known.
