@@ -42,7 +42,7 @@ pub(super) struct ClaimContext {
     pub(super) taken: AtomicUsize,
 }
 
-/// So many claims under limits are on their way at once.
+/// How many claims under limits are on their way at once.
 pub(super) const FLIGHTS: usize = 6;
 
 impl ClaimContext {
@@ -85,7 +85,7 @@ impl ClaimContext {
             }
         }
         if ours && self.worker() != Some(worker) {
-            // Lost between the question and the push: whoever dropped what ran here may have been quicker than that.
+            // Lost between the question and the push: what ran here may have been dropped before that.
             self.queues.abandon();
         }
         filled

@@ -160,7 +160,7 @@ impl Feed {
     /// Until `stop` fires. Waits are broken off by it, statements never.
     pub(crate) async fn run(&mut self, stop: CancellationToken) {
         if self.us.is_some() {
-            // After a panic all is looked for anew. What a claim brought that nobody heard of is given back.
+            // After a panic all is looked for anew. What a claim brought and was not handed over is given back.
             self.forget_server();
         }
         let context = Arc::clone(&self.context);

@@ -264,7 +264,7 @@ impl Lanes {
         self.track.known.values().filter(|lane| !self.closed.contains(&lane.id))
     }
 
-    /// Those of them that nobody else looks at, suspects' included.
+    /// Those of them that no claimer looks at, suspects' included.
     pub(crate) fn asked(&self) -> impl Iterator<Item = &Lane> {
         self.open().filter(|lane| !self.groups.is_busy(lane.id))
     }

@@ -56,7 +56,7 @@ impl Slots {
         });
     }
 
-    /// As [`Slots::next`], while jobs wait for a batch or somebody for room.
+    /// As [`Slots::next`], while jobs wait for a batch, or a claimer for room.
     pub(super) fn next_apart(self: &Arc<Self>, jobs: &mut MutexGuard<'_, Jobs>, slot: usize) -> Option<Attempt> {
         let now = Instant::now();
         let (mut late, next, has_room) = jobs.next_in_time(now);
