@@ -1,7 +1,7 @@
 -- What could end an idle worker's sleep, at the least cost: whether a lane was born, how many ms until the next job is due, by the
 -- database's clock, and the last number given out for an id or a place. Every entry into ready takes one, but for a release, which notifies.
--- Also which transactions still run, and, if it is asked for, whether a lane holds jobs: one index entry a lane; with too many lanes to ask,
--- one for all.
+-- Also which transactions still run, and, if it is asked for, which lanes hold jobs: one index entry a lane; with too many lanes to ask,
+-- whether any does: one for all.
 -- $1 snapshot of the last look for lanes, as text; null is for one to be looked for  $2 job types  $3 queues or null for any
 -- $4 whether lanes are asked  $5 lanes, null when there are too many  $6 their floors
 select
@@ -21,10 +21,8 @@ select
   (select i.last_value from queue.id_seq i) as given,
   pg_snapshot_xmin(pg_current_snapshot())::text::bigint as xmin,
   pg_snapshot_xmax(pg_current_snapshot())::text::bigint as xmax,
-  case when $4 then
-    exists (
-      select from unnest($5::bigint[], $6::bigint[]) l (lane, floor)
-      cross join lateral (select r.seq from queue.ready r where r.lane = l.lane and r.seq >= l.floor order by r.seq limit 1) r
-    )
-    or ($5 is null and exists (select from (select r.lane from queue.ready r order by r.lane, r.seq limit 1) r))
-  end as any_ready
+  case when $4 then array(
+    select l.lane from unnest($5::bigint[], $6::bigint[]) l (lane, floor)
+    cross join lateral (select r.seq from queue.ready r where r.lane = l.lane and r.seq >= l.floor order by r.seq limit 1) r
+  ) end as holding,
+  $4 and $5 is null and exists (select from (select r.lane from queue.ready r order by r.lane, r.seq limit 1) r) as any_ready

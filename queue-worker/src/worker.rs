@@ -1,12 +1,12 @@
 //! The worker: what is given to it, and the loops that make it up.
 //!
 //! ```text
-//! claim loop ---jobs---> slots ---verdicts---> settle loop
-//!     ^  bell: notifications, free slots, due times
+//! scout ---hints---> claimers ---jobs---> slots ---verdicts---> settle loop
+//!     ^  bell: notifications, due times
 //! heartbeat thread: identity        housekeeping: recover, called-off jobs; prune
 //! ```
 //!
-//! The claim loop is in `feed`; `running` starts everything, and ends it in the right order.
+//! The scout and the claimers are in `claim`; `running` starts everything, and ends it in the right order.
 
 mod announced;
 #[cfg(feature = "health")]

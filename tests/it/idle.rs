@@ -78,7 +78,7 @@ const LOOKS: [&str; 6] = [
     "-- The lanes born",
     "-- blocked -> ready",
     "-- scheduled | parked -> ready",
-    "-- Which of these lanes",
+    "-- What could end an idle worker",
 ];
 
 fn names(mix: u32) -> String {

@@ -33,12 +33,14 @@ pub(super) struct ClaimContext {
     pub(super) held: KnownLeases,
     /// Where handlers were told to slow down.
     pub(super) slowed: Arc<Slowed>,
-    /// Links for claims under limits, which wait for a lock no longer than two seconds, and leave to send one.
-    pub(super) links: Mutex<Links>,
+    /// Links for claims: without limits, and under some, which wait for a lock no longer than two seconds.
+    pub(super) claims: Mutex<Links>,
+    pub(super) permits: Mutex<Links>,
+    /// Leave to send a claim under limits.
     pub(super) flights: Arc<Semaphore>,
     /// Nothing else is claimed while suspects are tried.
     pub(super) is_quiet: AtomicBool,
-    /// How many jobs claims under limits have brought that the claim loop does not know of.
+    /// How many jobs claimers have brought that the scout does not know of.
     pub(super) taken: AtomicUsize,
 }
 
@@ -51,21 +53,14 @@ impl ClaimContext {
         *self.identity.borrow()
     }
 
-    /// Links for claims under limits. Nothing is half-written under this lock, so that one which a panic left poisoned is as good as any.
-    pub(super) fn links(&self) -> MutexGuard<'_, Links> {
-        self.links.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    /// Gives what a claim brought to the slots, and back what must not begin; returns whether some queue has all that was reserved in it.
-    pub(super) async fn hand_over(&self, worker: Uuid, reserved: &Reserved, brought: Brought) -> bool {
+    /// Gives what a claim brought to the slots, and back what must not begin.
+    pub(super) async fn hand_over(&self, worker: Uuid, reserved: &Reserved, brought: Brought) {
         let Brought { jobs: claimed, unread, .. } = brought;
         let by_queue = by_queue(claimed);
         let ours = self.worker() == Some(worker);
-        let mut filled = false;
         let paused = self.queues.pauses().now().filter(|paused| !paused.is_nothing());
         for (queue, mut jobs) in by_queue {
             if let Some(promised) = reserved.get(&queue).filter(|_| ours) {
-                filled |= jobs.len() >= promised.count;
                 if let Some(paused) = &paused {
                     for job in jobs.extract_if(.., |job| paused.stops(&queue, job.job.job_type, job.holding.gates())) {
                         promised.slots.give_back(&job).await;
@@ -80,15 +75,15 @@ impl ClaimContext {
             }
         }
         for job in &unread {
-            if let Some(slots) = self.queues.slots(&job.job.queue).filter(|_| ours) {
-                slots.give_back(job).await;
+            // Of a lane that is not claimed from here any more the queue is not known.
+            if let Some(promised) = reserved.get(&job.job.queue).or_else(|| reserved.values().next()).filter(|_| ours) {
+                promised.slots.give_back(job).await;
             }
         }
         if ours && self.worker() != Some(worker) {
             // Lost between the question and the push: what ran here may have been dropped before that.
             self.queues.abandon();
         }
-        filled
     }
 
     /// Asks for no more of each lane than one claim may bring, and than there is room for in hand. What has no room is left out.
@@ -125,6 +120,11 @@ impl ClaimContext {
             track.served(reached.iter().copied().chain(served));
         }
     }
+}
+
+/// Nothing is half-written under this lock, so that one which a panic left poisoned is as good as any.
+pub(super) fn open(links: &Mutex<Links>) -> MutexGuard<'_, Links> {
+    links.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 /// Most claims are of one queue, and stay as they are.

@@ -1,17 +1,17 @@
 //! Looks below the floors that take long: beside the claims, on a connection of their own, and by blocks of the table where that is quicker. Nobody
 //! waits for them, and they are no reason to claim: what they find they bring.
 
-use std::time::Instant;
+use std::{
+    sync::{Arc, atomic::Ordering::Relaxed},
+    time::Instant,
+};
 
 use uuid::Uuid;
 
-use super::{
-    feed::{Feed, LOOK},
-    flight::ClaimResult,
-};
+use super::{claimer::Claimer, flight::Reserved};
 use crate::{
-    lanes::{Claimed, Share},
-    run::Slots,
+    lanes::{From, Group, Request, Said, Share, Swept},
+    run::{Promised, Slots},
 };
 
 /// The most jobs of one.
@@ -19,64 +19,68 @@ const FEW: usize = 10;
 
 /// How many jobs a look below the floors that goes beside claims may bring of a lane of this queue: as many as there are slots for, and one more than
 /// that, unless too many wait already: a slot that is free again has gone to a newer job by the time a look is due.
-pub(super) fn late_share(slots: &Slots) -> usize {
+fn late_share(slots: &Slots) -> usize {
     if slots.has_few_queued() { slots.free().clamp(1, FEW) } else { 0 }
 }
 
-/// Whether it brought as much of some lane as it might, so that this may have more.
-pub(super) fn fills_a_lane(claimed: &[Claimed], shares: &[Share]) -> bool {
-    let brought = |share: &Share| claimed.iter().filter(|job| job.job.lane == share.lane).count();
-    !claimed.is_empty() && shares.iter().any(|share| brought(share) >= share.most)
-}
-
-impl Feed {
+impl Claimer {
     /// Whether to look below the floors beside other claims, since it takes long. Not where the order of jobs is to be seen: two claims would mix it.
-    /// Nor of many lanes, from which every claim takes whatever lies lowest.
-    pub(super) fn looks_aside(&self) -> bool {
-        self.rescan.is_slow() && !self.context.queues.keep_order() && !self.lanes.are_many()
+    /// Nor of many lanes, from which every claim takes whatever lies lowest; nor under limits.
+    pub(super) fn looks_aside(&self, group: &Group) -> bool {
+        self.rescan.is_slow() && !self.context.queues.keep_order() && !group.is_limited() && !group.are_many()
     }
 
-    /// Whether a claim owes a look below the floors.
-    pub(super) fn owes(&self) -> bool {
-        self.rescan.owes() && !self.looks_aside()
-    }
-
-    /// There is nothing to ask: some lanes wait, or those with free slots are none. Where there is no lane at all, nothing lies below a floor.
-    pub(super) fn owe_later(&mut self, any_waits: bool, is_none: bool, was_late: bool) {
-        if is_none && !any_waits {
-            self.rescan.end();
-        } else if is_none || was_late && self.looks_aside() {
-            self.rescan.put_off(LOOK);
+    /// When the next part of such a look is due: while claims are, now and then, and else if it is owed.
+    pub(super) fn late_at(&self, group: &Group, claims: bool, now: Instant) -> Option<Instant> {
+        if self.looks_late || !self.looks_aside(group) {
+            return None;
         }
+        if claims && self.rescan.is_due() { Some(now) } else { self.rescan.owes().then(|| self.rescan.owed_at().unwrap_or(now)) }
     }
 
-    /// When the next part of one is due, if any is owed and none is on its way.
-    pub(super) fn late_due(&self) -> Option<Instant> {
-        self.rescan.owed_at().filter(|_| self.late.is_none() && self.looks_aside() && !self.trial.is_quiet())
+    /// Sends a claim below the floors on its way. It takes a few jobs and reserves no slots for them, lest those that come meanwhile find none; where it
+    /// finds as many as it may, the floor falls, and the next claims find the rest.
+    pub(super) fn look_for_late_ones(&mut self, worker: Uuid, group: &Arc<Group>) {
+        let (mut shares, mut reserved) = (Vec::new(), Reserved::new());
+        for lane in &group.lanes {
+            let Some(slots) = self.context.queues.slots(&lane.queue) else { continue };
+            let most = late_share(&slots);
+            reserved.entry(Arc::clone(&lane.queue)).or_insert_with(|| Promised::none(slots));
+            if most > 0 {
+                shares.push(Share { lane: lane.id, most });
+            }
+        }
+        self.context.fit(&self.track, &mut shares);
+        self.rescan.begin();
+        if shares.is_empty() {
+            // Too many wait already: later.
+            self.rescan.owed = true;
+            if group.lanes.is_empty() {
+                self.rescan.end();
+            }
+            return;
+        }
+        let most = shares.iter().map(|share| share.most).sum::<usize>().min(self.context.batch);
+        let from = From::Lanes { from_zero: true };
+        let mut request = Request::new(worker, shares, most, from, &mut self.track, &self.context.held);
+        request.late(FEW, self.rescan.sweep(), &self.track);
+        self.send(request, (group, Arc::new(reserved)), None, None, true);
     }
 
-    /// Lands a part that is over, and sends the next one once it is due; returns whether claims are to find what that has left.
-    pub(super) async fn mind_late(&mut self, worker: Uuid) -> sqlx::Result<bool> {
-        let mut more = false;
-        if let Some(late) = self.late.take_if(|late| late.is_over()) {
-            more = self.land(late).await? == ClaimResult::Full;
+    /// One is over. Where it brought as much of some lane as it might, that may have more, which the next claim finds.
+    pub(super) fn note_late(&mut self, said: Said, shares: &[Share], part: Option<Swept>) {
+        let Said { count, most, served, took, .. } = said;
+        let brought = |share: &Share| served.iter().filter(|lane| **lane == share.lane).count();
+        let is_full = count >= most || (count > 0 && shares.iter().any(|share| brought(share) >= share.most));
+        match part {
+            Some(part) => self.rescan.did(took, part, is_full),
+            None => self.rescan.done(took, count),
         }
-        let now = Instant::now();
-        if self.late_due().is_some_and(|due| now >= due) {
-            self.look_for_late_ones(worker).await?;
+        self.context.taken.fetch_add(count, Relaxed);
+        self.context.note_served(&mut self.track, &[], false, served.into_iter());
+        if is_full {
+            self.waiter.look_anew();
+            self.pacing.go_on();
         }
-        Ok(more)
-    }
-
-    /// Sends a claim below the floors on its way, which nudges when it is over. It takes a few jobs and reserves no slots for them, lest those that
-    /// come meanwhile find none; where it finds as many as it may, the floor falls, and the next claims find the rest.
-    pub(super) async fn look_for_late_ones(&mut self, worker: Uuid) -> sqlx::Result<()> {
-        if self.late.is_none()
-            && let Ok((mut request, reserved, course)) = self.prepare(worker, None, true).await?
-        {
-            request.late(FEW, self.rescan.sweep(), &self.lanes.track);
-            self.late = Some(self.send(request, reserved, course, true));
-        }
-        Ok(())
     }
 }

@@ -1,287 +1,235 @@
-//! How a claim is sent and how it lands: what is asked for, which slots are reserved for it, and whose its jobs are.
+//! How a claimer's claims are sent, and how they land: what is asked for, and what they have shown.
 
-use std::{collections::HashSet, sync::Arc, time::Instant};
+use std::{
+    sync::{
+        Arc,
+        atomic::Ordering::{Relaxed, SeqCst},
+    },
+    time::{Duration, Instant},
+};
 
+use tokio::{
+    sync::{OwnedSemaphorePermit, oneshot},
+    task::JoinError,
+};
 use uuid::Uuid;
 
 use super::{
-    context::ClaimContext,
-    feed::Feed,
-    flight::{ClaimResult, Course, Flight, Onward, Reserved},
-    late::{fills_a_lane, late_share},
-    waiter::{FIRST, Kind, SlotWaiter},
+    claimer::{Claimer, LONG},
+    context::open,
+    flight::{Flight, Reserved},
 };
 use crate::{
-    lanes::{From, Lane, Request, Share},
-    run::{Promised, Queues},
+    error::complain,
+    lanes::{Asked, From, Group, Request, Room, Said, Share},
+    live::{jittered, pause_after},
+    run::Promised,
 };
 
-/// A claim to be sent, the slots that are reserved for it, and its course.
-type Prepared = (Request, Reserved, Course);
+/// Under limits, slots are kept for a claim on its way for this long: one that meets no lock is over by far sooner.
+const YOUNG: Duration = Duration::from_millis(50);
 
-/// Which lanes to claim from, all of one kind, and the slots that are reserved for their jobs.
-struct Chosen {
-    shares: Vec<Share>,
-    reserved: Reserved,
-    /// They stand in lines.
-    of_lines: bool,
-    /// The first lane that is left, which is of the other kind.
-    next: Option<i64>,
-}
-
-/// Slots for the first of these lanes that there are any for, and for those that follow and are of the same kind.
-fn reserve_first(waiter: &mut SlotWaiter, context: &ClaimContext, lanes: &[(i32, &Lane)]) -> Chosen {
-    let (mut reserved, mut left) = (Reserved::new(), lanes);
-    loop {
-        let of_lines = left.first().is_some_and(|(_, lane)| lane.fair);
-        let (these, others) = left.split_at(left.iter().take_while(|(_, lane)| lane.fair == of_lines).count());
-        let kind = Kind { takes_batches: false, in_turn: of_lines };
-        // A queue that has no slots for better ones has none for these, though one may be free by now.
-        let these: Vec<(i32, &Lane)> = these.iter().filter(|(_, lane)| !reserved.contains_key(&lane.queue)).copied().collect();
-        let (shares, slots) = waiter.reserve_for(&context.queues, &these, |_| context.batch, kind);
-        reserved.extend(slots);
-        if !shares.is_empty() || others.is_empty() {
-            return Chosen { shares, reserved, of_lines, next: others.first().map(|(_, lane)| lane.id) };
-        }
-        left = others;
-    }
-}
-
-/// For a look below the floors beside other claims: it reserves no slots.
-fn beside_claims(queues: &Queues, lanes: &[(i32, &Lane)]) -> Chosen {
-    let mut chosen = Chosen { shares: Vec::new(), reserved: Reserved::new(), of_lines: false, next: None };
-    for (_, lane) in lanes {
-        let Some(slots) = queues.slots(&lane.queue) else { continue };
-        let most = late_share(&slots);
-        chosen.reserved.entry(Arc::clone(&lane.queue)).or_insert_with(|| Promised::none(slots));
-        if most > 0 {
-            chosen.shares.push(Share { lane: lane.id, most });
-        }
-    }
-    chosen
-}
-
-impl Feed {
-    /// Claims single jobs for every queue with free slots. While there is more than one claim can take, another is in the air beside it.
-    pub(super) async fn claim_singles(&mut self, worker: Uuid) -> sqlx::Result<ClaimResult> {
-        if self.looks_aside() && self.rescan.is_due() {
-            self.look_for_late_ones(worker).await?;
-        }
-        let flight = match self.flight.take() {
-            Some(flight) => flight,
-            None => match self.launch(worker, None).await? {
-                Ok(flight) => flight,
-                Err(found) => return Ok(found),
-            },
-        };
-        // Whose turn it is after a claim from lines is known only when that has landed.
-        let of_lines = flight.course.of_lines;
-        if self.found == ClaimResult::Full && !self.context.queues.keep_order() && !of_lines {
-            match self.launch(worker, None).await {
-                Ok(next) => self.flight = next.ok(),
-                Err(error) => {
-                    self.flight = Some(flight);
-                    return Err(error);
-                }
-            }
-        }
-        let found = self.claim_on(worker, flight).await?;
-        if found == ClaimResult::Full && !self.context.queues.keep_order() && of_lines {
-            self.flight = self.launch(worker, None).await?.ok();
-        }
-        if self.looks_aside() {
-            self.rescan.hurry();
-        }
-        if self.flight.is_some() || self.lanes.more_wait() {
-            return Ok(ClaimResult::Full);
-        }
-        // Below the floors lies what was committed late. Seldom anything does, and the jobs found above are under way by now.
-        if let ClaimResult::Jobs(count) = found
-            && self.rescan.owes()
-            && self.rescan.may(Instant::now())
-        {
-            if self.looks_aside() {
-                self.look_for_late_ones(worker).await?;
-            } else if let Some(flight) = self.launch_late(worker).await? {
-                return Ok(match self.land(flight).await? {
-                    ClaimResult::Jobs(late) => ClaimResult::Jobs(count + late),
-                    more => more,
-                });
-            }
-        }
-        Ok(found)
-    }
-
-    /// Lands a claim; while it comes short, claims from the lanes that it did not come to, until none are left.
-    async fn claim_on(&mut self, worker: Uuid, flight: Flight) -> sqlx::Result<ClaimResult> {
-        let mut course = flight.course;
-        let mut found = self.land(flight).await?;
-        while let (ClaimResult::Jobs(count), Some(next), true) = (found, course.next, self.flight.is_none()) {
-            match self.launch(worker, Some(next)).await? {
-                Ok(flight) => {
-                    course = flight.course;
-                    found = match self.land(flight).await? {
-                        ClaimResult::Jobs(more) => ClaimResult::Jobs(count + more),
-                        other => other,
-                    };
-                }
-                Err(ClaimResult::Jobs(_)) => break,
-                Err(other) => return Ok(other),
-            }
-        }
-        Ok(found)
-    }
-
-    /// Sends a claim on its way, for what another has left if that is said; or says why there is none to send.
-    async fn launch(&mut self, worker: Uuid, begin: Option<Onward>) -> sqlx::Result<Result<Flight, ClaimResult>> {
-        Ok(self.prepare(worker, begin, false).await?.map(|(request, reserved, course)| self.send(request, reserved, course, false)))
-    }
-
-    /// Sends one that looks below the floors, if there is any lane that has one.
-    async fn launch_late(&mut self, worker: Uuid) -> sqlx::Result<Option<Flight>> {
-        let prepared = self.prepare(worker, None, true).await?;
-        Ok(prepared.ok().map(|(request, reserved, course)| self.send(request, reserved, course, false)))
-    }
-
-    /// What to claim now, and the slots that are reserved for it: from the first lanes with free slots, all of one kind. From zero, only from lanes that
-    /// have floors.
-    pub(super) async fn prepare(
+impl Claimer {
+    /// Sends a claim; under limits it waits for what that takes. Without any lanes it only says what has ended here.
+    pub(super) async fn claim(
         &mut self,
         worker: Uuid,
-        begin: Option<Onward>,
-        from_zero: bool,
-    ) -> sqlx::Result<Result<Prepared, ClaimResult>> {
-        if self.lanes.must_look() {
-            let link = self.links.any();
-            let looked = self.lanes.look(link.get().await?, self.context.store).await;
-            link.note(looked)?;
-            self.keep_singles();
-        }
-        let (turn, offered) = self.offered(begin);
-        let (aged, context, aside) = (self.aged(&offered), Arc::clone(&self.context), from_zero && self.looks_aside());
-        let is_single = |lane: &&Lane| !(from_zero && lane.fair) && context.queues.batch_of(lane.job_type).is_none();
-        let singles: Vec<&Lane> = offered.iter().filter_map(|id| self.lanes.track.get(*id)).filter(is_single).collect();
-        let may_hold = |lane: &&&Lane| from_zero || aged.contains(&lane.id) || self.singles.may_hold(lane);
-        let priority = |lane: &Lane| if aged.contains(&lane.id) { FIRST } else { lane.priority.into() };
-        let lanes: Vec<(i32, &Lane)> = singles.iter().filter(may_hold).map(|lane| (priority(lane), *lane)).collect();
-        let any_waits = lanes.len() < singles.len();
-        let Chosen { mut shares, reserved, of_lines, next } =
-            if aside { beside_claims(&context.queues, &lanes) } else { reserve_first(&mut self.singles, &context, &lanes) };
-        if let Some(next) = next {
-            // Of many lanes what is left is offered again.
-            let left = offered.iter().skip_while(|id| **id != next).copied();
-            self.lanes.take_back(left.collect::<Vec<_>>().into_iter());
-        }
-        if begin.is_none() && !from_zero {
-            self.singles.keep(|queue| reserved.contains_key(queue));
-        }
-        context.fit(&self.lanes.track, &mut shares);
-        if shares.is_empty() {
-            self.owe_later(any_waits, reserved.is_empty(), from_zero);
-            if reserved.values().any(|promised| promised.count > 0) {
-                // What it has slots for is too large for now.
-                self.singles.leave_all();
-            }
-            let saturated = if reserved.is_empty() { ClaimResult::Jobs(0) } else { ClaimResult::Saturated };
-            return Ok(Err(if self.lanes.more_wait() { ClaimResult::Full } else { saturated }));
-        }
-        // Not by looks below the floors, nor by passes that find no slot: two steps at a time, and of two lanes the same one would always be first.
-        if begin.is_none() && !from_zero {
-            self.turn = self.turn.wrapping_add(1);
-        }
-        context.let_age(&mut self.lanes.track, &mut shares);
+        (group, shares, reserved): (&Arc<Group>, Vec<Share>, Reserved),
+        leave: Option<OwnedSemaphorePermit>,
+    ) {
+        let asks = !shares.is_empty();
         let asked = shares.iter().fold(0_usize, |sum, share| sum.saturating_add(share.most));
-        let slots: usize = reserved.values().map(|promised| promised.count).sum();
-        let most = if aside { asked } else { slots.min(asked) }.min(context.batch);
-        let from = self.source(of_lines, from_zero);
-        if from == (From::Lanes { from_zero: true }) {
+        let slots = reserved.values().map(|promised| promised.count).sum::<usize>();
+        let most = group.most(self.context.batch).min(slots).min(asked);
+        let from_zero = asks && self.is_from_zero(group);
+        if from_zero {
             self.rescan.begin();
         }
-        let next = next.map(|lane| Onward { turn, lane });
-        let course = Course { next, of_lines: from == From::Lines, of_batches: false };
-        Ok(Ok((Request::new(worker, shares, most, from, &mut self.lanes.track, &context.held), reserved, course)))
-    }
-
-    /// Which of these lanes better ones have kept waiting too long.
-    pub(super) fn aged(&mut self, lanes: &[i64]) -> HashSet<i64> {
-        let Some(aging) = self.context.aging else { return HashSet::new() };
-        lanes.iter().copied().filter(|lane| self.lanes.track.is_passed_over(*lane, aging)).collect()
-    }
-
-    /// Where to claim from: from zero if that is asked for, or due and quick.
-    fn source(&self, of_lines: bool, from_zero: bool) -> From {
-        if of_lines {
-            return From::Lines;
+        if asks {
+            self.pacing.sent();
         }
-        From::Lanes { from_zero: from_zero || self.lanes.are_many() || (!self.looks_aside() && self.rescan.is_due()) }
-    }
-
-    /// The lanes to claim from, best first, in the order of this turn, or of that in which a claim has left some. Those that better ones have kept
-    /// waiting too long go before all.
-    fn offered(&mut self, begin: Option<Onward>) -> (usize, Vec<i64>) {
-        let turn = begin.map_or(self.turn, |begin| begin.turn);
-        let mut offered: Vec<i64> = self.lanes.offer(turn, self.found == ClaimResult::Full).into_iter().map(|lane| lane.id).collect();
-        if let Some(aging) = self.context.aging {
-            offered.sort_by_cached_key(|lane| !self.lanes.track.is_passed_over(*lane, aging));
+        tracing::debug!(limits = ?group.under.gates, kind = ?group.kind, most, from_zero, freed = self.news.freed.len(), "claiming");
+        (self.news.any, self.news.sent_at) = (false, Instant::now());
+        let from = match (group.is_limited(), group.kind.in_lines) {
+            (true, _) => From::Limited { from_zero },
+            (false, true) => From::Lines,
+            (false, false) => From::Lanes { from_zero },
+        };
+        let request = Request::new(worker, shares, most, from, &mut self.track, &self.context.held);
+        if !group.is_limited() {
+            self.send(request, (group, Arc::new(reserved)), leave, None, false);
+            return;
         }
-        // Of many lanes what was left is offered again, and nothing else.
-        let left = begin.filter(|_| !self.lanes.are_many());
-        if let Some(first) = left.and_then(|left| offered.iter().position(|lane| *lane == left.lane)) {
-            offered.drain(..first);
-        }
-        (turn, offered)
-    }
-
-    pub(super) fn send(&mut self, request: Request, reserved: Reserved, course: Course, aside: bool) -> Flight {
-        let (mut link, context) = (self.links.take(), Arc::clone(&self.context));
-        let air = context.weigh(&self.lanes.track, &request);
-        if aside {
-            link.call("late");
-        }
-        let paused = context.queues.pauses().now();
-        let landing = tokio::spawn(async move {
-            let answer = request.send(&mut link, context.store).await;
-            if aside {
-                context.bell.nudge();
+        let ((say, said), reserved, request) = (oneshot::channel(), Arc::new(reserved), request.under(self.limits(group)));
+        self.send(request, (group, Arc::clone(&reserved)), leave, Some(say), false);
+        let (mut is_young, old) = (true, tokio::time::sleep(YOUNG));
+        tokio::pin!(said, old);
+        let taken = loop {
+            tokio::select! {
+                biased;
+                taken = &mut said => break taken,
+                Some(flight) = self.landing.join_next(), if !self.landing.is_empty() => self.land(flight).await,
+                () = &mut old, if is_young => {
+                    is_young = false;
+                    self.waiter.leave_all();
+                }
             }
-            (link, answer)
-        });
-        Flight { reserved, paused, course, landing, air }
+        };
+        match taken {
+            Ok(taken) => self.note_taken(group, taken, (&reserved, self.news.sent_at), asks),
+            // Until it is known why.
+            Err(_) => self.pacing.break_until(Instant::now() + LONG),
+        }
     }
 
-    /// Waits for a claim, and gives its jobs to their queues' slots, or back if they were paused since. Drops them if our identity is gone meanwhile:
-    /// they will be recovered.
-    pub(super) async fn land(&mut self, flight: Flight) -> sqlx::Result<ClaimResult> {
-        let Flight { reserved, paused: _kept, course, landing, air: _brought } = flight;
-        let (mut link, answer) = landing.await.map_err(|_| sqlx::Error::WorkerCrashed)?;
-        // Whatever it is used for next does not wait for those that take long.
-        link.call("claim");
-        self.links.idle.push(link);
-        let (worker, most, from, took) = (answer.request.worker, answer.request.most, answer.request.from, answer.took);
-        self.context.bell.vitals().note_claim(took);
-        let shares = answer.request.shares.clone();
-        let lanes: Vec<i64> = shares.iter().map(|share| share.lane).collect();
-        let is_late = matches!(from, From::Lanes { from_zero: true } | From::Late(_));
-        let mut brought = answer.read(&mut self.lanes.track).inspect_err(|_| self.rescan.owed |= is_late)?;
-        self.lanes.take_back(std::mem::take(&mut brought.left).into_iter());
-        let (claimed, count) = (&brought.jobs, brought.jobs.len() + brought.unread.len());
-        // A part of a look says nothing of the lanes that it found nothing of.
-        let context = Arc::clone(&self.context);
-        let served = claimed.iter().map(|job| job.job.lane);
-        context.note_served(&mut self.lanes.track, &lanes, count < most && brought.swept.is_none(), served.clone());
-        if brought.swept.is_none() {
-            let waiter = if course.of_batches { &mut self.batches } else { &mut self.singles };
-            waiter.note(&self.lanes.track, &reserved, &lanes, &served, count >= most);
+    /// Whether its next claim takes from anywhere: of many lanes each does, for it takes whatever lies lowest.
+    fn is_from_zero(&self, group: &Group) -> bool {
+        if group.kind.in_lines || self.looks_aside(group) {
+            return false;
         }
-        match (from, brought.swept) {
-            (_, Some(part)) => self.rescan.did(took, part, count >= most || fills_a_lane(claimed, &shares)),
-            (From::Lanes { from_zero: true }, None) => self.rescan.done(took, count),
-            (From::Lanes { from_zero: false }, None) if count < most => self.rescan.owed = true,
+        group.are_many() || self.rescan.is_due() || (self.rescan.owed && self.rescan.may(Instant::now()))
+    }
+
+    /// What a claim under the limits of this group says besides.
+    fn limits(&mut self, group: &Group) -> Asked {
+        let (gates, keyed, freed) = (Arc::clone(&group.under.gates), group.under.keyed, self.news.freed.drain().collect());
+        let (told, slack, floors) = (Arc::clone(&self.context.bell), self.pacing.slack(), self.permit_floors.clone());
+        Asked { gates, keyed, freed, told, slack, floors }
+    }
+
+    /// Sends a claim on its way: one that says what it has taken, if that is asked for, or one that looks below the floors beside the others.
+    pub(super) fn send(
+        &mut self,
+        request: Request,
+        (group, reserved): (&Arc<Group>, Arc<Reserved>),
+        leave: Option<OwnedSemaphorePermit>,
+        say: Option<oneshot::Sender<Said>>,
+        is_late: bool,
+    ) {
+        let links = if group.is_limited() { &self.context.permits } else { &self.context.claims };
+        let (mut link, store, air) = (open(links).take(), self.context.store, self.context.weigh(&self.track, &request));
+        let (group, sent) = (Arc::clone(group), Instant::now());
+        self.looks_late |= is_late;
+        if !group.is_limited() {
+            link.call(if is_late { "late" } else { "claim" });
+        }
+        self.landing.spawn(async move {
+            let answer = match say {
+                Some(say) => {
+                    // Fails only if its claimer is gone.
+                    let claim = request.send_and_say(&mut link, store, |taken| drop(say.send(taken)));
+                    tokio::pin!(claim);
+                    if let Ok(answer) = tokio::time::timeout(YOUNG, &mut claim).await {
+                        answer
+                    } else {
+                        reserved.values().for_each(Promised::release);
+                        claim.await
+                    }
+                }
+                None => request.send(&mut link, store).await,
+            };
+            drop(leave);
+            Flight { link, answer, reserved, group, sent, is_late, air }
+        });
+    }
+
+    /// A claim has said what it took, and what stands in the way of more.
+    fn note_taken(&mut self, group: &Group, said: Said, (reserved, sent): (&Reserved, Instant), asked_for_jobs: bool) {
+        let Said { room, count, most, served, lanes, from_zero, asked, took, reach } = said;
+        reach.note(&mut self.track);
+        self.context.note_served(&mut self.track, &lanes, count < most && room == Room::Open, served.iter().copied());
+        self.context.taken.fetch_add(count, Relaxed);
+        self.turn = self.turn.wrapping_add(usize::from(count > 0));
+        if matches!(room, Room::Locked | Room::Unknown) {
+            // Nothing was read: the next claim says it.
+            self.news.freed.extend(asked);
+        }
+        if asked_for_jobs {
+            let is_full = count >= most || !matches!(room, Room::Open | Room::Keys(_));
+            self.waiter.note(&self.track, (reserved, sent), &lanes, &served.iter().copied(), is_full);
+            let is_part = reserved.values().any(|promised| promised.count == 0 || promised.withholds);
+            if from_zero && matches!(room, Room::Locked | Room::Unknown) {
+                self.rescan.owed = true;
+            } else if from_zero {
+                self.rescan.done(took, count);
+                self.rescan.owed |= is_part && !group.are_many();
+            } else if count < most && !group.kind.in_lines {
+                self.rescan.owed = true;
+            }
+        }
+        if asked_for_jobs || !matches!(room, Room::Open | Room::Keys(_)) {
+            self.pacing.note(room, (count, most), took);
+        }
+        if room == Room::Open && self.waiter.waits() {
+            self.pacing.go_on();
+        }
+        match room {
+            Room::Locked => tracing::warn!(
+                limits = ?group.under.gates,
+                "jobs wait for a limit whose row in `gate` somebody else has locked; see pg_locks, and end that session"
+            ),
+            Room::Gone => self.context.bell.note_control(),
             _ => {}
         }
-        // Others may have raised the floor by the time they are back.
-        self.rescan.owed |= !brought.unread.is_empty();
-        let filled = context.hand_over(worker, &reserved, brought).await;
-        Ok(if filled || count >= most { ClaimResult::Full } else { ClaimResult::Jobs(count) })
+    }
+
+    /// What a claim took is on the disk, and its jobs are handed over. One that failed stops nothing else: its lanes are tried again soon.
+    pub(super) async fn land(&mut self, flight: Result<Flight, JoinError>) {
+        self.looks_late &= flight.as_ref().is_ok_and(|flight| !flight.is_late);
+        let group = flight.as_ref().ok().map(|flight| Arc::clone(&flight.group));
+        let landed = self.land_jobs(flight).await;
+        if let Some(group) = group.filter(|group| !group.is_limited()) {
+            group.hint.fails.store(landed.is_err(), SeqCst);
+        }
+        if let Err(error) = landed {
+            complain(&error, "a claim failed; its lanes are tried again within a second, and others do not wait for that");
+            self.pacing.break_until(Instant::now() + jittered(pause_after(&error)));
+            self.permit_floors = None;
+            // The next connection may be to another server, which took over.
+            self.track.forget_floors();
+        }
+    }
+
+    async fn land_jobs(&mut self, flight: Result<Flight, JoinError>) -> sqlx::Result<()> {
+        let Flight { link, answer, reserved, group, sent, is_late, air: _brought } = flight.map_err(|_| sqlx::Error::WorkerCrashed)?;
+        open(if group.is_limited() { &self.context.permits } else { &self.context.claims }).push(link);
+        self.context.bell.vitals().note_claim(answer.took);
+        let is_from_zero =
+            matches!(answer.request.from, From::Limited { from_zero: true } | From::Lanes { from_zero: true } | From::Late(_));
+        let (worker, asked) = (answer.request.worker, answer.request.freed().to_vec());
+        let (shares, mut said) = (answer.request.shares.clone(), Said::of(&answer.request, answer.took));
+        let mut brought = match answer.read(&mut self.track) {
+            Ok(brought) => brought,
+            Err(error) => {
+                self.rescan.owed |= is_from_zero;
+                self.news.freed.extend(asked);
+                return Err(error);
+            }
+        };
+        if !group.is_limited() {
+            said.served = brought.jobs.iter().chain(&brought.unread).map(|job| job.job.lane).collect();
+            said.count = said.served.len();
+            if is_late {
+                self.note_late(said, &shares, brought.swept);
+            } else {
+                self.note_taken(&group, said, (&reserved, sent), true);
+            }
+        }
+        if let Some(start) = brought.start {
+            self.pacing.note_spent(start.spent);
+        }
+        if let Some(floors) = brought.floors.clone() {
+            self.permit_floors = Some((floors, sent));
+        }
+        if self.context.slowed.holds(&group.under.gates).is_some() {
+            // It was sent before a handler was told so.
+            brought.unread.append(&mut brought.jobs);
+        }
+        self.rescan.owed |= !brought.unread.is_empty() && !group.kind.in_lines;
+        self.context.hand_over(worker, &reserved, brought).await;
+        if !is_late && self.looks_aside(&group) {
+            self.rescan.hurry();
+        }
+        Ok(())
     }
 }

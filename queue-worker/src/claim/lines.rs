@@ -1,22 +1,21 @@
-//! A step of the claim loop: what became ready in fair lanes takes its place in the lines. Whoever claims from lines sees only what stands there.
+//! A step of the scout: what became ready in fair lanes takes its place in the lines. Whoever claims from lines sees only what stands there.
 
 use std::time::{Duration, Instant};
 
-use super::{feed::Feed, flight::ClaimResult};
+use super::{claimers::tell_holding, scout::Scout};
 use crate::lanes::line_up;
 
-/// While claims are full, this often; what comes back waits for its turn anyway.
+/// While claims bring jobs, this often; what comes back waits for its turn anyway.
 const OFTEN: Duration = Duration::from_millis(20);
 
-impl Feed {
-    /// To be called before claims. From the floors on, and from anywhere as often as that costs little.
-    pub(super) async fn line_up(&mut self) -> sqlx::Result<()> {
+impl Scout {
+    /// To be called before looks, which see what stands in lines. From the floors on, and from anywhere as often as that costs little.
+    pub(super) async fn line_up(&mut self, is_busy: bool) -> sqlx::Result<()> {
         self.lineup.more = false;
         if !self.lanes.any_fair() {
             return Ok(());
         }
         let began = Instant::now();
-        let is_busy = self.found == ClaimResult::Full || self.traffic.is_dense();
         if is_busy && self.lineup.not_before.is_some_and(|at| began < at) {
             return Ok(());
         }
@@ -28,14 +27,14 @@ impl Feed {
         if from_zero {
             self.lineup.rescan.begin();
         }
-        let link = self.links.any();
-        let moved = line_up(link.get().await?, self.context.store, &self.lanes.track, &fair, from_zero).await;
-        let (jobs, more) = link.note(moved)?;
+        let moved = line_up(self.link.get().await?, self.context.store, &self.lanes.track, &fair, from_zero).await;
+        let moved = self.link.note(moved)?;
         if from_zero {
-            self.lineup.rescan.done(began.elapsed(), jobs);
+            self.lineup.rescan.done(began.elapsed(), moved.jobs);
         }
-        self.lineup.more = more;
-        self.lineup.not_before = (!more).then(|| began + OFTEN);
+        self.has_told |= tell_holding(&self.lanes, &moved.lanes);
+        self.lineup.more = moved.more;
+        self.lineup.not_before = (!moved.more).then(|| began + OFTEN);
         Ok(())
     }
 }

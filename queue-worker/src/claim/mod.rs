@@ -1,10 +1,9 @@
-//! When to claim: the loop that keeps the slots fed, claimers of lanes under limits, and the suspects that run alone.
+//! When to claim: the scout that finds out where jobs are, the claimers of groups of lanes, and the suspects that run alone.
 
-mod batches;
 mod claimer;
+mod claimers;
 mod context;
 mod doze;
-mod feed;
 mod flight;
 mod late;
 mod launch;
@@ -13,12 +12,12 @@ mod lineup;
 mod pacing;
 mod pauses;
 mod round;
+mod scout;
 mod slow;
 mod suspects;
 mod traffic;
 mod trial;
-mod under;
 mod vigil;
 mod waiter;
 
-pub(crate) use self::{feed::Feed, slow::tell_slow_downs};
+pub(crate) use self::{scout::Scout, slow::tell_slow_downs};

@@ -1,16 +1,20 @@
-//! When a claimer under limits claims next. Does not touch the database.
+//! When a claimer claims next. Does not touch the database.
 
 use std::time::{Duration, Instant};
 
 use super::round::Round;
 use crate::{
-    lanes::{Rescan, Room},
+    lanes::Room,
     live::{ClaimerState, Told},
 };
 
-/// When a claimer under limits claims next, and what its claims have shown.
+/// When a claimer claims next, and what its claims have shown.
 pub(super) struct Pacing {
     next: Next,
+    /// How long lanes that were empty are not asked again.
+    pause: Duration,
+    /// The last claim brought all that it asked for.
+    is_full: bool,
     /// It was told of jobs since its last claim.
     has_hint: bool,
     /// It was told of room since its last claim was sent.
@@ -44,7 +48,7 @@ pub(super) const SHUT: Duration = Duration::from_secs(1);
 /// Where not all workers know a limit yet, they are about to.
 const SOON: Duration = Duration::from_millis(50);
 
-/// Lanes that were empty are not asked again before this.
+/// Under limits, lanes that were empty are not asked again before this.
 const PAUSE: Duration = Duration::from_millis(5);
 
 /// A claim that took long makes the next ones' starts count no later than this; jobs that come too late all the same, no later than that.
@@ -52,8 +56,22 @@ const LONG: Duration = Duration::from_secs(1);
 const LONGEST: Duration = Duration::from_hours(1);
 
 impl Pacing {
-    pub(super) fn new() -> Self {
-        Self { next: Next::Now, has_hint: false, has_room: false, misses: 0, round: Round::default(), slack: Duration::ZERO }
+    pub(super) fn new(is_limited: bool) -> Self {
+        Self {
+            next: Next::Rest(Instant::now()),
+            pause: if is_limited { PAUSE } else { Duration::ZERO },
+            is_full: false,
+            has_hint: false,
+            has_room: false,
+            misses: 0,
+            round: Round::default(),
+            slack: Duration::ZERO,
+        }
+    }
+
+    /// Whether the last claim brought all that it asked for.
+    pub(super) fn is_full(&self) -> bool {
+        self.is_full
     }
 
     /// How long it may take from the next claim to the beginning of its jobs.
@@ -75,11 +93,11 @@ impl Pacing {
         }
     }
 
-    /// When to claim, if at any time: also for what may lie below the floors of its lanes.
-    pub(super) fn due(&self, now: Instant, rescan: &Rescan) -> Option<Instant> {
+    /// When to claim, if at any time: also for what may lie below the floors of its lanes, if that is owed.
+    pub(super) fn due(&self, now: Instant, owed_at: Option<Instant>) -> Option<Instant> {
         match self.next {
             Next::Now => Some(now),
-            Next::Rest(at) => self.has_hint.then_some(at).into_iter().chain(rescan.owes().then(|| rescan.owed_at().unwrap_or(now))).min(),
+            Next::Rest(at) => self.has_hint.then_some(at).into_iter().chain(owed_at).min(),
             Next::Shut(at) | Next::Broken(at) => Some(at),
             Next::Keys(look, at) => Some(if self.has_hint { look.min(at) } else { at }),
         }
@@ -91,9 +109,9 @@ impl Pacing {
     }
 
     /// What the claimer is doing, as far as others need to know.
-    pub(super) fn state(&self, now: Instant, rescan: &Rescan) -> ClaimerState {
+    pub(super) fn state(&self, now: Instant, owed_at: Option<Instant>) -> ClaimerState {
         match self.next {
-            Next::Rest(_) if self.has_hint || (rescan.owes() && rescan.may(now)) => ClaimerState::Active,
+            Next::Rest(_) if self.has_hint || owed_at.is_some_and(|at| now >= at) => ClaimerState::Active,
             Next::Rest(_) => ClaimerState::Resting,
             Next::Now => ClaimerState::Active,
             // Its claim is on its way.
@@ -108,14 +126,17 @@ impl Pacing {
         matches!(self.next, Next::Rest(_)) && !self.has_hint
     }
 
-    /// All it knows of its limits may be otherwise now.
+    /// All it knows of its limits may be otherwise now. If it rests, it goes on until it is told of jobs.
     pub(super) fn reopen(&mut self) {
-        (self.next, self.misses, self.has_room, self.round) = (Next::Now, 0, true, Round::default());
+        if !matches!(self.next, Next::Rest(_)) {
+            self.next = Next::Now;
+        }
+        (self.misses, self.has_room, self.round) = (0, true, Round::default());
     }
 
     /// There is no lane of which a claim could bring anything.
     pub(super) fn rest(&mut self) {
-        (self.next, self.has_hint) = (Next::Rest(Instant::now() + PAUSE), false);
+        (self.next, self.has_hint) = (Next::Rest(Instant::now() + self.pause), false);
     }
 
     /// There may be more, for which it waits for slots.
@@ -152,6 +173,7 @@ impl Pacing {
     /// A claim has brought this many jobs of those that it asked for.
     pub(super) fn note(&mut self, room: Room, (count, most): (usize, usize), took: Duration) {
         let now = Instant::now();
+        self.is_full = count >= most;
         self.misses = if count > 0 { 0 } else { self.misses.saturating_add(1) };
         if count > 0 {
             self.round.found();
@@ -165,7 +187,7 @@ impl Pacing {
             Room::More(_) if count > 0 => Next::Now,
             Room::More(part) => self.round.in_vain(part, took, now, SHUT).map_or(Next::Now, |at| Next::Keys(look, at)),
             Room::Open if count >= most && most > 0 => Next::Now,
-            Room::Open => Next::Rest(now + PAUSE),
+            Room::Open => Next::Rest(now + self.pause),
             Room::Full | Room::Gone => Next::Shut(now + SHUT),
             // One that comes too late time and again leaves it to others.
             Room::Later(wait) => {

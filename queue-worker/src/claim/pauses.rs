@@ -1,11 +1,11 @@
-//! What the claim loop does about pauses: reads them before its first claim under each identity, whenever it is told of one and now and then;
+//! What the scout does about pauses: reads them before its first look under each identity, whenever it is told of one and now and then;
 //! leaves their lanes alone; gives back what it has not begun; and says so once all who look for jobs go by it.
 
 use std::time::{Duration, Instant};
 
 use uuid::Uuid;
 
-use super::feed::Feed;
+use super::scout::Scout;
 use crate::{
     error::complain,
     live::{LimitRow, PauseRow, bounded},
@@ -41,7 +41,7 @@ impl Read {
     }
 }
 
-impl Feed {
+impl Scout {
     /// To be called before each claim: nothing is claimed by pauses that were not read. Returns whether others are in force than before.
     pub(super) async fn mind_pauses(&mut self, worker: Uuid) -> sqlx::Result<bool> {
         self.declare_limits().await;
@@ -51,9 +51,8 @@ impl Feed {
             && self.context.queues.pauses().are_heeded()
         {
             let statement = sqlx::query(self.context.store.sql(include_str!("../../sql/vouch.sql"))).bind(worker).bind(number);
-            let link = self.links.any();
-            let said = bounded(statement.execute(link.get().await?)).await;
-            link.note(said)?;
+            let said = bounded(statement.execute(self.link.get().await?)).await;
+            self.link.note(said)?;
             self.vigil.owed = None;
         }
         Ok(changed)
@@ -61,19 +60,18 @@ impl Feed {
 
     /// Says what this worker's code says of limits, once. What stands in the way of that stops only what it limits.
     async fn declare_limits(&mut self) {
-        if self.declared || Instant::now() < self.declare_at {
+        if self.declare_at.is_none_or(|at| Instant::now() < at) {
             return;
         }
-        let link = self.links.any();
-        let done = match link.get().await {
+        let done = match self.link.get().await {
             Ok(connection) => self.own_limits.declare(connection, self.context.store).await,
             Err(error) => Err(error),
         };
-        match link.note(done) {
-            Ok(()) => (self.declared, self.vigil.due) = (true, Instant::now()),
+        match self.link.note(done) {
+            Ok(()) => (self.declare_at, self.vigil.due) = (None, Instant::now()),
             Err(error) => {
                 complain(&error, "cannot say what this worker's code limits; what that covers waits, and it tries again");
-                self.declare_at = Instant::now() + Duration::from_secs(1);
+                self.declare_at = Some(Instant::now() + Duration::from_secs(1));
             }
         }
     }
@@ -82,14 +80,13 @@ impl Feed {
         // Should it fail, the next pass tries again.
         self.vigil.due = Instant::now();
         let statement = sqlx::query_as(self.context.store.sql(include_str!("../../sql/pauses.sql"))).bind(worker);
-        let link = self.links.any();
-        let read: sqlx::Result<Vec<Read>> = bounded(statement.fetch_all(link.get().await?)).await;
-        let read = link.note(read)?;
+        let read: sqlx::Result<Vec<Read>> = bounded(statement.fetch_all(self.link.get().await?)).await;
+        let read = self.link.note(read)?;
         let seen = read.first().map_or(0, |row| row.seen);
         let mut rows: Vec<PauseRow> = read.into_iter().filter_map(Read::row).collect();
         let newest = rows.iter().map(|row| row.number).max().unwrap_or(0);
         // What its own code limits waits until that is known to all.
-        if !self.declared {
+        if self.declare_at.is_some() {
             rows.extend(self.own_limits.scopes().map(|(queue, job_type)| PauseRow { number: 0, queue, job_type, limit: None }));
         }
         let paused = self.context.queues.pauses().read(rows);
@@ -97,14 +94,9 @@ impl Feed {
         if let Some(paused) = paused {
             self.context.queues.give_back_paused(&paused).await;
             self.lanes.pause(paused);
-            self.claimers.tell(&self.context, &self.lanes);
-            // What is resumed may lie below a floor.
-            (self.rescan.owed, self.rescan_batches.owed) = (true, self.context.queues.takes_batches());
+            self.claimers.show(&self.context, &self.lanes);
             // Who looks beside this loop may have slept over it.
             self.context.bell.ring();
-            if let Some(flight) = self.flight.take() {
-                self.land(flight).await?;
-            }
         }
         (self.vigil.owed, self.vigil.due) = ((seen < newest).then_some(newest), Instant::now() + ANEW);
         Ok(changed)

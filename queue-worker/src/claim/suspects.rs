@@ -11,7 +11,10 @@ use std::{
 
 use uuid::Uuid;
 
-use super::feed::{Feed, LOOK};
+use super::{
+    context::open,
+    scout::{LOOK, Scout},
+};
 use crate::{
     error::complain,
     lanes::{Asked, Brought, Claimed, From, Request, Share, order},
@@ -27,7 +30,10 @@ const DRAIN: Duration = Duration::from_secs(2);
 /// How long one that another crash would convict waits for an idle process, before it runs beside others: lest they keep it waiting for ever.
 const PATIENCE: Duration = Duration::from_secs(15);
 
-impl Feed {
+/// How long it may take from the claim of suspects to their begin, where a rate counts their starts.
+const SLACK: Duration = Duration::from_millis(50);
+
+impl Scout {
     /// Runs jobs that may have ended a process while nothing else runs here: those that ended one only together, for it takes two more crashes to
     /// convict any of them; others one at a time, so that a crash convicts the right one. Returns whether others may be claimed meanwhile.
     pub(super) async fn try_suspects(&mut self, worker: Uuid) -> sqlx::Result<bool> {
@@ -36,10 +42,6 @@ impl Feed {
             if now >= self.trial.next && self.look_for_suspects().await? {
                 self.trial.quiet = Some(now);
                 self.context.is_quiet.store(true, SeqCst);
-                // What they bring is waited for with all that runs.
-                for flight in [self.flight.take(), self.late.take()].into_iter().flatten() {
-                    self.land(flight).await?;
-                }
             }
             return Ok(!self.trial.is_quiet());
         };
@@ -106,6 +108,7 @@ impl Feed {
             return Ok(false);
         }
         self.trial.waiting = Some(Instant::now());
+        self.trial.turn = self.trial.turn.wrapping_add(1);
         self.begin(claimed).await;
         Ok(true)
     }
@@ -113,13 +116,13 @@ impl Feed {
     /// Claims them, and waits for the claim: nothing else is begun meanwhile.
     async fn claim_suspects(&mut self, request: Request, lane: i64) -> sqlx::Result<Brought> {
         let Some(group) = self.lanes.groups.of(lane) else {
-            return request.send(self.links.any(), self.context.store).await.read(&mut self.lanes.track);
+            return request.send(&mut self.link, self.context.store).await.read(&mut self.lanes.track);
         };
         let (gates, keyed, told) = (Arc::clone(&group.under.gates), group.under.keyed, Arc::clone(&self.context.bell));
-        let request = request.under(Asked { gates, keyed, freed: Vec::new(), told, slack: Duration::ZERO, floors: None });
-        let mut link = self.context.links().take();
+        let request = request.under(Asked { gates, keyed, freed: Vec::new(), told, slack: SLACK, floors: None });
+        let mut link = open(&self.context.permits).take();
         let answer = request.send(&mut link, self.context.store).await;
-        self.context.links().push(link);
+        open(&self.context.permits).push(link);
         Ok(answer.read(&mut self.lanes.track).unwrap_or_else(|error| {
             complain(&error, "a claim under limits failed; what they cover waits, and nothing else does");
             Brought::default()
@@ -128,7 +131,7 @@ impl Feed {
 
     /// The solo lanes to claim from now, for which slots are free: as many as may be tried together, or one job of any, which is to be alone.
     async fn next_suspects(&mut self) -> sqlx::Result<(Vec<Share>, bool)> {
-        let solo = order(self.lanes.suspects(), self.turn);
+        let solo = order(self.lanes.suspects(), self.trial.turn);
         let queues: HashMap<i64, Arc<str>> = solo.iter().map(|lane| (lane.id, lane.queue.clone())).collect();
         let mut free: HashMap<&str, usize> = HashMap::new();
         for queue in queues.values() {
@@ -157,16 +160,14 @@ impl Feed {
     /// Which of these solo lanes hold jobs, and how many of each may be tried together.
     async fn waiting_suspects(&mut self, lanes: &[i64], most: &[i64]) -> sqlx::Result<HashMap<i64, i64>> {
         let statement = sqlx::query_as(self.context.store.sql(include_str!("../../sql/suspects.sql"))).bind(lanes).bind(most);
-        let link = self.links.any();
-        let found = bounded(statement.fetch_all(link.get().await?)).await;
-        let mut found: HashMap<i64, i64> = link.note(found)?.into_iter().collect();
+        let found = bounded(statement.fetch_all(self.link.get().await?)).await;
+        let mut found: HashMap<i64, i64> = self.link.note(found)?.into_iter().collect();
         // Nothing is kept from running for those whose keys have no room.
         for lane in found.keys().copied().collect::<Vec<_>>() {
             let Some(group) = self.lanes.groups.of(lane).filter(|group| group.under.keyed).cloned() else { continue };
             let statement = sqlx::query_scalar(self.context.store.sql(include_str!("../../sql/suspects_by_key.sql")));
-            let link = self.links.any();
-            let has_room = bounded(statement.bind(lane).bind(&group.under.gates[..]).fetch_one(link.get().await?)).await;
-            if !link.note(has_room)? {
+            let has_room = bounded(statement.bind(lane).bind(&group.under.gates[..]).fetch_one(self.link.get().await?)).await;
+            if !self.link.note(has_room)? {
                 found.remove(&lane);
             }
         }

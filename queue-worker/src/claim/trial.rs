@@ -22,11 +22,13 @@ pub(super) struct Trial {
     pub(super) next: Instant,
     /// Those that were claimed last.
     pub(super) running: Vec<(Arc<Slots>, JobId)>,
+    /// Which lane goes first.
+    pub(super) turn: usize,
 }
 
 impl Trial {
     pub(super) fn new() -> Self {
-        Self { quiet: None, waiting: None, next: Instant::now(), running: Vec::new() }
+        Self { quiet: None, waiting: None, next: Instant::now(), running: Vec::new(), turn: 0 }
     }
 
     pub(super) fn is_quiet(&self) -> bool {

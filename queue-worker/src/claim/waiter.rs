@@ -20,8 +20,10 @@ pub(super) struct SlotWaiter {
     stands: HashMap<Arc<str>, Arc<Slots>>,
     /// Lanes that had no more jobs.
     empty: HashSet<i64>,
-    /// Since when these are noted.
+    /// Since when these are noted: no claim that was sent before says that a lane is empty.
     looked: Instant,
+    /// Of many lanes, those that were found to hold jobs.
+    offered: Option<HashSet<i64>>,
 }
 
 /// Of lanes that are claimed from together.
@@ -39,7 +41,7 @@ pub(super) const FIRST: i32 = i32::MAX;
 impl SlotWaiter {
     /// Of a claimer that this wakes.
     pub(super) fn new(notify: &Arc<Notify>) -> Self {
-        Self { who: Claimant::new(notify), stands: HashMap::new(), empty: HashSet::new(), looked: Instant::now() }
+        Self { who: Claimant::new(notify), stands: HashMap::new(), empty: HashSet::new(), looked: Instant::now(), offered: None }
     }
 
     /// Any of its lanes may hold jobs.
@@ -55,7 +57,19 @@ impl SlotWaiter {
 
     /// Whether this lane may hold jobs, as far as is known.
     pub(super) fn may_hold(&self, lane: &Lane) -> bool {
-        !self.empty.contains(&lane.id)
+        self.offered.as_ref().map_or_else(|| !self.empty.contains(&lane.id), |offered| offered.contains(&lane.id))
+    }
+
+    /// From now on only those lanes are claimed from that are offered, and those that were known when they were few.
+    pub(super) fn only_offered(&mut self, are_many: bool, few: impl Iterator<Item = i64>) {
+        self.offered = if are_many { Some(self.offered.take().unwrap_or_else(|| few.collect())) } else { None };
+    }
+
+    /// These lanes hold jobs.
+    pub(super) fn offer(&mut self, lanes: Vec<i64>) {
+        if let Some(offered) = &mut self.offered {
+            offered.extend(lanes);
+        }
     }
 
     /// Whether it waits for slots of any queue.
@@ -108,11 +122,11 @@ impl SlotWaiter {
         (shares, reserved)
     }
 
-    /// A claim of these lanes has come back, with jobs of some of them. A queue of which it brought less than was reserved has no more.
+    /// A claim of these lanes has come back that was sent then, with jobs of some of them. A queue of which it brought less than was reserved has no more.
     pub(super) fn note(
         &mut self,
         track: &Track,
-        reserved: &Reserved,
+        (reserved, sent): (&Reserved, Instant),
         asked: &[i64],
         served: &(impl Iterator<Item = i64> + Clone),
         is_full: bool,
@@ -120,12 +134,16 @@ impl SlotWaiter {
         for (queue, promised) in reserved.iter().filter(|(_, promised)| promised.count > 0) {
             let is_of_queue = |lane: &i64| track.get(*lane).is_some_and(|lane| lane.queue == *queue);
             let is_full = is_full || served.clone().filter(is_of_queue).count() >= promised.count;
-            if !is_full || promised.above.is_some() {
+            if self.looked <= sent && (!is_full || promised.above.is_some() || self.offered.is_some()) {
                 // Those before the last that brought some have no more.
                 let (asked, served): (Vec<i64>, HashSet<i64>) =
                     (asked.iter().copied().filter(is_of_queue).collect(), served.clone().collect());
                 let last = asked.iter().rposition(|lane| served.contains(lane)).unwrap_or(0);
-                self.empty.extend(&asked[..if is_full { last } else { asked.len() }]);
+                let empty = asked[..if is_full { last } else { asked.len() }].iter().copied().collect::<HashSet<i64>>();
+                match &mut self.offered {
+                    Some(offered) => offered.retain(|lane| !empty.contains(lane)),
+                    None => self.empty.extend(empty),
+                }
             }
             if !is_full && !promised.withholds {
                 self.leave(queue);

@@ -13,7 +13,7 @@ pub(crate) struct Health {
     lease_ttl: Duration,
     /// How long the thread of the loops may be held up.
     held_up: Duration,
-    /// How long a round of the claim loop may take.
+    /// How long a round of the scout may take.
     round: Duration,
     /// For how long the panic of a loop is told.
     panicked: Duration,
@@ -31,7 +31,7 @@ pub(super) struct Reason {
 /// It may be held up for so long: by a machine that stands still, above all.
 const HELD_UP: Duration = Duration::from_secs(30);
 
-/// A round of the claim loop asks the database several times, and waits up to fifteen seconds for each answer.
+/// A round of the scout asks the database several times, and waits up to fifteen seconds for each answer.
 const ROUND: Duration = Duration::from_mins(2);
 
 /// A loop that panics again and again does so within its pauses.
@@ -62,7 +62,10 @@ impl Health {
         // It may wait for the settle loop, which waits for the database.
         let waits = self.vitals.is_stopping() || self.stalled().is_some();
         if let Some(age) = self.vitals.claims.age().filter(|age| *age > self.round && !waits) {
-            reasons.push(Reason { reason: "claims_held_up", text: format!("the claim loop stands still for {age:.0?}") });
+            reasons.push(Reason {
+                reason: "claims_held_up",
+                text: format!("the scout, which finds out where jobs are, stands still for {age:.0?}"),
+            });
         }
         reasons
     }

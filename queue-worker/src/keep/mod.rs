@@ -13,7 +13,7 @@ mod unblock;
 pub(crate) use self::{
     expire::expire_all,
     house::{House, keep_house, keep_pruned},
-    promote::{next_run, promote, wake_others},
+    promote::{promote, wake_others},
     tick::{Ticks, fire_all},
     unblock::unblock_all,
 };

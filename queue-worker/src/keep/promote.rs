@@ -1,11 +1,9 @@
 //! Making scheduled jobs ready once their time has come. Any worker does it; the time is the database's.
 
-use std::time::Duration;
-
 use queue_core::Store;
 use sqlx::PgConnection;
 
-use crate::live::{after_ms, bounded};
+use crate::live::bounded;
 
 /// The most jobs of one statement.
 const MOST: i32 = 1000;
@@ -16,13 +14,6 @@ pub(crate) async fn promote(connection: &mut PgConnection, store: Store) -> sqlx
     let queues: Vec<(String, i64)> = bounded(statement.fetch_all(connection)).await?;
     let jobs: i64 = queues.iter().map(|(_, jobs)| jobs).sum();
     Ok((queues.into_iter().map(|(queue, _)| queue).collect(), jobs >= i64::from(MOST)))
-}
-
-/// How long until the next job is due.
-pub(crate) async fn next_run(connection: &mut PgConnection, store: Store) -> sqlx::Result<Option<Duration>> {
-    let statement = sqlx::query_scalar::<_, f64>(store.sql(include_str!("../../sql/next_run.sql")));
-    let wait_ms = bounded(statement.fetch_optional(connection)).await?;
-    Ok(wait_ms.map(after_ms))
 }
 
 /// Wakes other workers that sleep over these queues.

@@ -152,8 +152,6 @@ pub(crate) struct Brought {
     pub(crate) floors: Option<Vec<i64>>,
     /// Which part of a look below the floors it was, if no more than a part.
     pub(crate) swept: Option<Swept>,
-    /// Of one that brought all that it asked for: the lane of its last job and those behind it, which may hold more.
-    pub(crate) left: Vec<i64>,
 }
 
 /// What it brought of a lane.
@@ -372,9 +370,7 @@ impl Answer {
         // The few that were committed late are all taken: from a floor that falls to them the next claim would walk all that is dead above.
         of_lanes.note(lanes, &in_lines, swept.is_none() || rows.len() >= self.request.most);
         claimed.sort_unstable_by_key(|(rank, seq, _)| (*rank, *seq));
-        let last = claimed.last().filter(|_| rows.len() >= self.request.most).map(|(rank, ..)| *rank);
-        let left = last.map_or_else(Vec::new, |rank| self.request.shares.iter().skip(rank).map(|share| share.lane).collect());
-        Ok(Brought { jobs: claimed.into_iter().map(|(_, _, job)| job).collect(), unread, start, floors, swept, left })
+        Ok(Brought { jobs: claimed.into_iter().map(|(_, _, job)| job).collect(), unread, start, floors, swept })
     }
 }
 

@@ -1,10 +1,9 @@
 //! Which lanes this worker serves, and where each one's jobs begin.
 //!
-//! A few lanes are asked one by one at each claim. Of many, those that hold jobs are looked for first, and what one look finds is offered to
-//! several claims. Does not claim.
+//! A few lanes are asked one by one at each claim. Of many, those that hold jobs are looked for first. Does not claim.
 
 use std::{
-    collections::{HashMap, HashSet, VecDeque},
+    collections::{HashMap, HashSet},
     sync::Arc,
     time::{Duration, Instant},
 };
@@ -13,24 +12,18 @@ use queue_core::{Store, runner::type_and_version};
 use sqlx::{PgConnection, Row as _};
 
 use super::{
-    groups::{Group, Groups},
-    lane::{Lane, order, stored_types},
+    groups::Groups,
+    lane::{Lane, MANY, stored_types},
     track::Track,
     turns::twin_of,
 };
-use crate::live::{ClaimerState, Paused, after_ms, bounded};
-
-/// With more lanes than this, those that hold jobs are looked for first: asking an empty one costs about a microsecond.
-const MANY: usize = 200;
+use crate::live::{Paused, after_ms, bounded};
 
 /// How many of them one look finds. Priorities are strict among these.
 const WINDOW: usize = 500;
 
 /// All lanes are looked at anew this often, but never for more than a hundredth of the time.
 const ANEW: Duration = Duration::from_secs(3);
-
-/// Fewer are not split between two claims.
-const FEW: usize = 100;
 
 /// The lanes known so far.
 pub(crate) struct Lanes {
@@ -46,33 +39,53 @@ pub(crate) struct Lanes {
     horizon: Option<String>,
     /// When to look at all of them anew.
     anew: Instant,
-    /// The lanes, and how far claims of those without limits have come.
+    /// The lanes, and where each one's jobs begin.
     pub(crate) track: Track,
     paused: Arc<Paused>,
     /// Those known that are paused: nothing is claimed from them, and nobody asks them.
     closed: HashSet<i64>,
-    /// Those that limits cover, but for the paused: they are claimed apart.
+    /// The lanes that are claimed together, but for the paused.
     pub(crate) groups: Groups,
     /// The last number given out for a place, when an idle worker last looked; and the one after which it found all lanes empty.
     given: Option<i64>,
     rested: Option<i64>,
     any_fair: bool,
-    /// What the last look found and no claim has been offered yet, best first.
-    window: VecDeque<i64>,
-    /// Where the last look ended; the lowest lane if it saw the last one.
+    /// Where the last look at many lanes ended; and whether it did not see the last of those that hold jobs.
     cursor: i64,
+    more: bool,
 }
 
-/// What an idle worker's poll found.
-pub(crate) struct Glance {
-    /// Whether a lane holds jobs, or was born.
-    pub(crate) any: bool,
-    /// Whether the lanes were asked.
+/// What a look found.
+pub(crate) struct Seen {
+    /// The lanes that hold jobs, of those that were asked.
+    pub(crate) holding: Vec<i64>,
+    /// Whether they were asked.
     pub(crate) asked: bool,
+    /// Whether a lane was born.
+    pub(crate) born: bool,
     /// The lowest transaction that still runs, and the first not given out yet.
     pub(crate) horizon: (i64, i64),
     /// How long until the next scheduled job is due.
     pub(crate) next_run: Option<Duration>,
+}
+
+/// Which lanes a look asks whether they hold jobs: those of claimers that wait for some.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Ask {
+    pub(crate) when: When,
+    /// From anywhere, not from their floors on.
+    pub(crate) from_zero: bool,
+    /// Those too of whose keys that wait none has room: others may have come.
+    pub(crate) of_some_key: bool,
+}
+
+/// When a look asks lanes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum When {
+    Never,
+    /// If a place was given out since they were found empty.
+    IfGiven,
+    Now,
 }
 
 /// The same as the statement has it.
@@ -83,7 +96,8 @@ struct LookedOver {
     given: i64,
     xmin: i64,
     xmax: i64,
-    any_ready: Option<bool>,
+    holding: Option<Vec<i64>>,
+    any_ready: bool,
 }
 
 impl Lanes {
@@ -104,8 +118,8 @@ impl Lanes {
             given: None,
             rested: None,
             any_fair: false,
-            window: VecDeque::new(),
             cursor: i64::MIN,
+            more: false,
         }
     }
 
@@ -130,15 +144,14 @@ impl Lanes {
     pub(crate) fn forget_server(&mut self) {
         (self.horizon, self.given, self.rested, self.cursor) = (None, None, None, i64::MIN);
         self.track.forget_floors();
-        self.window.clear();
     }
 
     /// Learns of the lanes born since the last time, and now and then of all; returns whether there were any new ones. A look at all forgets
-    /// those that are gone, unless a claim is in the air (`may_forget`), which may bring jobs of one that was born again meanwhile.
+    /// those that are gone.
     ///
     /// Birth is told by numbers of transactions, which say nothing across a restore, or a failover that lost some: so it is for speed, and what
     /// it misses is found by the look at all.
-    pub(crate) async fn refresh(&mut self, connection: &mut PgConnection, store: Store, may_forget: bool) -> sqlx::Result<bool> {
+    pub(crate) async fn refresh(&mut self, connection: &mut PgConnection, store: Store) -> sqlx::Result<bool> {
         let began = Instant::now();
         let horizon = self.horizon.as_ref().filter(|_| !self.are_stale());
         let all = horizon.is_none();
@@ -158,7 +171,7 @@ impl Lanes {
             found.insert(id, Lane { id, queue, job_type, version, priority, solo, lined, fair: false });
         }
         let any_new = found.keys().any(|id| !self.track.known.contains_key(id));
-        if all && may_forget {
+        if all {
             self.track.keep(&found);
         }
         let any = all || !found.is_empty();
@@ -200,53 +213,39 @@ impl Lanes {
         self.groups.sort(open, &self.paused, |job_type| self.batched.contains(job_type));
     }
 
-    /// The lanes under limits whose claimers wait for jobs, each with the place from which to look for jobs in it.
-    pub(crate) fn waited_for(&self, from_zero: bool) -> (Vec<i64>, Vec<i64>) {
-        let wait = |group: &Group| matches!(group.hint.state(), ClaimerState::Resting | ClaimerState::ShutByKey);
-        let lanes = self.groups.iter().filter(|(_, group)| wait(group)).flat_map(|(_, group)| &group.lanes);
-        let looked_at = |lane: &Lane| if lane.fair { [Some(lane.id), Some(twin_of(lane.id))] } else { [Some(lane.id), None] };
-        let lanes: Vec<i64> = lanes.flat_map(|lane| looked_at(lane).into_iter().flatten()).collect();
-        let floors = lanes.iter().map(|lane| if from_zero { 0 } else { self.track.floor(*lane) }).collect();
-        (lanes, floors)
-    }
-
-    /// The lanes that are neither paused nor limited nor suspects'.
-    pub(crate) fn free(&self) -> impl Iterator<Item = &Lane> {
-        self.open().filter(|lane| !lane.solo && !lane.lined && !self.groups.cover(lane.id))
-    }
-
-    /// One look at everything that could end an idle worker's sleep. Lanes are asked only if a place was given out since they were found empty,
-    /// or `closely` says so.
-    pub(crate) async fn glance(
-        &mut self,
-        connection: &mut PgConnection,
-        store: Store,
-        closely: bool,
-        from_zero: bool,
-    ) -> sqlx::Result<Glance> {
-        let looked = self.look_over(&mut *connection, store, closely.then_some(from_zero)).await?;
+    /// One look at everything that could end an idle worker's sleep, and at which lanes hold jobs.
+    pub(crate) async fn look(&mut self, connection: &mut PgConnection, store: Store, ask: Ask) -> sqlx::Result<Seen> {
+        let mut asks = ask.when == When::Now;
+        self.more = false;
+        let mut looked = self.look_over(&mut *connection, store, asks.then_some(ask)).await?;
         let before = self.given.replace(looked.given);
-        let asked = closely || (!looked.born && self.rested != Some(looked.given));
-        let any_ready =
-            if asked && !closely { self.look_over(connection, store, Some(from_zero)).await?.any_ready } else { looked.any_ready };
-        if asked {
-            // Not the number of just now: whoever took that may not have committed yet.
-            self.rested = before.filter(|_| any_ready == Some(false));
+        if ask.when == When::IfGiven && !looked.born && self.rested != Some(looked.given) {
+            asks = true;
+            let asked = self.look_over(&mut *connection, store, Some(ask)).await?;
+            (looked.holding, looked.any_ready) = (asked.holding, asked.any_ready);
         }
-        let any = looked.born || any_ready == Some(true);
-        Ok(Glance { any, asked, horizon: (looked.xmin, looked.xmax), next_run: looked.wait_ms.map(after_ms) })
+        let mut holding = looked.holding.unwrap_or_default();
+        if asks {
+            // Not the number of just now: whoever took that may not have committed yet.
+            let are_empty = holding.is_empty() && !looked.any_ready && !self.groups.any_is_active();
+            self.rested = before.filter(|_| are_empty);
+            if looked.any_ready {
+                holding = self.scan(connection, store).await?;
+            }
+        }
+        let next_run = looked.wait_ms.map(after_ms);
+        Ok(Seen { holding, asked: asks, born: looked.born, horizon: (looked.xmin, looked.xmax), next_run })
     }
 
-    /// With `from_zero`, whether lanes hold jobs, too: from their floors on, or anywhere.
-    async fn look_over(&self, connection: &mut PgConnection, store: Store, from_zero: Option<bool>) -> sqlx::Result<LookedOver> {
-        let lanes = from_zero.and_then(|_| self.asked_apart());
-        let floor = |lane: &i64| if from_zero == Some(true) { 0 } else { self.track.floor(*lane) };
+    async fn look_over(&self, connection: &mut PgConnection, store: Store, ask: Option<Ask>) -> sqlx::Result<LookedOver> {
+        let lanes = ask.and_then(|ask| self.asked_apart(ask.of_some_key));
+        let floor = |lane: &i64| if ask.is_some_and(|ask| ask.from_zero) { 0 } else { self.track.floor(*lane) };
         let floors: Vec<i64> = lanes.iter().flatten().map(floor).collect();
         let statement = sqlx::query_as(store.sql(include_str!("../../sql/glance.sql")))
             .bind(&self.horizon)
             .bind(&self.stored)
             .bind(&self.queues)
-            .bind(from_zero.is_some())
+            .bind(ask.is_some())
             .bind(lanes)
             .bind(floors);
         bounded(statement.fetch_one(connection)).await
@@ -254,9 +253,10 @@ impl Lanes {
 
     /// The lanes that are asked one by one whether they hold jobs. Of many none are, unless some may hold jobs that could not begin: whoever asked all
     /// at once would find those at each poll.
-    fn asked_apart(&self) -> Option<Vec<i64>> {
+    fn asked_apart(&self, of_some_key: bool) -> Option<Vec<i64>> {
         let (are_few, are_very_many) = (!self.are_many(), self.track.known.len() > 10 * MANY);
-        (are_few || (self.groups.any_is_busy() && !are_very_many)).then(|| self.asked().map(|lane| lane.id).collect())
+        let asked = || self.open().filter(|lane| self.groups.wait_for(lane.id, of_some_key)).map(|lane| lane.id).collect();
+        (are_few || (self.groups.any_is_shut() && !are_very_many)).then(asked)
     }
 
     /// The lanes that are not paused, suspects' included.
@@ -264,14 +264,14 @@ impl Lanes {
         self.track.known.values().filter(|lane| !self.closed.contains(&lane.id))
     }
 
-    /// Those of them that no claimer looks at, suspects' included.
-    pub(crate) fn asked(&self) -> impl Iterator<Item = &Lane> {
-        self.open().filter(|lane| !self.groups.is_busy(lane.id))
-    }
-
     /// Suspects' lanes in which one could begin, of some key.
     pub(crate) fn suspects(&self) -> impl Iterator<Item = &Lane> {
         self.open().filter(|lane| lane.solo && !self.groups.is_shut_to_all(lane.id))
+    }
+
+    /// Whether none is known.
+    pub(crate) fn are_none(&self) -> bool {
+        self.track.known.is_empty()
     }
 
     /// Whether there are too many lanes to ask each one.
@@ -279,63 +279,23 @@ impl Lanes {
         self.track.known.len() - self.closed.len() > MANY
     }
 
-    /// Whether lanes with jobs may be left that were not offered yet.
+    /// Whether the last look at many lanes did not see the last of those that hold jobs.
     pub(crate) fn more_wait(&self) -> bool {
-        self.are_many() && !(self.window.is_empty() && self.cursor == i64::MIN)
+        self.more
     }
 
-    /// Whether [`Lanes::offer`] needs a [`Lanes::look`] first.
-    pub(crate) fn must_look(&self) -> bool {
-        self.are_many() && self.window.is_empty()
-    }
-
-    /// Which of many lanes hold jobs: asking every lane at each claim would cost more than the jobs. Begins where the last look ended, so that
-    /// each lane has its turn.
-    pub(crate) async fn look(&mut self, connection: &mut PgConnection, store: Store) -> sqlx::Result<()> {
+    /// Which of many lanes hold jobs: asking every lane would cost more than the jobs. Begins where the last look ended, so that each lane has its turn.
+    async fn scan(&mut self, connection: &mut PgConnection, store: Store) -> sqlx::Result<Vec<i64>> {
         for begin in [self.cursor, i64::MIN] {
             let statement = sqlx::query_scalar(store.sql(include_str!("../../sql/waiting.sql"))).bind(begin).bind(WINDOW as i64);
             let found: Vec<i64> = bounded(statement.fetch_all(&mut *connection)).await?;
             self.cursor = if found.len() < WINDOW { i64::MIN } else { found.last().copied().unwrap_or(i64::MIN) };
-            // What stands in lines is offered by the name of the plain lane, once.
-            let found_of = |lane: &Lane| if lane.lined { twin_of(lane.id) } else { lane.id };
-            let named: HashSet<i64> = found.iter().filter_map(|id| self.track.known.get(id)).map(found_of).collect();
-            let known = order(named.iter().filter_map(|id| self.track.known.get(id)).filter(|lane| !lane.solo), 0);
-            self.window = known.into_iter().map(|lane| lane.id).collect();
             if !found.is_empty() || begin == i64::MIN {
-                break;
+                self.more = self.cursor != i64::MIN;
+                return Ok(found);
             }
         }
-        Ok(())
-    }
-
-    /// Of what the last look found, offers only lanes of these types: others are claimed from otherwise.
-    pub(crate) fn narrow(&mut self, wanted: impl Fn(&'static str) -> bool) {
-        self.window.retain(|id| self.track.known.get(id).is_some_and(|lane| wanted(lane.job_type)));
-    }
-
-    /// The lanes to claim from now, best first. Of many, half of what was found, when the other half is for a claim beside this one; but not
-    /// halves of halves.
-    pub(crate) fn offer(&mut self, turn: usize, half: bool) -> Vec<&Lane> {
-        if self.are_many() {
-            let all = self.window.len();
-            let count = if half { (all / 2).max(FEW).min(all) } else { all };
-            self.window
-                .drain(..count)
-                .filter_map(|id| self.track.known.get(&id))
-                .filter(|lane| !lane.solo && !self.closed.contains(&lane.id) && !self.groups.cover(lane.id))
-                .collect()
-        } else {
-            order(self.free(), turn)
-        }
-    }
-
-    /// A claim was full before it came to these lanes, which are offered again; but for those that limits cover, which are not offered at all.
-    pub(crate) fn take_back(&mut self, lanes: impl DoubleEndedIterator<Item = i64>) {
-        if self.are_many() {
-            for lane in lanes.rev().filter(|lane| !self.groups.cover(*lane)) {
-                self.window.push_front(lane);
-            }
-        }
+        Ok(Vec::new())
     }
 }
 

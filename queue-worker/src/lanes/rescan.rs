@@ -136,12 +136,6 @@ impl Rescan {
         (self.owed, self.is_slow, self.sweep) = (false, false, None);
     }
 
-    /// Not now: whoever is owed one waits.
-    pub(crate) fn put_off(&mut self, wait: Duration) {
-        let at = Instant::now() + wait;
-        self.not_before = Some(self.not_before.map_or(at, |before| before.max(at)));
-    }
-
     /// Whether there is time for one.
     pub(crate) fn may(&self, now: Instant) -> bool {
         self.not_before.is_none_or(|at| now >= at)

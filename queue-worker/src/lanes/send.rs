@@ -32,6 +32,23 @@ pub(crate) struct Said {
     pub(crate) reach: Reach,
 }
 
+impl Said {
+    /// The same of a claim without limits, which has not been looked through yet.
+    pub(crate) fn of(request: &Request, took: Duration) -> Self {
+        Self {
+            room: Room::Open,
+            count: 0,
+            most: request.most,
+            served: Vec::new(),
+            lanes: request.shares.iter().map(|share| share.lane).collect(),
+            from_zero: request.from == From::Lanes { from_zero: true },
+            asked: Vec::new(),
+            took,
+            reach: Reach::default(),
+        }
+    }
+}
+
 /// So long the first statement of a connection may take for that alone.
 const PLANNING: Duration = Duration::from_millis(20);
 

@@ -31,7 +31,7 @@ pub(crate) struct Track {
 impl Track {
     /// Of another claimer, with the same floors.
     pub(crate) fn beside(&self) -> Self {
-        Self { floors: self.floors.clone(), ..Self::default() }
+        Self { floors: self.floors.clone(), transactional: self.transactional.clone(), ..Self::default() }
     }
 
     /// From now on these are the lanes.
@@ -51,6 +51,11 @@ impl Track {
         self.served.retain(|id, _| found.contains_key(id));
         self.sizes.keep(|id| found.contains_key(&id));
         self.turns.retain(|id| found.contains_key(&id));
+    }
+
+    /// Their ids.
+    pub(crate) fn ids(&self) -> impl Iterator<Item = i64> {
+        self.known.keys().copied()
     }
 
     /// The lane of this id.

@@ -1,4 +1,4 @@
-//! What ends the claim loop's wait: something rings, or a time has come. Knows nothing of the database.
+//! What ends the scout's wait: something rings, or a time has come. Knows nothing of the database.
 
 use std::{
     sync::{
@@ -13,7 +13,7 @@ use uuid::Uuid;
 
 use super::{Hint, Vitals};
 
-/// What has ended a wait of the claim loop.
+/// What has ended a wait of the scout.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Woken {
     /// There may be jobs anywhere.
@@ -24,13 +24,13 @@ pub(crate) enum Woken {
     Due,
 }
 
-/// Rung by whoever has something for the claim loop.
+/// Rung by whoever has something for the scout.
 #[derive(Default)]
 pub(crate) struct Bell {
-    notify: Arc<Notify>,
+    notify: Notify,
     /// It was rung, and not only nudged.
     asked: AtomicBool,
-    /// Those of the claimers of lanes under limits.
+    /// Those of the claimers of groups of lanes.
     hints: Mutex<Vec<Arc<Hint>>>,
     due: Mutex<Option<Instant>>,
     /// Rung for what is to be done to running jobs.
@@ -71,17 +71,12 @@ impl Bell {
         self.notify.notify_one();
     }
 
-    /// What ends the loop's wait.
-    pub(crate) fn notify(&self) -> &Arc<Notify> {
-        &self.notify
-    }
-
-    /// From now on these are the claimers of lanes under limits.
+    /// From now on these are the claimers of groups of lanes.
     pub(crate) fn set_hints(&self, hints: Vec<Arc<Hint>>) {
         *self.hints() = hints;
     }
 
-    /// Ends the wait of every claimer of lanes under limits.
+    /// Ends the wait of every claimer of a group.
     pub(crate) fn nudge_claimers(&self) {
         for hint in self.hints().iter() {
             hint.notify().notify_one();

@@ -1,10 +1,10 @@
-//! What a claimer of lanes under limits is told: that jobs may wait there, that a permit may be free. Knows nothing of the database.
+//! What the claimer of a group of lanes is told: that jobs may wait there, that a permit may be free. Knows nothing of the database.
 
 use std::{
     collections::HashSet,
     sync::{
         Arc, Mutex, MutexGuard, PoisonError,
-        atomic::{AtomicU8, Ordering::Relaxed},
+        atomic::{AtomicBool, AtomicU8, Ordering::Relaxed},
     },
 };
 
@@ -19,13 +19,16 @@ pub(crate) struct Hint {
     notify: Arc<Notify>,
     told: Mutex<Told>,
     state: AtomicU8,
+    /// Its last claim failed, though no limit covers its lanes.
+    pub(crate) fails: AtomicBool,
 }
 
 /// What it was told since it looked last.
 #[derive(Debug, Default)]
 pub(crate) struct Told {
-    /// Its lanes may hold jobs.
+    /// Its lanes may hold jobs, these among them.
     pub(crate) jobs: bool,
+    pub(crate) lanes: Vec<i64>,
     /// A permit may be free.
     pub(crate) room: bool,
     /// Jobs came too late to begin under its rate.
@@ -68,12 +71,15 @@ impl Hint {
         self.notify.notify_one();
     }
 
-    /// Tells it that its lanes may hold jobs. From now on it is active.
-    pub(crate) fn tell_jobs(&self) {
+    /// Tells it that its lanes may hold jobs, these among them. From now on it is active.
+    pub(crate) fn tell_jobs(&self, lanes: impl Iterator<Item = i64>) {
         if self.state() == ClaimerState::Resting {
             self.show(ClaimerState::Active);
         }
-        self.tell(|told| told.jobs = true);
+        self.tell(|told| {
+            told.jobs = true;
+            told.lanes.extend(lanes);
+        });
     }
 
     /// What it was told since the last call.
@@ -122,8 +128,9 @@ mod tests {
         let hint = Hint::of(&gates);
         assert!(hint.is_under(&[1, 7]) && !hint.is_under(&[1]) && hint.state() == ClaimerState::Active);
         assert!(hint.rest() && hint.state() == ClaimerState::Resting);
-        hint.tell_jobs();
+        hint.tell_jobs([5].into_iter());
         assert!(hint.state() == ClaimerState::Active && !hint.rest());
-        assert!(hint.take().jobs && !hint.take().jobs && hint.rest());
+        let told = hint.take();
+        assert!(told.jobs && told.lanes == [5] && !hint.take().jobs && hint.rest());
     }
 }

@@ -24,7 +24,8 @@ macro_rules! loops {
 }
 
 loops! {
-    Claim = "claim", "Finds jobs, and makes due ones ready.";
+    Scout = "scout", "Finds out where jobs are, and makes due ones ready.";
+    Claimer = "claimer", "Claims jobs of a group of lanes.";
     SlowDowns = "slow_downs", "Tells the store which limits are to wait.";
     Settle = "settle", "Writes verdicts.";
     Heartbeat = "heartbeat", "Announces the worker, and beats.";
@@ -79,13 +80,14 @@ mod tests {
         let names: BTreeSet<&str> = Loop::ALL.iter().map(|which| which.name()).collect();
         assert_eq!(names.len(), Loop::ALL.len(), "each has a name of its own");
         for which in Loop::ALL {
-            let watched: usize = ["watch", "supervise"].iter().map(|how| all.matches(&format!("{how}(Loop::{which:?}, ")).count()).sum();
+            let watched: usize =
+                ["watch", "supervise", "restart"].iter().map(|how| all.matches(&format!("{how}(Loop::{which:?}, ")).count()).sum();
             assert_eq!((watched, all.matches(&format!("Loop::{which:?}")).count()), (1, 1), "{which:?}");
         }
     }
 
     /// What else is started, where, and why nobody needs to watch it: a part of its line.
-    const OTHERS: [(&str, &str); 40] = [
+    const OTHERS: [(&str, &str); 39] = [
         // It ends by itself.
         ("worker/running.rs", "tokio::spawn(tell_ready("),
         ("worker.rs", "engine.handle().spawn(running.stop("),
@@ -94,9 +96,8 @@ mod tests {
         ("run/slots/batch.rs", "self.context.handlers.spawn(Arc::clone(self).work(slot));"),
         ("run/slots.rs", "self.context.handlers.spawn(async move {"), // gives back what is late
         ("run/slots/batch.rs", "self.context.handlers.spawn(async move {"), // waits until a batch is ripe
-        ("claim/launch.rs", "tokio::spawn(async move {"),             // a claim in flight, which the claim loop waits for
-        ("claim/claimer.rs", "self.landing.spawn(async move {"),      // the same under limits, which its claimer waits for
-        ("claim/under.rs", "tokio::spawn(claimer.run("),              // a claimer, which the claim loop starts again should it panic
+        ("claim/launch.rs", "self.landing.spawn(async move {"),       // a claim in flight, which its claimer waits for
+        ("claim/claimers.rs", "self.tasks.spawn(async move {"),       // a claimer, which is started again should it panic
         ("figures/store.rs", "tokio::spawn(async move { last.lock()"), // one look
         ("live/heartbeat.rs", "tokio::task::spawn_blocking(move || thread.join())"),
         ("dashboard/door.rs", "tokio::spawn(async move { tokio::time::timeout(LONGEST,"), // one request

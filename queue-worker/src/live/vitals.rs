@@ -10,6 +10,7 @@ use std::{
 };
 
 use futures_util::FutureExt as _;
+use tokio_util::sync::CancellationToken;
 
 #[cfg(any(feature = "metrics", feature = "otel"))]
 use super::Paused;
@@ -22,7 +23,7 @@ pub(crate) struct Vitals(Arc<Marks>);
 /// Each by what sets it.
 #[derive(Default)]
 pub(crate) struct Marks {
-    /// The claim loop has begun another round.
+    /// The scout has begun another round.
     pub(crate) claims: Mark,
     /// The first of the rounds that failed; none once one did not.
     pub(crate) failing: Mark,
@@ -103,8 +104,13 @@ impl Vitals {
     }
 
     /// A loop that goes on until the worker ends, and is started again whenever it panics.
-    pub(crate) async fn supervise<T, F: Future<Output = T>>(self, which: Loop, mut start: impl FnMut() -> F) -> T {
+    pub(crate) async fn supervise<T, F: Future<Output = T>>(self, which: Loop, start: impl FnMut() -> F) -> T {
         let watched = Watched { vitals: self, which };
+        watched.vitals.restart(which, &CancellationToken::new(), start).await
+    }
+
+    /// A loop that may end at any time, and is started again whenever it panics: after a pause, or at once if it is to `stop`.
+    pub(crate) async fn restart<T, F: Future<Output = T>>(&self, which: Loop, stop: &CancellationToken, mut start: impl FnMut() -> F) -> T {
         let mut pause = SHORTEST_PAUSE;
         loop {
             let began = Instant::now();
@@ -114,9 +120,9 @@ impl Vitals {
             if began.elapsed() >= LONGEST_PAUSE {
                 pause = SHORTEST_PAUSE;
             }
-            *watched.vitals.0.panicked.lock().unwrap_or_else(PoisonError::into_inner) = Some((which, Instant::now()));
+            *self.0.panicked.lock().unwrap_or_else(PoisonError::into_inner) = Some((which, Instant::now()));
             tracing::error!(name = which.name(), again_in_ms = pause.as_millis(), "a loop of the worker panicked; it starts again");
-            tokio::time::sleep(pause).await;
+            let _ = tokio::time::timeout(pause, stop.cancelled()).await;
             pause = (pause * 2).min(LONGEST_PAUSE);
         }
     }
@@ -224,14 +230,14 @@ mod tests {
     #[tokio::test]
     async fn a_loop_that_ends_is_known_unless_it_was_asked_to() {
         let vitals = Vitals::default();
-        let panics = tokio::spawn(vitals.clone().watch(Loop::Claim, async { assert!(std::env::args().count() == 0, "it ends") }));
+        let panics = tokio::spawn(vitals.clone().watch(Loop::Scout, async { assert!(std::env::args().count() == 0, "it ends") }));
         assert!(panics.await.is_err());
         tokio::spawn(vitals.clone().watch(Loop::Settle, async {})).await.unwrap();
-        assert_eq!((vitals.ended(), vitals.is_stopping()), (Some("claim"), false));
+        assert_eq!((vitals.ended(), vitals.is_stopping()), (Some("scout"), false));
         assert_eq!(vitals.panicked(), None);
         let vitals = Vitals::default();
         vitals.stop();
-        tokio::spawn(vitals.clone().watch(Loop::Claim, async {})).await.unwrap();
+        tokio::spawn(vitals.clone().watch(Loop::Scout, async {})).await.unwrap();
         assert_eq!((vitals.ended(), vitals.is_stopping()), (None, true));
     }
 

@@ -57,11 +57,6 @@ impl Queues {
         lock(&self.slots).values().cloned().collect()
     }
 
-    /// Whether any type's handler takes batches.
-    pub(crate) fn takes_batches(&self) -> bool {
-        self.context.takes_batches
-    }
-
     /// The type of this name by its own one, and how many of its jobs a batch has at most, if its handler takes batches.
     pub(crate) fn batch_of(&self, job_type: &str) -> Option<(&'static str, usize)> {
         let known = if self.context.takes_batches { self.context.registry.get(job_type) } else { None };

@@ -26,7 +26,7 @@ use super::{
     tellers::{Speaker, Tellers, kept},
 };
 use crate::{
-    claim::{Feed, tell_slow_downs},
+    claim::{Scout, tell_slow_downs},
     error::Error,
     keep::{House, Ticks, fire_all, keep_house, keep_pruned},
     lanes::{Hand, KnownLeases, stored_types},
@@ -93,7 +93,7 @@ impl RunningWorker {
         let (of, heart) = (Arc::clone(&queues), heart(wires, beside.as_ref()));
         let pulse = Pulse::start(heart, config, stored_types(&newest(&known)), (life, vitals.clone()), Box::new(move || of.load()))?;
         let (link, held) = (Link::new(wires, "claim").relaxed(), KnownLeases::default());
-        let feed = Feed::new((config, limits), &known, Arc::clone(&queues), held.clone(), link, Arc::clone(&bell), pulse.identity());
+        let scout = Scout::new((config, limits), &known, Arc::clone(&queues), held.clone(), link, Arc::clone(&bell), pulse.identity());
         let house = House {
             link: Link::new(wires, "housekeeping"),
             config: config.clone(),
@@ -118,7 +118,7 @@ impl RunningWorker {
             engine.supervise(Loop::Housekeeping, move || keep_house(house.another())),
         ]);
         Ok(Self {
-            claims: engine.supervise(Loop::Claim, claim(feed, stop.clone())),
+            claims: engine.supervise(Loop::Scout, claim(scout, stop.clone())),
             settles: engine.supervise(Loop::Settle, settle_all((kept(verdicts), closing.clone()), settling, config, (&bell, &tallies))),
             helpers,
             speaker: tellers.speak(),
@@ -196,12 +196,12 @@ impl RunningWorker {
     }
 }
 
-/// Claims, with all that the claim loop knew before a panic.
-fn claim(feed: Feed, stop: CancellationToken) -> impl FnMut() -> BoxFuture<'static, ()> + Send {
-    let feed = kept(feed);
+/// Finds out where jobs are, with all that the scout knew before a panic.
+fn claim(scout: Scout, stop: CancellationToken) -> impl FnMut() -> BoxFuture<'static, ()> + Send {
+    let scout = kept(scout);
     move || {
-        let (feed, stop) = (Arc::clone(&feed), stop.clone());
-        async move { feed.lock().await.run(stop).await }.boxed()
+        let (scout, stop) = (Arc::clone(&scout), stop.clone());
+        async move { scout.lock().await.run(stop).await }.boxed()
     }
 }
 

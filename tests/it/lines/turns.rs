@@ -105,9 +105,10 @@ async fn plain_jobs_and_fair_ones_of_one_queue_keep_to_their_priorities_and_keep
     Serve::enqueue_all((0..50).map(|n| serve(8, n)), &db.pool).priority(30).await.unwrap();
     db.run_while(worker(&db, &ran, 1, 10).register::<Plain>(), until_ran(&ran, 750)).await;
     let ran: Vec<u32> = ran.lock().unwrap().iter().map(|(tenant, ..)| *tenant).collect();
-    assert!(ran[..50].iter().all(|tenant| *tenant == 7), "200 first: {ran:?}");
-    assert!(ran[50..100].iter().all(|tenant| *tenant == u32::MAX), "then 150: {ran:?}");
-    assert!(ran[700..].iter().all(|tenant| *tenant == 8), "30 last: {ran:?}");
+    // Each kind has a claimer: one claim, of ten, may have been on its way when the other kind's came.
+    assert!(ran[..60].iter().filter(|tenant| **tenant == 7).count() == 50, "200 first: {ran:?}");
+    assert!(ran[..110].iter().filter(|tenant| **tenant == u32::MAX).count() >= 50, "then 150: {ran:?}");
+    assert!(ran[690..].iter().filter(|tenant| **tenant == 8).count() == 50, "30 last: {ran:?}");
     let half = ran[100..400].iter().filter(|tenant| **tenant == u32::MAX).count();
     assert!((60..=240).contains(&half), "of equal priority both have their turns: {half} of 300 plain");
     db.finish().await;

@@ -81,7 +81,6 @@ give_back w
 glance w
 hinted w
 history ro
-holding wro
 horizon pmwro!
 in_line ro
 is_queue wro
@@ -109,7 +108,6 @@ look_at_child wo
 look_at_gather w
 meet_lanes pmw
 newest_dead wro
-next_run wro
 nodes ro
 note w
 note_act o

@@ -103,7 +103,9 @@ impl Gathering {
 
     /// It found no room, and is to be woken once there is some.
     pub(super) fn waits(&mut self, who: &Claimant) {
-        self.waiting.push(who.clone());
+        if !self.waiting.contains(who) {
+            self.waiting.push(who.clone());
+        }
     }
 
     /// Wakes those that found no room; returns whether there were any.

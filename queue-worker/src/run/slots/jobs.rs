@@ -95,7 +95,7 @@ impl Jobs {
     }
 
     /// What a slot is to run next: a job, and those that run in one batch with it. Single jobs and batches take turns. Also whether there is more
-    /// room for batches than before, for which the claim loop waits.
+    /// room for batches than before, for which a claimer waits.
     pub(super) fn next(&mut self, now: Instant) -> (Option<Next>, bool) {
         let batch_first = std::mem::replace(&mut self.gathering.is_next, false);
         let batch = if batch_first || self.queued.is_empty() { self.gathering.take(now) } else { None };

@@ -34,6 +34,12 @@ struct Waiter {
 /// Its claim has not come back.
 const BEING_SERVED: u64 = u64::MAX;
 
+impl PartialEq for Claimant {
+    fn eq(&self, other: &Self) -> bool {
+        self.id == other.id
+    }
+}
+
 impl Claimant {
     /// Whom this wakes once a slot may be free.
     pub(crate) fn new(notify: &Arc<Notify>) -> Self {
