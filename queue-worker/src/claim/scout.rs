@@ -54,6 +54,8 @@ pub(crate) struct Scout {
     traffic: Traffic,
     /// Claimers were told of jobs since they have brought any: those that go on by themselves are no reason to look more often.
     pub(super) has_told: bool,
+    /// When it has told those that need not be looked for.
+    told: Instant,
     promoted: Instant,
     /// The last look for due jobs has left some.
     more_due: bool,
@@ -127,6 +129,7 @@ impl Scout {
             planned: now,
             traffic: Traffic::default(),
             has_told: false,
+            told: now,
             promoted: now,
             more_due: false,
             refreshed: now,
@@ -193,6 +196,8 @@ impl Scout {
         let paused = self.mind_pauses(worker).await?;
         let promoted = self.promote_due().await?;
         let (now, was_quiet) = (Instant::now(), self.trial.is_quiet());
+        // Of what rang before, and was not looked for yet, all were told that need not be looked for.
+        let was_rung = self.is_rung && woken != Woken::Rung;
         self.is_rung |= woken == Woken::Rung || promoted || paused;
         self.heed_traffic(woken, now);
         let is_dense = self.traffic.is_dense(now, self.lanes.groups.any_is_active());
@@ -206,8 +211,9 @@ impl Scout {
             return Ok(Some(self.until(TICK)));
         }
         self.is_rung |= was_quiet;
-        if self.is_rung || is_dense {
+        if (self.is_rung && !was_rung) || (is_dense && now >= self.told + BREATH) {
             self.has_told |= tell_unasked(&self.lanes);
+            self.told = now;
         }
         self.line_up(is_dense || self.lanes.groups.any_is_active()).await?;
         if self.must_look(is_dense) {
