@@ -66,7 +66,7 @@ const LOOK: Duration = Duration::from_millis(250);
 pub(super) const LONG: Duration = Duration::from_hours(1);
 
 impl Claimer {
-    /// Of this group, with the floors that all claimers have in common.
+    /// Creates the claimer of this group. All claimers of a worker share the floors.
     pub(super) fn new(context: &Arc<ClaimContext>, group: watch::Receiver<Arc<Group>>, track: Track) -> Self {
         let (waiter, is_limited) = (SlotWaiter::new(group.borrow().hint.notify()), group.borrow().is_limited());
         Self {
@@ -95,7 +95,7 @@ impl Claimer {
             }
             self.hear(&group);
             let Some(until) = self.step(&group).await else { continue };
-            // Kept, it would say that something here still goes by its pauses.
+            // While this is held, the pauses that it was made by count as in use.
             let hint = Arc::clone(&group.hint);
             drop(group);
             tokio::select! {
@@ -113,7 +113,7 @@ impl Claimer {
         }
     }
 
-    /// From now on it goes by what the scout knows of the group now.
+    /// Takes over the group as the scout has published it last.
     fn join(&mut self) -> Arc<Group> {
         let group = Arc::clone(&self.group.borrow_and_update());
         self.waiter.only_offered(group.are_many(), self.track.ids());
@@ -202,13 +202,13 @@ impl Claimer {
         None
     }
 
-    /// When a claim is to look below the floors, if one owes that.
+    /// When the next claim must look below the floors, if it must.
     fn owed_at(&self, group: &Group, now: Instant) -> Option<Instant> {
         (self.rescan.owes() && !self.looks_aside(group)).then(|| self.rescan.owed_at().unwrap_or(now))
     }
 
-    /// How many claims may be on their way: one where the order of jobs is to be seen, and where it is not known before what the next one goes on from. Else
-    /// two while there is more than one can take, and four under limits, where all but one wait for the disk.
+    /// The most claims in flight: one where jobs must begin in order, or where the next claim goes on from what this one returns. Otherwise two while
+    /// claims come back full, and four under limits, where all but one wait for the disk.
     fn ahead(&self, group: &Group) -> usize {
         match (group.is_limited(), group.kind.in_lines || !self.pacing.is_full()) {
             _ if self.context.queues.keep_order() => 1,

@@ -21,8 +21,8 @@ const LONGEST_NAP: Duration = Duration::from_millis(250);
 const BELT: Duration = Duration::from_secs(10);
 
 impl Scout {
-    /// Tells the claimers that wait whose lanes hold jobs. In a hurry those too of whose keys that wait none had room: others may have come. Returns
-    /// whether there are new lanes.
+    /// Finds out which lanes hold jobs, and tells their claimers. In a hurry also the claimers that found no room for any waiting key: jobs of other
+    /// keys may have come. Returns whether there are new lanes.
     pub(super) async fn look_for_jobs(&mut self, hurry: bool) -> sqlx::Result<bool> {
         let when = if self.lanes.groups.any_waits() { When::Now } else { When::Never };
         let (seen, _) = self.look(when, hurry).await?;
@@ -103,7 +103,7 @@ impl Scout {
         self.nap
     }
 
-    /// There is nothing to do for so long, unless something is due or owed before.
+    /// When to wake next: after this pause, or earlier if something is due or owed by then.
     fn rest_until(&mut self, pause: Duration) -> Instant {
         let owed = self.rescan.owed_at().into_iter().chain(self.trial.due());
         self.planned = owed.fold(self.until(pause), Instant::min);

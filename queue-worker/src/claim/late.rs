@@ -38,7 +38,7 @@ impl Claimer {
         if claims && self.rescan.is_due() { Some(now) } else { self.rescan.owes().then(|| self.rescan.owed_at().unwrap_or(now)) }
     }
 
-    /// Sends a claim below the floors on its way. It takes a few jobs and reserves no slots for them, lest those that come meanwhile find none; where it
+    /// Sends a claim below the floors on its way. It takes a few jobs and reserves no slots, so that newer jobs still find some. If it
     /// finds as many as it may, the floor falls, and the next claims find the rest.
     pub(super) fn look_for_late_ones(&mut self, worker: Uuid, group: &Arc<Group>) {
         let (mut shares, mut reserved) = (Vec::new(), Reserved::new());

@@ -166,7 +166,7 @@ impl Claimer {
         match room {
             Room::Locked => tracing::warn!(
                 limits = ?group.under.gates,
-                "jobs wait for a limit whose row in `gate` somebody else has locked; see pg_locks, and end that session"
+                "jobs wait for a limit whose row in `gate` another session has locked; see pg_locks, and end that session"
             ),
             Room::Gone => self.context.bell.note_control(),
             _ => {}

@@ -1,4 +1,4 @@
-//! A step of the scout: what became ready in fair lanes takes its place in the lines. Whoever claims from lines sees only what stands there.
+//! A step of the scout: what became ready in fair lanes takes its place in the lines. A claim from lines sees only what stands there.
 
 use std::time::{Duration, Instant};
 

@@ -36,14 +36,14 @@ pub(crate) struct Scout {
     pub(super) lanes: Lanes,
     pub(super) link: Link,
     pub(super) claimers: Claimers,
-    /// It was told that there may be jobs, and has not looked yet.
+    /// There may be new jobs, and it has not looked yet.
     pub(super) is_rung: bool,
-    /// When it has looked last which lanes hold jobs, and when to look below their floors.
+    /// When it looked last, and when to look below the floors.
     pub(super) looked: Option<Instant>,
     pub(super) rescan: Rescan,
     /// What is to be brought into lines.
     pub(super) lineup: Lineup,
-    /// As whom it has looked last.
+    /// The worker's identity at the last pass.
     us: Identity,
     pub(super) sleep: Sleep,
     /// The last pause on the way to sleep.
@@ -54,7 +54,7 @@ pub(crate) struct Scout {
     traffic: Traffic,
     /// Claimers were told of jobs since they have brought any: those that go on by themselves are no reason to look more often.
     pub(super) has_told: bool,
-    /// When it has told those that need not be looked for.
+    /// When it last told claimers without a look.
     told: Instant,
     promoted: Instant,
     /// The last look for due jobs has left some.
@@ -76,7 +76,7 @@ const OFTEN: Duration = Duration::from_millis(10);
 /// How soon a worker looks again while jobs keep coming.
 const BREATH: Duration = Duration::from_millis(2);
 
-/// So long a pass makes due jobs ready before it looks.
+/// The longest that one pass spends on making due jobs ready.
 const PROMOTE: Duration = Duration::from_millis(50);
 
 impl Scout {
@@ -196,7 +196,7 @@ impl Scout {
         let paused = self.mind_pauses(worker).await?;
         let promoted = self.promote_due().await?;
         let (now, was_quiet) = (Instant::now(), self.trial.is_quiet());
-        // Of what rang before, and was not looked for yet, all were told that need not be looked for.
+        // For an earlier ring that still waits for its look, these claimers were told already.
         let was_rung = self.is_rung && woken != Woken::Rung;
         self.is_rung |= woken == Woken::Rung || promoted || paused;
         self.heed_traffic(woken, now);
@@ -282,7 +282,7 @@ impl Scout {
 
     /// Makes ready what is due, if anything may be; returns whether anything was.
     async fn promote_due(&mut self) -> sqlx::Result<bool> {
-        // Whoever dozes or sleeps asks for the time with each look.
+        // On the way to sleep and asleep, each look also returns the next due time.
         let dozes = self.sleep == Sleep::Asleep || self.nap > Duration::ZERO;
         let knows = dozes && self.may_rest();
         let (now, mut any) = (Instant::now(), false);

@@ -43,7 +43,7 @@ pub(crate) struct Groups {
 }
 
 impl Group {
-    /// How many jobs a claim may bring of it, of so many at most.
+    /// The most jobs of one claim of this group, where `most` is the limit for any claim.
     pub(crate) fn most(&self, most: usize) -> usize {
         if self.is_limited() { self.under.most.max(1).min(most) } else { most }
     }

@@ -15,7 +15,7 @@ pub(crate) struct Hand {
     /// From so many bytes on no lane of large payloads is claimed from: what claims bring of lanes whose payloads nobody knows yet still fits.
     full: usize,
     bytes: AtomicUsize,
-    /// A claimer has left out a lane, and the scout is to be rung once there is room for so many bytes; zero if it has not.
+    /// A claimer has left out a lane, and the scout is to be rung once there is room for this many bytes; zero if none was left out.
     wanted: AtomicUsize,
     told: AtomicBool,
 }
@@ -72,7 +72,7 @@ impl Hand {
         0
     }
 
-    /// Rings the scout if a claimer waits, and a claim is worth while with so many bytes in hand: one of a job or two costs more than it brings.
+    /// Rings the scout if a claimer waits, and a claim is worth while with this many bytes in hand: one of a job or two costs more than it brings.
     fn ring(&self, bytes: usize) {
         let wanted = self.wanted.load(SeqCst);
         let has_room = bytes == 0 || self.full.saturating_sub(bytes) >= wanted.max(self.full / 4);

@@ -24,7 +24,7 @@ pub(crate) enum Woken {
     Due,
 }
 
-/// Rung by whoever has something for the scout.
+/// Wakes the scout.
 #[derive(Default)]
 pub(crate) struct Bell {
     notify: Notify,
