@@ -235,7 +235,9 @@ impl Scout {
             _ if self.lineup.more => Ok(Some(self.until(BREATH))),
             _ if self.is_rung => Ok(Some(self.until(OFTEN))),
             false if any_waits && self.lanes.more_wait() => Ok(None),
-            _ if is_dense => Ok(Some(self.until(if is_active { OFTEN } else { BREATH }))),
+            _ if is_dense => {
+                Ok(Some(self.until(if is_active { OFTEN } else { BREATH.saturating_sub(self.told.elapsed()).max(BREATH / 4) })))
+            }
             true if !any_waits => Ok(Some(self.until(LOOK))),
             _ => self.come_to_rest(worker).await,
         }
@@ -248,7 +250,8 @@ impl Scout {
         let is_time = |pause| self.looked.is_none_or(|at| at.elapsed() >= pause);
         match () {
             () if self.is_rung => at_once || is_time(OFTEN),
-            () if is_dense => groups.any_waits() && (at_once || is_time(OFTEN)),
+            // The only claimer is told without a look.
+            () if is_dense => groups.any_waits() && is_time(if at_once && groups.iter().count() > 1 { BREATH } else { OFTEN }),
             () => self.lanes.more_wait() && (at_once || is_time(LOOK)),
         }
     }

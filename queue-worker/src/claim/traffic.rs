@@ -15,7 +15,7 @@ pub(super) struct Traffic {
 const ENOUGH: u32 = 3;
 
 /// Jobs that come later than this after the last ones are not of the same stream.
-const GAP: Duration = Duration::from_millis(20);
+const GAP: Duration = Duration::from_millis(10);
 
 /// While claimers are at work, which may bring nothing for want of slots, the stream is taken to go on for this long.
 const LINGER: Duration = Duration::from_millis(250);
@@ -49,7 +49,7 @@ mod tests {
         traffic.hit(now + ms(5));
         assert!(!traffic.is_dense(now + ms(5), true));
         traffic.hit(now + ms(10));
-        assert!(traffic.is_dense(now + ms(29), false) && !traffic.is_dense(now + ms(30), false));
+        assert!(traffic.is_dense(now + ms(19), false) && !traffic.is_dense(now + ms(20), false));
         assert!(traffic.is_dense(now + ms(259), true) && !traffic.is_dense(now + ms(260), true));
     }
 }
