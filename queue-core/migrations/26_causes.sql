@@ -288,3 +288,39 @@ begin
   end if;
 end
 $$;
+
+-- Rows of these leases and these jobs that another transaction has locked, and whose session that is, if one alone has it. Waits for nobody, and
+-- keeps no lock. With its owner's rights, for a worker updates no job and no key.
+create function queue.locked_rows(tokens uuid[], ids bigint[])
+  returns table (relation text, token uuid, job bigint, pid integer, role text, application text)
+  language plpgsql volatile security definer
+  set search_path = pg_catalog, pg_temp
+as $$
+declare
+  keys    bigint[] := array(select j.key from queue.job j where j.id = any (locked_rows.ids) and j.key is not null);
+  looked  record;
+begin
+  for looked in
+    select v.at, v.token, v.job, v.is_meant
+    from (values
+      ('queue.lease'::regclass, 't.token', 'null::bigint', 't.token = any ($1)'),
+      ('queue.job', 'null::uuid', 't.id', 't.id = any ($2)'),
+      ('queue.active_key', 'null::uuid', 't.id', 't.key = any ($3) and t.id = any ($2)'),
+      ('queue.failure', 'null::uuid', 't.id', 't.id = any ($2)'),
+      ('queue.progress', 'null::uuid', 't.id', 't.id = any ($2)'),
+      ('queue.step', 'null::uuid', 't.id', 't.id = any ($2)'),
+      ('queue.signal', 'null::uuid', 't.id', 't.id = any ($2)'),
+      ('queue.child', 'null::uuid', 't.parent', 't.parent = any ($2)'),
+      ('queue.gather', 'null::uuid', 't.parent', 't.parent = any ($2)')
+    ) v (at, token, job, is_meant)
+  loop
+    return query execute format(
+      'with free as materialized (select t.ctid as at from %1$s t where %4$s for update skip locked)
+      select distinct on (2, 3) %5$L, %2$s, %3$s, a.pid, a.usename::text, a.application_name
+      from %1$s t left join pg_stat_activity a on a.backend_xid = t.xmax
+      where %4$s and t.ctid not in (select f.at from free f)',
+      looked.at, looked.token, looked.job, looked.is_meant, (select c.relname from pg_class c where c.oid = looked.at))
+    using locked_rows.tokens, locked_rows.ids, keys;
+  end loop;
+end
+$$;

@@ -66,8 +66,9 @@ begin
 end
 $$;
 
--- Who has tables of the store to itself, so that whoever reads them would wait: null if nobody. Nobody is waited for to find that out.
-create function queue.why_shut() returns jsonb
+-- Who has tables of the store locked in one of these modes, or waits for that: null if no session does. By default who has them to itself, so that
+-- whoever reads them would wait. Waits for nobody.
+create function queue.why_shut(modes text[] default '{AccessExclusiveLock}') returns jsonb
   language plpgsql stable
   set search_path = pg_catalog, pg_temp
 as $$
@@ -77,7 +78,7 @@ begin
       'sessions', coalesce(queue.why_sessions(jsonb_agg(distinct queue.why_holder(l.pid, l.virtualtransaction)), '0 s'), '[]'))
     from pg_locks l
     join pg_class c on c.oid = l.relation
-    where l.locktype = 'relation' and l.mode = 'AccessExclusiveLock' and l.pid is distinct from pg_backend_pid()
+    where l.locktype = 'relation' and l.mode = any (why_shut.modes) and l.pid is distinct from pg_backend_pid()
       and l.database = (select d.oid from pg_database d where d.datname = current_database())
       and c.relnamespace = (select r.relnamespace from pg_class r where r.oid = 'queue.job'::regclass)
       -- An autovacuum gives way to whoever waits for it. It is nobody's session.

@@ -1,13 +1,16 @@
 -- Children: jobs that a durable job spawns and whose ends it waits for.
 --
---   child   written with the child's enqueue, under the parent's lease (spawn); given the child's end by whoever ends it, in that transaction
---           (tell_parents), once; deleted with the parent, by housekeeping (prune_children)
+--   child     written with the child's enqueue, under the parent's lease (spawn); given the child's end once (tell_ends); deleted with the parent, by
+--             housekeeping (prune_children)
+--   end_hint  written by whoever ends a child, a part of a gather or a node of a flow, in that transaction (note_ends); consumed by any worker
+--             (tell_ends)
 --
--- A child's metadata name its parent, and a claim reads metadata in any case: so whoever ends a job knows whether there is anybody to be told, and
--- nothing is written or asked of any other job. A child that is over may go before its parent has looked: what it came to is kept here.
+-- A child's metadata name its parent, and a claim reads metadata in any case: so whoever ends a job knows whether a job waits for it, and nothing is
+-- written or asked of any other job. Who ends jobs only inserts here, and waits for no row of those that wait for them. A child that is over may go
+-- before its parent has looked: what it came to is kept here.
 --
--- No wake-up is lost, as with signals: the end and the hint commit together, and whoever consumes a hint looks in the next statement. An end that
--- nobody told of, because an act that is rarer than these has come between, is found by housekeeping.
+-- No wake-up is lost, as with signals: the end and the hint commit together, and whoever consumes a hint looks in the next statement. An end of which
+-- there is no hint, because an act that is rarer than these has come between, is found by housekeeping.
 
 create table queue.child (
   parent    bigint       not null,
@@ -24,6 +27,205 @@ create table queue.child (
     check (state in ('completed', 'dead', 'cancelled', 'expired'))
 );
 create index child_by_id on queue.child (id);
+
+create table queue.end_hint (
+  seq    bigint    not null default queue.next_key(),
+  state  text      not null,  -- what they came to, should they be gone when that is looked at
+  ids    bigint[]  not null,
+  constraint end_hint_order primary key (seq)
+) with (autovacuum_vacuum_scale_factor = 0, autovacuum_vacuum_threshold = 50000, autovacuum_vacuum_cost_delay = 0);
+
+-- Leaves hints that these jobs have come to this state. If none is given, it looks which of them are over, and leaves hints of those that other jobs
+-- may wait for. To be called in the transaction that ends them, after that. One that is not there any more was completed, and keeps no record.
+create function queue.note_ends(ids bigint[], state text default null) returns void
+  language plpgsql volatile
+  set search_path = pg_catalog, pg_temp
+  set enable_seqscan = off
+  set plan_cache_mode = force_generic_plan
+as $$
+begin
+  insert into queue.end_hint (state, ids)
+  select s.state, array_agg(s.id)
+  from (
+    select u.id, u.nr, coalesce(note_ends.state, queue.state_of(u.id), 'completed') as state
+    from unnest(note_ends.ids) with ordinality u (id, nr)
+    where note_ends.state is not null
+      or exists (select from queue.child c where c.id = u.id)
+      or exists (select from queue.gather_part p where p.id = u.id)
+      or exists (select from queue.node n where n.id = u.id)
+    offset 0
+  ) s
+  where s.state in ('completed', 'dead', 'cancelled', 'expired', 'gone')
+  group by s.state, (s.nr - 1) / 200;
+end
+$$;
+
+-- Consumes up to `most` hints of ends from the place `floor` on, and tells those that wait for these jobs: a child's parent what it came to, a gather
+-- how many of its parts are over, a flow what its node came to. Returns how many hints there were, without those that are left, the lowest of them,
+-- of how many jobs it was told, how many keep a hint, and one of these. Waits for nobody for long: a job whose row another session has locked keeps
+-- its hint, and the others are told of. To be called under read committed.
+create function queue.tell_ends(
+  floor bigint, most integer, out hints integer, out lowest bigint, out told integer, out kept integer, out job bigint
+)
+  returns record
+  language plpgsql volatile
+  set search_path = pg_catalog, pg_temp
+  set enable_seqscan = off set enable_bitmapscan = off
+  set plan_cache_mode = force_generic_plan
+  set jit = off
+  set lock_timeout = '100ms'
+as $$
+declare
+  jobs        bigint[];
+  said        text[];
+  busy        bigint[] := '{}';
+  left_       bigint[];
+  count_      integer;
+  is_careful  boolean := false;
+begin
+  with taken as materialized (
+    delete from queue.end_hint
+    where ctid = any (array(
+      select h.ctid
+      from queue.end_hint h
+      where h.seq >= tell_ends.floor
+      order by h.seq
+      limit tell_ends.most
+      for update skip locked
+    ))
+    returning end_hint.seq, end_hint.state, end_hint.ids
+  ), last as (
+    -- Of one that was brought back and has ended again, the last.
+    select distinct on (u.id) u.id, t.state
+    from taken t
+    cross join unnest(t.ids) u (id)
+    order by u.id, t.seq desc
+  )
+  select (select count(*) from taken), (select min(t.seq) from taken t), array_agg(l.id), array_agg(l.state), 0, 0
+  into hints, lowest, jobs, said, told, kept
+  from last l;
+  if hints = 0 then
+    return;
+  end if;
+  -- Children: each tells once. One that was brought back meanwhile is told of when it ends again; one that its parent is about to ask anew is locked.
+  begin
+    with ended as materialized (
+      select c.at, c.id, coalesce(e.state, u.state) as state, e.attempts, e.output, e.error
+      from unnest(jobs, said) u (id, state)
+      cross join lateral (select c.ctid as at, c.id from queue.child c where c.id = u.id offset 0) c
+      left join lateral (select e.state, e.attempts, e.output, e.error from queue.entry_of(c.id) e) e on true
+      where coalesce(e.state, u.state) in ('completed', 'dead', 'cancelled', 'expired')
+    ), held as materialized (
+      select c.ctid as at
+      from queue.child c
+      where c.ctid = any (array(select e.at from ended e))
+      for update skip locked
+    ), noted as (
+      update queue.child c
+      set state = e.state, attempts = e.attempts, output = e.output, error = e.error, at = clock_timestamp()
+      from ended e
+      where c.ctid = e.at and c.ctid = any (array(select h.at from held h))
+        and c.state is null
+      returning c.parent
+    ), hinted as (
+      insert into queue.signal_hint (id)
+      select distinct n.parent
+      from noted n
+    )
+    select array_agg(e.id) filter (where e.at not in (select h.at from held h)), (select count(*) from noted)
+    into left_, count_
+    from ended e;
+    busy := busy || left_;
+    told := told + count_;
+  exception when lock_not_available then
+    busy := busy || jobs;
+  end;
+  -- Parts: only who deletes the row of a part counts it. There are many: what those that completed came to is not asked again, and their rows are
+  -- locked first only if some were found to be locked.
+  loop
+    begin
+      with parts as materialized (
+        select p.at, u.id, s.state
+        from unnest(jobs, said) u (id, state)
+        cross join lateral (select p.ctid as at from queue.gather_part p where p.id = u.id offset 0) p
+        cross join lateral (select case when u.state = 'completed' then u.state else coalesce(queue.state_of(u.id), u.state) end as state) s
+        where s.state in ('completed', 'dead', 'cancelled', 'expired')
+      ), gone as materialized (
+        delete from queue.gather_part p
+        where p.ctid = any (case
+          when not is_careful then array(select p.at from parts p)
+          else array(select p.ctid from queue.gather_part p where p.ctid = any (array(select p.at from parts p)) for update skip locked) end)
+        returning p.id, p.parent, p.born, p.name, p.held
+      ), hinted as (
+        insert into queue.gather_hint (parent, born, name, completed, dead, cancelled, freed)
+        select g.parent, g.born, g.name, count(*) filter (where p.state = 'completed'), count(*) filter (where p.state = 'dead'),
+          count(*) filter (where p.state in ('cancelled', 'expired')),
+          count(*) filter (where not g.held)
+        from gone g
+        join parts p on p.id = g.id
+        group by g.parent, g.born, g.name
+      )
+      select array_agg(p.id) filter (where p.id not in (select g.id from gone g)), (select count(*) from gone)
+      into left_, count_
+      from parts p;
+      busy := busy || left_;
+      told := told + count_;
+      exit;
+    exception when lock_not_available then
+      if is_careful then
+        busy := busy || jobs;
+        exit;
+      end if;
+      is_careful := true;
+    end;
+  end loop;
+  -- Nodes of flows.
+  begin
+    with ended as materialized (
+      select n.at, n.id, coalesce(s.state, u.state) as state
+      from unnest(jobs, said) u (id, state)
+      cross join lateral (select n.ctid as at, n.id from queue.node n where n.id = u.id offset 0) n
+      cross join lateral (select queue.state_of(n.id) as state offset 0) s
+      where coalesce(s.state, u.state) in ('completed', 'dead', 'cancelled', 'expired', 'gone')
+    ), held as materialized (
+      select n.ctid as at
+      from queue.node n
+      where n.ctid = any (array(select e.at from ended e))
+      for update skip locked
+    ), noted as (
+      update queue.node n
+      set ended = e.state
+      from ended e
+      where n.ctid = e.at and n.ctid = any (array(select h.at from held h))
+      returning n.id, n.ended
+    ), hinted as (
+      insert into queue.node_hint (id, state)
+      select n.id, n.ended
+      from noted n
+      where exists (select from queue.edge o where o.source = n.id)
+    )
+    select array_agg(e.id) filter (where e.id not in (select n.id from noted n)), (select count(*) from noted)
+    into left_, count_
+    from ended e;
+    busy := busy || left_;
+    told := told + count_;
+  exception when lock_not_available then
+    busy := busy || jobs;
+  end;
+  if cardinality(busy) > 0 then
+    -- What is left is not told of: whoever looks every second or so finds it. In a subquery, which is hashed.
+    insert into queue.end_hint (state, ids)
+    select u.state, array_agg(u.id)
+    from unnest(jobs, said) with ordinality u (id, state, nr)
+    where u.id in (select b.id from unnest(busy) b (id))
+    group by u.state, (u.nr - 1) / 200;
+    get diagnostics count_ = row_count;
+    hints := greatest(hints - count_, least(told, 1));
+    kept := cardinality(busy);
+    job := busy[1];
+  end if;
+end
+$$;
 
 -- What a step that waits for the end of a child is called in `parked`, and no signal.
 create function queue.join_name(name text) returns text
@@ -71,58 +273,6 @@ begin
 end
 $$;
 
--- Tells the parents of these jobs what those that are over have come to, and leaves each parent a hint; returns how many were told of. To be called
--- in the transaction that ends them, after that. One that is not there any more was completed, and keeps no record. A child tells once.
-create function queue.tell_parents(ids bigint[]) returns integer
-  language plpgsql volatile
-  set search_path = pg_catalog, pg_temp
-  set enable_seqscan = off
-  set plan_cache_mode = force_generic_plan
-as $$
-declare
-  told  integer;
-begin
-  with ended as materialized (
-    select c.parent, c.name, coalesce(e.state, 'completed') as state, e.attempts, e.output, e.error
-    from queue.child c
-    left join lateral (select e.state, e.attempts, e.output, e.error from queue.entry_of(c.id) e) e on true
-    where c.id = any (tell_parents.ids)
-      and c.state is null
-      and coalesce(e.state, 'completed') in ('completed', 'dead', 'cancelled', 'expired')
-    order by c.id for update of c
-  ), noted as (
-    update queue.child c
-    set state = e.state, attempts = e.attempts, output = e.output, error = e.error, at = clock_timestamp()
-    from ended e
-    where c.parent = e.parent and c.name = e.name
-    returning c.parent
-  ), hinted as (
-    insert into queue.signal_hint (id)
-    select distinct n.parent
-    from noted n
-  )
-  select count(*) into told from noted n;
-  perform queue.tell_nodes(tell_parents.ids);
-  return told + queue.tell_gathers(tell_parents.ids);
-end
-$$;
-
--- Locks what is known of the children of these jobs, in the order in which ends are told of: who writes to several in another order, and whoever
--- tells of them meanwhile, would each wait for the other.
-create function queue.lock_children(parents bigint[]) returns void
-  language plpgsql volatile
-  set search_path = pg_catalog, pg_temp
-  set enable_seqscan = off
-as $$
-begin
-  perform
-  from queue.child c
-  where c.parent = any (lock_children.parents)
-  order by c.id
-  for update;
-end
-$$;
-
 -- Deletes what is known of the children of these jobs: they go on, and are nobody's.
 create function queue.forget_children(parents bigint[]) returns void
   language plpgsql volatile
@@ -130,7 +280,6 @@ create function queue.forget_children(parents bigint[]) returns void
   set enable_seqscan = off
 as $$
 begin
-  perform queue.lock_children(forget_children.parents);
   delete from queue.child c
   where c.parent = any (forget_children.parents);
 end
@@ -178,7 +327,6 @@ as $$
 declare
   asked  bigint[];
 begin
-  perform queue.lock_children(ask_children.parents);
   with changed as (
     update queue.child c
     set state = null, attempts = null, output = null, error = null
@@ -188,13 +336,13 @@ begin
   )
   select array_agg(c.id) into asked from changed c;
   if cardinality(asked) > 0 then
-    perform queue.tell_parents(asked);
+    perform queue.note_ends(asked);
   end if;
 end
 $$;
 
--- Looks through the children of the next jobs after this one, `most` of them: deletes those whose parent is gone, and tells of those that are over
--- and have not told. Returns the last parent that it looked at, or null at the end. Rows that others hold are passed over.
+-- Looks through the children of the next jobs after this one, `most` of them: deletes those whose parent is gone, and leaves hints of those that are
+-- over and have not been told of. Returns the last parent that it looked at, or null at the end. Rows that others hold are passed over.
 create function queue.prune_children(after bigint, most integer) returns bigint
   language plpgsql volatile
   set search_path = pg_catalog, pg_temp
@@ -222,7 +370,7 @@ begin
     for update of c skip locked
   );
   if cardinality(late) > 0 then
-    perform queue.tell_parents(late);
+    perform queue.note_ends(late);
   end if;
   return last;
 end

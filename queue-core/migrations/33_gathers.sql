@@ -3,11 +3,11 @@
 --   gather        written with the first parts, under the parent's lease (add_chunk) or with its flow (add_parts); counted by whoever consumes
 --                 hints (count_gathers)
 --   brood         the parts in their order, a row a chunk; written with them, and never changed
---   gather_part   one for each that is not over; deleted by whoever ends it, in that transaction (tell_gathers)
---   gather_hint   how many of a gather's parts have ended; written by whoever ends them, one row a flush; consumed by any worker (count_gathers)
+--   gather_part   one for each that is not over; deleted by whoever consumes the hint of its end (tell_ends)
+--   gather_hint   how many of a gather's parts have ended; written by who deletes them; consumed by any worker (count_gathers)
 --
--- Who ends a part deletes its row here and says in a hint that it has: so a part counts once, whoever names it, and however often. No two that end
--- parts of one gather wait for each other, for they write rows of their own; only who consumes hints changes the gather.
+-- Who tells of the end of a part deletes its row here and says in a hint how many it has deleted: so a part counts once, however often it is named.
+-- Only who consumes these hints changes the gather.
 --
 -- A parent that begins anew may map under the same name, while parts of its earlier life are still ending: `born` says whose a part and a hint are.
 --
@@ -170,63 +170,6 @@ begin
 end
 $$;
 
--- Of these jobs, all of which have come to this state, counts those that are parts, and leaves each gather a hint; returns how many they are. To be
--- called in the transaction that ends them, after that. A part counts once: its row goes.
-create function queue.tell_parts(ids bigint[], state text) returns integer
-  language plpgsql volatile
-  set search_path = pg_catalog, pg_temp
-  set enable_seqscan = off
-  set plan_cache_mode = force_generic_plan
-as $$
-declare
-  told  integer;
-begin
-  with gone as materialized (
-    delete from queue.gather_part p
-    where p.id = any (tell_parts.ids)
-    returning p.parent, p.born, p.name, p.held
-  ), hinted as (
-    insert into queue.gather_hint (parent, born, name, completed, dead, cancelled, freed)
-    select g.parent, g.born, g.name, count(*) filter (where tell_parts.state = 'completed'), count(*) filter (where tell_parts.state = 'dead'),
-      count(*) filter (where tell_parts.state in ('cancelled', 'expired')),
-      count(*) filter (where not g.held)
-    from gone g
-    group by g.parent, g.born, g.name
-  )
-  select count(*) into told from gone g;
-  return told;
-end
-$$;
-
--- As tell_parts, of those of these jobs that are over, whatever they came to.
-create function queue.tell_gathers(ids bigint[]) returns integer
-  language plpgsql volatile
-  set search_path = pg_catalog, pg_temp
-  set enable_seqscan = off
-  set plan_cache_mode = force_generic_plan
-as $$
-declare
-  ended  record;
-  told   integer := 0;
-begin
-  for ended in
-    select s.state, array_agg(s.id) as ids
-    from (
-      select p.id, coalesce(e.state, 'completed') as state
-      from queue.gather_part p
-      left join lateral (select e.state from queue.entry_of(p.id) e) e on true
-      where p.id = any (tell_gathers.ids)
-      offset 0
-    ) s
-    where s.state in ('completed', 'dead', 'cancelled', 'expired')
-    group by s.state
-  loop
-    told := told + queue.tell_parts(ended.ids, ended.state);
-  end loop;
-  return told;
-end
-$$;
-
 -- Makes ready the next parts of a gather that our transaction has locked, as many as there is room for; returns how many, and tells their workers.
 -- Those that somebody is at work on are passed over, and the gather then keeps a hint.
 create function queue.let_run(parent bigint, name text) returns integer
@@ -256,10 +199,15 @@ begin
     ) p
     cross join lateral (select k.ctid as at, k.id from queue.parked k where k.id = p.id offset 0) k
     limit least(free, 1000)
+  ), counted as materialized (
+    select p.id
+    from queue.gather_part p
+    where p.id = any (array(select n.id from next n))
+    for update skip locked
   ), held as materialized (
     select k.ctid as at
     from queue.parked k
-    where k.ctid = any (array(select n.at from next n))
+    where k.ctid = any (array(select n.at from next n where n.id in (select c.id from counted c)))
     for update skip locked
   ), entered as materialized (
     delete from queue.parked k

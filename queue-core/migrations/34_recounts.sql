@@ -33,7 +33,7 @@ begin
       );
       exit when coalesce(moved, 0) = 0;
     end loop;
-    -- One that is kept because somebody ends it goes with that.
+    -- One that is kept because another session tells of its end goes with that.
     delete from queue.gather_part p
     where p.ctid = any (array(
       select o.ctid
@@ -47,8 +47,8 @@ begin
 end
 $$;
 
--- Counts anew what a gather needs, in one snapshot and under its lock, after it has told of those parts that are over and of which nobody did, among
--- those of the next ten chunks; returns what it needs. Null if somebody is at work on it. Of more than a hundred chunks the count stays as it is: to
+-- Counts anew what a gather needs, in one snapshot and under its lock, after it has left hints of those parts that are over, among those of the next
+-- ten chunks; returns what it needs. Null if somebody is at work on it. Of more than a hundred chunks the count stays as it is: to
 -- walk a million parts would hold up all that comes after it.
 create function queue.recount_gather(parent bigint, name text) returns bigint
   language plpgsql volatile
@@ -73,7 +73,7 @@ begin
     cross join lateral unnest(b.ids) u (id)
     where b.parent = recount_gather.parent and b.name = recount_gather.name and b.chunk >= place and b.chunk < place + 10
   );
-  perform queue.tell_gathers(late);
+  perform queue.note_ends(late);
   update queue.gather g
   set at = clock_timestamp(),
     need = case when (

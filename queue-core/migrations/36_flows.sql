@@ -2,7 +2,7 @@
 --
 --   node       written with the flow (link_flow); deleted once all jobs of its flow are gone, by housekeeping (prune_nodes)
 --   edge       written with the flow; deleted when its source has come to what it waits for (release_nodes), or nobody waits at it (prune_nodes)
---   node_hint  written by whoever ends a source, in that transaction (tell_nodes); consumed by any worker (release_nodes)
+--   node_hint  written by whoever consumes the hint of a source's end (tell_ends); consumed by any worker (release_nodes)
 --   ready -> parked   a node with parents, in the transaction that enqueues it (link_flow)
 --   parked -> ready | done, cancelled | dead   a node whose last edge is gone, that is not to run, or that is too large (release_nodes)
 --
@@ -214,33 +214,5 @@ begin
     insert into queue.step (id, name, attempt, at, ran_ms, output)
     values (add_parts.node, 'jobs', 0, clock_timestamp(), 0, jsonb_build_object('map', add_parts.total));
   end if;
-end
-$$;
-
--- Notes what those of these jobs that are over have come to, and leaves hints of those that others wait for. To be called in the transaction that
--- ends them, after that. Said twice, it leaves a hint twice, which leads to one more look.
-create function queue.tell_nodes(ids bigint[]) returns void
-  language plpgsql volatile
-  set search_path = pg_catalog, pg_temp
-  set enable_seqscan = off
-  set plan_cache_mode = force_generic_plan
-as $$
-begin
-  with ended as materialized (
-    select n.id, coalesce(s.state, 'gone') as state
-    from queue.node n
-    cross join lateral (select queue.state_of(n.id) as state offset 0) s
-    where n.id = any (tell_nodes.ids)
-      and coalesce(s.state, 'gone') in ('completed', 'dead', 'cancelled', 'expired', 'gone')
-  ), noted as (
-    update queue.node n
-    set ended = e.state
-    from ended e
-    where n.id = e.id
-  )
-  insert into queue.node_hint (id, state)
-  select e.id, e.state
-  from ended e
-  where exists (select from queue.edge o where o.source = e.id);
 end
 $$;

@@ -197,7 +197,7 @@ begin
     end if;
   end loop;
   if cardinality(died) > 0 then
-    perform queue.tell_parents(died);
+    perform queue.note_ends(died);
     perform queue.tell_waiters();
   end if;
   if cardinality(shut) > 0 then

@@ -176,7 +176,7 @@ begin
     perform queue.wake_keys();
   end if;
   if cardinality(gone) > 0 then
-    perform queue.tell_parents(gone);
+    perform queue.note_ends(gone);
     if not end_waiting.expired then
       perform queue.cancel_children(gone);
     end if;

@@ -290,7 +290,7 @@ begin
   perform queue.forget_children(discarded);
   perform queue.forget_gathers(discarded);
   if cardinality(discarded) > 0 then
-    perform queue.tell_nodes(discarded);
+    perform queue.note_ends(array(select n.id from queue.node n where n.id = any (discarded)), 'gone');
     perform queue.tell_waiters();
   end if;
   return query select u.id from unnest(discarded) u (id);

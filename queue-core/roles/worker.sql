@@ -17,7 +17,7 @@ grant select, update, delete on queue.blocked, queue.unique_key, queue.waiter, q
   queue.schedule, queue.fire, queue.declaration
 to "queue_role";
 grant select, insert, update, delete on queue.tallied, queue.tally_total, queue.tally_source to "queue_role";
-grant select, insert, update, delete on queue.log, queue.step, queue.signal, queue.signal_hint, queue.child,
+grant select, insert, update, delete on queue.log, queue.step, queue.signal, queue.signal_hint, queue.child, queue.end_hint,
   queue.gather, queue.brood, queue.gather_part, queue.gather_hint, queue.node, queue.edge, queue.node_hint to "queue_role";
 grant select, update on queue.gate to "queue_role";
 grant select, insert, update, delete on queue.permit, queue.rate to "queue_role";
@@ -35,11 +35,11 @@ grant execute on function
   queue.claim_keyed, queue.choose_under_keys, queue.choose_keyed, queue.choose_of_keys, queue.line_room, queue.line_starts, queue.lines_waiting,
   queue.known_full, queue.tell_of_keys, queue.read_keyed, queue.starts_since, queue.count_starts,
   queue.roll_up, queue.add_tallies, queue.write_logs, queue.prune_logs, queue.prune_steps, queue.wake_parked, queue.prune_signals,
-  queue.spawn, queue.join_name, queue.tell_parents, queue.prune_children, queue.restart,
+  queue.spawn, queue.join_name, queue.note_ends, queue.tell_ends, queue.locked_rows, queue.prune_children, queue.restart,
   queue.put_chunk, queue.add_chunk, queue.close_gather, queue.open_gather, queue.wake_keys, queue.cancel_waiting_all,
-  queue.tell_gathers, queue.tell_parts, queue.let_run, queue.count_gathers,
+  queue.let_run, queue.count_gathers,
   queue.forget_gathers, queue.recount_gather,
   queue.prune_gathers, queue.ready_places,
-  queue.tell_nodes, queue.edge_act, queue.release_nodes, queue.prune_nodes,
+  queue.edge_act, queue.release_nodes, queue.prune_nodes,
   queue.counts, queue.oldest, queue.enqueued_at, queue.day_before
 to "queue_role";

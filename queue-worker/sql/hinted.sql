@@ -1,8 +1,9 @@
--- Whether any ordering key, parked job, gather or node waits to be looked at, and the time of the first row of expiry from $1 on that is due,
+-- Whether any ordering key, end, parked job, gather or node waits to be looked at, and the time of the first row of expiry from $1 on that is due,
 -- null if there is none. Reads one index entry of each.
 -- $1 floor, or null for all
 select exists (select from (select h.seq from queue.key_hint h order by h.seq limit 1) h)
     or exists (select from (select h.seq from queue.signal_hint h order by h.seq limit 1) h)
+    or exists (select from (select h.seq from queue.end_hint h order by h.seq limit 1) h)
     or exists (select from (select h.seq from queue.gather_hint h order by h.seq limit 1) h)
     or exists (select from (select h.seq from queue.node_hint h order by h.seq limit 1) h) as keys,
   (select case when e.at <= pg_catalog.clock_timestamp() then e.at end

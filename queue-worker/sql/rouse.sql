@@ -19,6 +19,7 @@ select case
     )
     or exists (select from (select h.seq from queue.key_hint h order by h.seq limit 1) h)
     or exists (select from (select h.seq from queue.signal_hint h order by h.seq limit 1) h)
+    or exists (select from (select h.seq from queue.end_hint h order by h.seq limit 1) h)
     or exists (select from (select h.seq from queue.gather_hint h order by h.seq limit 1) h)
     or exists (select from (select h.seq from queue.node_hint h order by h.seq limit 1) h)
     or exists (select from (select e.at from queue.expiry e order by e.at limit 1) e where e.at <= pg_catalog.clock_timestamp())

@@ -115,7 +115,7 @@ pub(super) async fn output<J>(db: &TestDb, flow: &FlowHandle, node: &Node<J>) ->
 /// Ends a job as a settle does that gave this output, and tells of it.
 pub(super) async fn end(on: &mut PgConnection, job: JobId, output: &str) {
     complete(on, job, output).await;
-    on.run(&format!("select queue.tell_parents(array[{job}])")).await;
+    on.run(&format!("select queue.note_ends(array[{job}]); select queue.tell_ends(0, 1000)")).await;
 }
 
 /// Runs a worker until these jobs have come to these states.

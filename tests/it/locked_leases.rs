@@ -5,7 +5,7 @@ use std::time::Instant;
 use queue_core::{Context, Failure, Handler, Job as _, JobId, JobResult, JobState, Store, job};
 use queue_worker::Worker;
 use serde::{Deserialize, Serialize};
-use sqlx::{Connection as _, Executor as _, PgConnection};
+use sqlx::{Connection as _, Executor as _, PgConnection, Row as _};
 use tests::{
     Act, Do, TestDb, WorkerProcess, eventually, operate,
     protocol::{claim, register},
@@ -109,27 +109,34 @@ async fn verdicts_go_on_and_the_log_says_whose_transaction_has_a_lease_locked() 
     db.finish().await;
 }
 
+/// The table, and the lease or the job, and the session that has it.
+type LockedRow = (String, Option<Uuid>, Option<JobId>, Option<i32>);
+
 #[tokio::test]
-async fn of_the_leases_named_those_are_told_that_another_has_locked() {
+async fn of_the_leases_and_jobs_named_those_are_told_that_another_has_locked() {
     let db = TestDb::new().await;
     let (mut on, mut holder) = (connect(&db).await, connect(&db).await);
-    let mut tokens = Vec::new();
+    let (mut tokens, mut jobs) = (Vec::new(), Vec::new());
     let worker = register(&mut on).await.unwrap();
-    for _ in 0..3 {
-        operate::enqueue(&mut on, "default", 100, false).await.unwrap();
+    for key in ["a", "b", "c"] {
+        jobs.push(operate::enqueue_with(&mut on, Some(key), None).await.unwrap().0);
         tokens.push(claim(&mut on, worker, 1).await.unwrap().token);
     }
     let pid: i32 = sqlx::query_scalar("select pg_backend_pid()").fetch_one(&mut holder).await.unwrap();
-    let mut held = holder.begin().await.unwrap();
-    sqlx::query("select from queue.lease where token <> $1 for update").bind(tokens[0]).execute(&mut *held).await.unwrap();
     on.execute("set lock_timeout = '2s'").await.unwrap();
-    let locked = Store::default().sql(include_str!("../../queue-worker/sql/locked_leases.sql"));
-    let found: Vec<(Uuid, Option<i32>)> = {
-        let rows = sqlx::query(locked).bind(&tokens[..2]).fetch_all(&mut on).await.unwrap();
-        rows.iter().map(|row| (sqlx::Row::get(row, "token"), sqlx::Row::get(row, "pid"))).collect()
-    };
-    assert_eq!(found, [(tokens[1], Some(pid))]);
-    assert_eq!(sqlx::query(locked).bind(&tokens[..1]).fetch_all(&mut on).await.unwrap().len(), 0);
-    held.rollback().await.unwrap();
+    let locked = Store::default().sql(include_str!("../../queue-worker/sql/locked_rows.sql"));
+    for (relation, column, others) in [("lease", "token", false), ("job", "id", true), ("active_key", "id", true)] {
+        let mut held = holder.begin().await.unwrap();
+        let first = if others { jobs[0].to_string() } else { tokens[0].to_string() };
+        let lock = format!("select from queue.{relation} where {column}::text <> '{first}' for update");
+        held.execute(sqlx::AssertSqlSafe(lock)).await.unwrap();
+        let rows = sqlx::query(locked).bind(&tokens[..2]).bind(&jobs[..2]).fetch_all(&mut on).await.unwrap();
+        let found: Vec<LockedRow> =
+            rows.iter().map(|row| (row.get("relation"), row.get("token"), row.get("job"), row.get("pid"))).collect();
+        let of = if others { (None, Some(jobs[1])) } else { (Some(tokens[1]), None) };
+        assert_eq!(found, [(relation.to_owned(), of.0, of.1, Some(pid))]);
+        assert_eq!(sqlx::query(locked).bind(&tokens[..1]).bind(&jobs[..1]).fetch_all(&mut on).await.unwrap().len(), 0);
+        held.rollback().await.unwrap();
+    }
     db.finish().await;
 }

@@ -43,6 +43,7 @@ mod lines;
 mod large;
 mod late;
 mod locked_leases;
+mod locked_tables;
 mod held;
 mod unique;
 mod capacity;

@@ -89,7 +89,7 @@ async fn f46_refusals_for_want_of_disk_or_memory_are_no_failures_of_a_job() {
 }
 
 #[tokio::test]
-async fn f42_a_real_deadlock_with_a_settle_costs_no_attempt() {
+async fn f42_a_circle_of_locks_with_a_settle_is_broken_by_it_and_costs_no_attempt() {
     const WAITS: &str = "select count(*) from pg_stat_activity
        where datname = current_database() and application_name = 'queue-worker settle' and wait_event_type = 'Lock'";
     let db = TestDb::new().await;
@@ -101,14 +101,12 @@ async fn f42_a_real_deadlock_with_a_settle_costs_no_attempt() {
         let mut locked = other.begin().await.unwrap();
         sqlx::raw_sql("lock table queue.done in access exclusive mode").execute(&mut *locked).await.unwrap();
         eventually("its settle waits", async || db.count(WAITS).await == 1).await;
-        // The settle has this one already; whoever is told first breaks the circle, and that is the worker.
+        // The settle has this one already, and gives way.
         sqlx::raw_sql("lock table queue.lease in access exclusive mode").execute(&mut *locked).await.unwrap();
         locked.rollback().await.unwrap();
         db.until(job, JobState::Completed).await;
     })
     .await;
-    let deadlocks = "select deadlocks from pg_stat_database where datname = current_database()";
-    eventually("there was a deadlock", async || db.count(deadlocks).await > 0).await;
     assert_eq!(effects(&db.pool, job).await.unwrap(), 1);
     assert_eq!(db.count("select count(*) from queue.failure").await, 0);
     db.finish().await;

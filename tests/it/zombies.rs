@@ -118,7 +118,7 @@ async fn lose(on: &mut PgConnection, lease: &Lease, since: Since) {
 async fn empty(db: &TestDb) {
     let tables =
         "ready, scheduled, lease, done, done_many, dead, failure, job, worker, parked, step, signal, signal_hint, child, gather, brood,
-        gather_part, gather_hint, unique_key, progress, log";
+        gather_part, gather_hint, end_hint, unique_key, progress, log";
     for table in tables.split(',') {
         sqlx::query(sqlx::AssertSqlSafe(format!("delete from queue.{}", table.trim()))).execute(&db.pool).await.unwrap();
     }

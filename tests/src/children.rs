@@ -1,7 +1,7 @@
 //! The statements of children of durable jobs, one at a time on a connection of the caller's.
 
 use queue_core::JobId;
-use sqlx::PgConnection;
+use sqlx::{PgConnection, Row as _};
 use uuid::Uuid;
 
 use crate::protocol::sql;
@@ -13,9 +13,16 @@ pub async fn spawn(connection: &mut PgConnection, token: Uuid, parent: JobId) ->
     Ok(spawn.fetch_one(connection).await?.is_some())
 }
 
-/// Tells the parents of those that are over; returns of how many.
-pub async fn tell_parents(connection: &mut PgConnection, jobs: &[JobId]) -> sqlx::Result<i32> {
-    sqlx::query_scalar(sql(include_str!("../../queue-worker/sql/tell_parents.sql"))).bind(jobs).fetch_one(connection).await
+/// Leaves hints of those of these jobs that are over and that others wait for.
+pub async fn note_ends(connection: &mut PgConnection, jobs: &[JobId]) -> sqlx::Result<()> {
+    let note = sqlx::query(sql(include_str!("../../queue-worker/sql/note_ends.sql"))).bind(jobs).bind(None::<&str>);
+    note.execute(connection).await.map(drop)
+}
+
+/// Tells those that wait for jobs of which there is a hint; returns of how many hints.
+pub async fn tell_ends(connection: &mut PgConnection) -> sqlx::Result<i32> {
+    let tell = sqlx::query(sql(include_str!("../../queue-worker/sql/tell_ends.sql"))).bind(0_i64).bind(1000);
+    tell.fetch_one(connection).await?.try_get("hints")
 }
 
 /// Deletes children of jobs that are gone, and tells of those that are over; returns whether it saw any.

@@ -104,8 +104,8 @@ pub async fn promote(connection: &mut PgConnection, most: i64) -> sqlx::Result<i
 
 /// Lets ordering keys go on that were left hints; returns how many jobs were moved.
 pub async fn unblock(connection: &mut PgConnection) -> sqlx::Result<i32> {
-    let unblock =
-        sqlx::query(sql(include_str!("../../queue-worker/sql/unblock.sql"))).bind(0_i64).bind(1000).bind(0_i64).bind(0_i64).bind(0_i64);
+    let unblock = sqlx::query(sql(include_str!("../../queue-worker/sql/unblock.sql"))).bind(0_i64).bind(1000);
+    let unblock = unblock.bind(0_i64).bind(0_i64).bind(0_i64).bind(0_i64);
     unblock.fetch_one(connection).await?.try_get("moved")
 }
 

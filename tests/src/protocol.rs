@@ -335,8 +335,9 @@ pub async fn flush(connection: &mut PgConnection, said: &[Said], whole: &[Uuid])
 }
 
 /// How many of these leases others have locked.
-pub async fn locked_leases(connection: &mut PgConnection, tokens: &[Uuid]) -> sqlx::Result<usize> {
-    let locked = sqlx::query(sql(include_str!("../../queue-worker/sql/locked_leases.sql"))).bind(tokens).fetch_all(connection).await?;
+pub async fn locked_rows(connection: &mut PgConnection, tokens: &[Uuid], jobs: &[JobId]) -> sqlx::Result<usize> {
+    let locked = sqlx::query(sql(include_str!("../../queue-worker/sql/locked_rows.sql"))).bind(tokens).bind(jobs);
+    let locked = locked.fetch_all(connection).await?;
     Ok(locked.len())
 }
 
@@ -379,7 +380,8 @@ pub async fn contents(connection: &mut PgConnection) -> sqlx::Result<String> {
            union all select 'failure ' || f::text from queue.failure f
            union all select 'progress ' || p::text from queue.progress p
            union all select 'step ' || s::text from queue.step s union all select 'signal ' || s::text from queue.signal s
-           union all select 'hint ' || h::text from queue.signal_hint h union all select 'child ' || c::text from queue.child c
+           union all select 'hint ' || h::text from queue.signal_hint h union all select 'end ' || h::text from queue.end_hint h
+           union all select 'child ' || c::text from queue.child c
            union all select 'gather ' || g::text from queue.gather g union all select 'brood ' || b::text from queue.brood b
            union all select 'part ' || p::text from queue.gather_part p union all select 'hint ' || h::text from queue.gather_hint h
          ) lines",

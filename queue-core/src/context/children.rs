@@ -1,6 +1,6 @@
 //! Children of a durable job: how a step spawns one, and how their ends are waited for. What a child is enqueued with is `enqueue`'s part.
 //!
-//! The step and the child's entry are one statement's writes. What a child came to is told once, by whoever ends it, so that every attempt reads the
+//! The step and the child's entry are one statement's writes. What a child came to is told once, after its end, so that every attempt reads the
 //! same; it is no step.
 
 use std::time::Duration;

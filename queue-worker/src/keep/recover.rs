@@ -6,7 +6,7 @@ use uuid::Uuid;
 
 use crate::{
     live::{MOST_CRASHES, bounded},
-    settle::tell_parents,
+    settle::note_ends,
 };
 
 /// The leases of this worker, each with the jobs of it that somebody wants cancelled.
@@ -60,9 +60,7 @@ pub(super) async fn recover(connection: &mut PgConnection, store: Store) -> sqlx
     let statement = sqlx::query_as(store.sql(include_str!("../../sql/recover.sql"))).bind(&tokens).bind(MOST_CRASHES);
     let recovered: Vec<Recovered> = statement.fetch_all(&mut *tx).await?;
     let over: Vec<JobId> = recovered.iter().filter_map(|of| of.over.as_ref()).flatten().copied().collect();
-    if !over.is_empty() {
-        tell_parents(&mut tx, store, &over).await?;
-    }
+    note_ends(&mut tx, store, &over, None).await?;
     tx.commit().await?;
     Ok(recovered)
 }

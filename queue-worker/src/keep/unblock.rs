@@ -1,5 +1,5 @@
-//! Letting ordering keys go on: makes the first blocked job of each key ready once nothing of the key is under way. And parked jobs, once they have a
-//! signal that they wait for, and nodes of flows, once those before them are over.
+//! Letting ordering keys go on: makes the first blocked job of each key ready once nothing of the key is under way. Tells those that wait for jobs
+//! that they are over, and makes ready parked jobs, once they have a signal that they wait for, and nodes of flows, once those before them are over.
 //!
 //! Any worker does it, for keys and jobs that were left a hint: at once after its own verdicts ended heads, when a producer says that it left one, and
 //! every so often because the one who should have may be gone. `queue.unblock` knows how; this file decides when.
@@ -19,7 +19,7 @@ use sqlx::{
 
 use crate::{
     error::complain,
-    live::{Bell, Link, bounded, jittered},
+    live::{Bell, Link, bounded, jittered, lock_holders},
 };
 
 /// The most hints of one statement.
@@ -49,7 +49,15 @@ pub(crate) async fn hinted(
 
 /// Consumes hints, for ever. Where keys are not used, it never connects.
 pub(crate) async fn unblock_all(link: Link, store: Store, bell: Arc<Bell>) {
-    let mut keys = Unblocker { link, store, keys: Floor::new(), signals: Floor::new(), gathers: Floor::new(), nodes: Floor::new() };
+    let mut keys = Unblocker {
+        link,
+        store,
+        keys: Floor::default(),
+        others: Default::default(),
+        stuck: Default::default(),
+        told: None,
+        failed: Default::default(),
+    };
     let (mut restless, mut pause): (Option<Instant>, Duration) = (None, LOOK);
     loop {
         let told = match restless {
@@ -92,14 +100,71 @@ pub(crate) async fn unblock_all(link: Link, store: Store, bell: Arc<Bell>) {
     }
 }
 
+/// Hints beside those of keys: in this order one kind leads to others.
+const KINDS: [Kind; 4] = [
+    // A hint is up to 200 jobs.
+    Kind {
+        name: "ends",
+        sql: include_str!("../../sql/tell_ends.sql"),
+        most: 50,
+        tables: &["child", "gather_part", "node"],
+        fails: "cannot tell of jobs that are over; trying again",
+    },
+    Kind {
+        name: "gathers",
+        sql: include_str!("../../sql/count_gathers.sql"),
+        most: MOST,
+        tables: &["gather", "gather_part", "parked"],
+        fails: "cannot count what is over of what jobs have mapped; trying again",
+    },
+    Kind {
+        name: "signals",
+        sql: include_str!("../../sql/wake_parked.sql"),
+        most: MOST,
+        tables: &["parked"],
+        fails: "cannot wake parked jobs; trying again",
+    },
+    Kind {
+        name: "nodes",
+        sql: include_str!("../../sql/release_nodes.sql"),
+        most: MOST,
+        tables: &["parked", "edge", "job"],
+        fails: "cannot release nodes of flows; trying again",
+    },
+];
+
+/// Hints of which some are left in place for longer than this are told of in the log, and so often.
+const STUCK: Duration = Duration::from_secs(5);
+const TOLD: Duration = Duration::from_mins(1);
+
+/// One that could not be looked at is left alone for so long, for the others are not to wait for it each time.
+const PUT_OFF: Duration = Duration::from_secs(1);
+
+const LOCKED: &str = "an open transaction has locked what waits for jobs that are over: it is told once that ends, others go on; if it is stuck, end it \
+    with `select pg_terminate_backend(PID)`";
+
+struct Kind {
+    /// The column of unblock.sql that says whether there are any.
+    name: &'static str,
+    /// Consumes some: from this place on, this many at most.
+    sql: &'static str,
+    most: i32,
+    /// What it passes over if it is locked.
+    tables: &'static [&'static str],
+    fails: &'static str,
+}
+
 /// Who looks, and where hints are.
 struct Unblocker {
     link: Link,
     store: Store,
     keys: Floor,
-    signals: Floor,
-    gathers: Floor,
-    nodes: Floor,
+    others: [Floor; KINDS.len()],
+    /// Since when hints of a kind are left in place, and when that was told last.
+    stuck: [Option<Instant>; KINDS.len()],
+    told: Option<Instant>,
+    /// When a look at hints of a kind has failed last.
+    failed: [Option<Instant>; KINDS.len()],
 }
 
 /// Where hints of a kind are.
@@ -110,11 +175,13 @@ struct Floor {
     from_zero: Instant,
 }
 
-impl Floor {
-    fn new() -> Self {
+impl Default for Floor {
+    fn default() -> Self {
         Self { lowest: 0, from_zero: Instant::now() }
     }
+}
 
+impl Floor {
     /// From where on a look that begins now is to look.
     fn begin(&self, began: Instant) -> i64 {
         if began >= self.from_zero { 0 } else { self.lowest }
@@ -140,84 +207,77 @@ struct Unblocked {
 }
 
 impl Unblocker {
-    /// One look at keys, and, if there are hints of gathers, signals or nodes, one at each of these.
+    /// One look at keys, and, if there are hints of other kinds, one at each of these.
     async fn look(&mut self) -> sqlx::Result<Unblocked> {
-        let (mut found, [mut signals, gathers, nodes]) = self.unblock().await?;
-        if gathers {
-            match self.count_gathers().await {
-                Ok((hints, moved, over)) => {
-                    found.is_full |= hints >= MOST || moved >= MOST;
-                    (found.hints, found.moved, signals) = (found.hints + hints, found.moved + moved, signals || over > 0);
-                }
-                Err(error) => complain(&error, "cannot count what is over of what jobs have mapped; trying again"),
+        let (mut found, there) = self.unblock().await?;
+        let mut leads_on = false;
+        for (nth, kind) in KINDS.iter().enumerate() {
+            let is_put_off = self.failed[nth].is_some_and(|failed| failed.elapsed() < PUT_OFF);
+            if is_put_off || (!there[nth] && !leads_on) {
+                continue;
             }
-        }
-        if signals {
-            match self.wake_parked().await {
-                Ok((hints, moved)) => {
-                    found.is_full |= hints >= MOST && moved > 0;
+            match self.consume(nth, kind).await {
+                Ok((hints, moved, more)) => {
                     (found.hints, found.moved) = (found.hints + hints, found.moved + moved);
+                    (found.is_full, leads_on) = (found.is_full || more, leads_on || hints > 0);
                 }
                 // What keys came to stands. Whoever looks every second or so finds the hints again.
-                Err(error) => complain(&error, "cannot wake parked jobs; trying again"),
-            }
-        }
-        if nodes {
-            match self.release_nodes().await {
-                Ok((hints, moved, more)) => {
-                    found.is_full |= moved > 0 && (more || hints >= MOST);
-                    (found.hints, found.moved) = (found.hints + hints, found.moved + moved);
+                Err(error) => {
+                    complain(&error, kind.fails);
+                    self.failed[nth] = Some(Instant::now());
+                    self.tell_stuck(kind, None).await?;
                 }
-                Err(error) => complain(&error, "cannot release nodes of flows; trying again"),
             }
         }
         Ok(found)
     }
 
-    /// Also says whether there are hints of signals, of gathers, and of nodes.
-    async fn unblock(&mut self) -> sqlx::Result<(Unblocked, [bool; 3])> {
+    /// Also says of which other kinds there are hints.
+    async fn unblock(&mut self) -> sqlx::Result<(Unblocked, [bool; KINDS.len()])> {
         let began = Instant::now();
-        let statement = sqlx::query(self.store.sql(include_str!("../../sql/unblock.sql")));
-        let statement = statement.bind(self.keys.begin(began)).bind(MOST).bind(self.signals.begin(began));
-        let row = self.fetch(statement.bind(self.gathers.begin(began)).bind(self.nodes.begin(began))).await?;
+        let statement = sqlx::query(self.store.sql(include_str!("../../sql/unblock.sql"))).bind(self.keys.begin(began)).bind(MOST);
+        let statement = self.others.iter().fold(statement, |statement, floor| statement.bind(floor.begin(began)));
+        let row = self.fetch(statement).await?;
         self.keys.note(began, row.try_get("lowest")?);
         let (hints, moved, aside): (i32, i32, Option<Vec<JobId>>) = (row.try_get("hints")?, row.try_get("moved")?, row.try_get("aside")?);
         let is_full = hints >= MOST && moved > 0;
         let found = Unblocked { hints, moved, is_full, wait_ms: row.try_get("wait_ms")?, aside: aside.unwrap_or_default() };
-        let there: [bool; 3] = [row.try_get("signals")?, row.try_get("gathers")?, row.try_get("nodes")?];
-        for (floor, there) in [&mut self.signals, &mut self.gathers, &mut self.nodes].into_iter().zip(there) {
-            if !there {
+        let mut there = [false; KINDS.len()];
+        for ((kind, floor), there) in KINDS.iter().zip(&mut self.others).zip(&mut there) {
+            *there = row.try_get(kind.name)?;
+            if !*there {
                 floor.note(began, None);
             }
+        }
+        for (stuck, there) in self.stuck.iter_mut().zip(there) {
+            *stuck = stuck.filter(|_| there);
         }
         Ok((found, there))
     }
 
-    /// Returns how many hints there were, without those that were left for later, and how many jobs were woken.
-    async fn wake_parked(&mut self) -> sqlx::Result<(i32, i32)> {
+    /// Consumes hints of this kind: how many there were, without those that were left for later, how many jobs were moved, and whether to look again
+    /// at once.
+    async fn consume(&mut self, nth: usize, kind: &Kind) -> sqlx::Result<(i32, i32, bool)> {
         let began = Instant::now();
-        let statement = sqlx::query(self.store.sql(include_str!("../../sql/wake_parked.sql")));
-        let row = self.fetch(statement.bind(self.signals.begin(began)).bind(MOST)).await?;
-        self.signals.note(began, row.try_get("lowest")?);
-        Ok((row.try_get("hints")?, row.try_get("moved")?))
-    }
-
-    /// Returns how many hints there were, without those that were left for later, how many parts were let run, and how many gathers are over.
-    async fn count_gathers(&mut self) -> sqlx::Result<(i32, i32, i32)> {
-        let began = Instant::now();
-        let statement = sqlx::query(self.store.sql(include_str!("../../sql/count_gathers.sql")));
-        let row = self.fetch(statement.bind(self.gathers.begin(began)).bind(MOST)).await?;
-        self.gathers.note(began, row.try_get("lowest")?);
-        Ok((row.try_get("hints")?, row.try_get("moved")?, row.try_get("over")?))
-    }
-
-    /// Returns how many hints there were, without those that were left for later, how many nodes were moved, and whether there are more edges.
-    async fn release_nodes(&mut self) -> sqlx::Result<(i32, i32, bool)> {
-        let began = Instant::now();
-        let statement = sqlx::query(self.store.sql(include_str!("../../sql/release_nodes.sql")));
-        let row = self.fetch(statement.bind(self.nodes.begin(began)).bind(MOST)).await?;
-        self.nodes.note(began, row.try_get("lowest")?);
+        let statement = sqlx::query(self.store.sql(kind.sql)).bind(self.others[nth].begin(began)).bind(kind.most);
+        let row = self.fetch(statement).await?;
+        self.others[nth].note(began, row.try_get("lowest")?);
+        self.stuck[nth] = if row.try_get("stuck")? { Some(self.stuck[nth].unwrap_or(began)) } else { None };
+        if self.stuck[nth].is_some_and(|since| since.elapsed() >= STUCK) {
+            self.tell_stuck(kind, row.try_get("job")?).await?;
+        }
         Ok((row.try_get("hints")?, row.try_get("moved")?, row.try_get("more")?))
+    }
+
+    /// Says now and then who has locked what hints of this kind are about, of this job for one.
+    async fn tell_stuck(&mut self, kind: &Kind, job: Option<i64>) -> sqlx::Result<()> {
+        if self.told.is_none_or(|told| told.elapsed() >= TOLD) {
+            self.told = Some(Instant::now());
+            if let Some(by) = lock_holders(&mut self.link, self.store, kind.tables).await?.first() {
+                tracing::warn!(table = by.relation, pid = by.pid, role = by.role, application = by.application, job, "{LOCKED}");
+            }
+        }
+        Ok(())
     }
 
     async fn fetch(&mut self, statement: Query<'_, Postgres, PgArguments>) -> sqlx::Result<PgRow> {
@@ -225,9 +285,9 @@ impl Unblocker {
             Ok(connection) => bounded(statement.fetch_one(connection)).await,
             Err(error) => Err(error),
         };
-        if row.is_err() {
+        if row.as_ref().is_err_and(|error| error.as_database_error().is_none()) {
             // The next connection may be to another server, which is behind: its hints have lower numbers.
-            (self.keys, self.signals, self.gathers, self.nodes) = (Floor::new(), Floor::new(), Floor::new(), Floor::new());
+            (self.keys, self.others) = Default::default();
         }
         self.link.note(row)
     }

@@ -121,7 +121,7 @@ impl Link {
         self.with("lock_timeout", "2s")
     }
 
-    /// Waits for a lock for a quarter of a second. For statements that many wait for, and that deadlock with nobody.
+    /// Waits for a lock for a quarter of a second. For statements that many wait for, and that are sent again: one in a deadlock gives way, too.
     pub(crate) fn prompt(self) -> Self {
         self.with("lock_timeout", "250ms")
     }

@@ -14,6 +14,7 @@ mod follow;
 mod fresh;
 mod heartbeat;
 mod hint;
+mod holders;
 mod hosts;
 mod life;
 mod limits;
@@ -44,6 +45,7 @@ pub(crate) use self::{
     exchange::Exchange,
     heartbeat::{Identity, Load, Pulse},
     hint::{ClaimerState, Hint, Told},
+    holders::{LockHolder, lock_holders},
     life::{Life, OneLife},
     limits::OwnLimits,
     loops::Loop,

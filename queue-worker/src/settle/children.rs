@@ -1,4 +1,4 @@
-//! Children of durable jobs: spawned under the lease of their parent, looked at by it, and told of in the transaction that ends them.
+//! Children of durable jobs: spawned under the lease of their parent, looked at by it, and noted in the transaction that ends them.
 //!
 //! Only an ending that says that it is a child's gets here: of other jobs nothing is asked.
 
@@ -33,14 +33,11 @@ pub(crate) async fn look(pool: &PgPool, store: Store, parent: JobId, step: &str)
     Ok(row.map(|(id, state, attempts, output, error)| ChildLook { id, state, attempts: attempts.unwrap_or_default(), output, error }))
 }
 
-/// Tells the parents of these jobs, in the transaction that has ended some of them.
-pub(crate) async fn tell_parents(connection: &mut PgConnection, store: Store, jobs: &[JobId]) -> sqlx::Result<()> {
-    let statement = sqlx::query(store.sql(include_str!("../../sql/tell_parents.sql"))).bind(jobs);
-    bounded(statement.execute(connection)).await.map(drop)
-}
-
-/// Counts those of these jobs that are parts, in the transaction that has completed all of them.
-pub(super) async fn tell_parts(connection: &mut PgConnection, store: Store, parts: &[JobId]) -> sqlx::Result<()> {
-    let statement = sqlx::query(store.sql(include_str!("../../sql/tell_parts.sql"))).bind(parts);
+/// Leaves hints of these jobs for those that wait for them, in the transaction that has ended some of them, or has brought all to this state.
+pub(crate) async fn note_ends(connection: &mut PgConnection, store: Store, jobs: &[JobId], state: Option<&str>) -> sqlx::Result<()> {
+    if jobs.is_empty() {
+        return Ok(());
+    }
+    let statement = sqlx::query(store.sql(include_str!("../../sql/note_ends.sql"))).bind(jobs).bind(state);
     bounded(statement.execute(connection)).await.map(drop)
 }

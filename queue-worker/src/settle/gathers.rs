@@ -1,5 +1,5 @@
-//! Maps of durable jobs: chunks and their end, written under the lease of the job, and what they came to. How their parts are counted is said
-//! where verdicts are: whoever tells the parents of jobs tells their gathers.
+//! Maps of durable jobs: chunks and their end, written under the lease of the job, and what they came to. Their parts are
+//! counted by who consumes the hints of ends.
 
 use queue_core::{
     JobId, Store,

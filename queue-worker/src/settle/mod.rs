@@ -19,7 +19,7 @@ mod verdicts;
 #[cfg(feature = "cli")]
 pub(crate) use self::{children::look as look_at_child, gathers::look as look_at_gather, journal::steps_done};
 pub(crate) use self::{
-    children::tell_parents,
+    children::note_ends,
     commit::DatabaseBackend,
     journal::{JournalSender, Waiting, write_journal},
     logs::{LogSender, Logs, write_logs},

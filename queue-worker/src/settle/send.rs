@@ -7,15 +7,15 @@ use sqlx::{Connection as _, PgConnection};
 use tracing::{Instrument as _, Span, field::Empty};
 use uuid::Uuid;
 
-use super::{
-    children::{tell_parents, tell_parts},
-    settlement::Settlement,
-};
+use super::{children::note_ends, settlement::Settlement};
 use crate::{
     error::transient,
     live::{Bell, Link, bounded},
     tally::Tallies,
 };
+
+/// The state of what all completed.
+const COMPLETED: Option<&str> = Some("completed");
 
 /// A lease, and the verdicts on all its jobs.
 pub(super) type Whole = (Uuid, Vec<Settlement>);
@@ -75,7 +75,7 @@ pub(super) async fn settle_within(connection: &mut PgConnection, store: Store, o
         if one.ending.is_forgotten() { forget(connection, store, &[one]).await? } else { write(connection, store, &[one]).await? };
     let is_written = refused.is_empty();
     if is_written && one.ending.is_child() {
-        tell_parents(connection, store, &[one.id]).await?;
+        note_ends(connection, store, &[one.id], None).await?;
     }
     Ok(is_written)
 }
@@ -95,7 +95,7 @@ pub(super) async fn send_leases(link: &mut Link, store: Store, whole: &[Whole]) 
             let lost = write_leases(&mut tx, store, whole).await?;
             let written = whole.iter().filter(|(token, _)| !lost.contains(token)).flat_map(|(_, jobs)| jobs);
             let parts: Vec<JobId> = written.filter(|one| one.ending.completes_part()).map(|one| one.id).collect();
-            tell_parts(&mut tx, store, &parts).await?;
+            note_ends(&mut tx, store, &parts, COMPLETED).await?;
             bounded(tx.commit()).await?;
             Ok(lost)
         } else {
@@ -182,12 +182,8 @@ async fn send_children(
     let is_known = |one: &&&Settlement| one.ending.completes_part() && said[&one.id] == 1 && !lost.contains(&(one.token, one.id));
     let (parts, others): (Vec<&&Settlement>, Vec<_>) = children.iter().partition(is_known);
     let ids = |jobs: Vec<&&Settlement>| jobs.iter().map(|one| one.id).collect::<Vec<_>>();
-    if !parts.is_empty() {
-        tell_parts(&mut tx, store, &ids(parts)).await?;
-    }
-    if !others.is_empty() {
-        tell_parents(&mut tx, store, &ids(others)).await?;
-    }
+    note_ends(&mut tx, store, &ids(parts), COMPLETED).await?;
+    note_ends(&mut tx, store, &ids(others), None).await?;
     bounded(tx.commit()).await?;
     Ok(lost)
 }
@@ -215,8 +211,26 @@ async fn send_each(connection: &mut PgConnection, store: Store, tallies: &Tallie
     Ok(lost)
 }
 
+/// Tables that every verdict is written to, and those that only some are.
+const EACH: [&str; 9] = ["lease", "done", "done_many", "dead", "failure", "ready", "scheduled", "active_key", "key_hint"];
+const RARELY: [&str; 13] = [
+    "job",
+    "parked",
+    "signal",
+    "signal_hint",
+    "end_hint",
+    "step",
+    "progress",
+    "expiry",
+    "child",
+    "gather",
+    "brood",
+    "gather_part",
+    "gather_hint",
+];
+
 /// By which statement a verdict is written.
-#[derive(Clone, Copy, PartialEq, Eq)]
+#[derive(Clone, Copy, PartialEq, Eq, Hash)]
 pub(super) enum Statement {
     Expire,
     Park,
@@ -233,6 +247,17 @@ impl Statement {
     /// What is written together.
     pub(super) fn of(one: &Settlement) -> Self {
         if one.ending.is_child() { Self::OfChild } else { Self::by(one) }
+    }
+
+    /// Whether it writes to this table, or to that of which this is a part.
+    pub(super) fn writes_to(self, table: &str) -> bool {
+        let is = |name: &&str| table.strip_prefix(*name).is_some_and(|rest| rest.is_empty() || rest.starts_with('_'));
+        EACH.iter().any(is) || (self != Self::Settle && RARELY.iter().any(is))
+    }
+
+    /// Whether it may wait for more rows of this job than that of its lease.
+    pub(super) fn touches_job(one: &Settlement) -> bool {
+        one.ending.has_key() || matches!(Self::by(one), Self::Forget | Self::Restart | Self::Park | Self::Expire)
     }
 
     fn by(one: &Settlement) -> Self {

@@ -101,13 +101,13 @@ async fn settle_until(
             bell.vitals().settling.clear();
         }
     }
-    aside.finish(&mut link, store, &bell).await;
     // Whoever stops the worker does not wait for it for long.
     while locked.due().is_some() {
         locked.wait().await;
         let free = locked.free(&mut link, store).await;
         settle_and_tell(&mut link, store, free, &mut aside, &mut locked, &bell).await;
     }
+    aside.finish(&mut link, store, &bell).await;
     link.close().await;
 }
 
@@ -148,7 +148,9 @@ async fn settle(link: &mut Link, store: Store, flush: Flush, aside: &mut Aside, 
     // Each statement by itself: what one has written is not sent again for a fault of another, which would look like a lost lease.
     for statement in Statement::ALL {
         let of: Vec<_> = verdicts.extract_if(.., |one| Statement::of(one) == statement).collect();
-        if !of.is_empty() {
+        if locked.is_shut(statement) {
+            locked.put(of);
+        } else if !of.is_empty() {
             settle_verdicts(link, store, of, aside, locked).await;
         }
     }
@@ -172,7 +174,12 @@ async fn settle_whole(link: &mut Link, store: Store, mut whole: Vec<Whole>, asid
                 tracing::warn!(leases, error, "cannot settle whole leases; settling their jobs");
                 return whole.into_iter().flat_map(|(_, jobs)| jobs).collect();
             }
-            Err(error) if is_locked(&error) && locked.take_whole(link, store, &mut whole).await => {}
+            Err(error) if is_locked(&error) => {
+                if !locked.take_whole(link, store, &mut whole).await {
+                    // It may be a table that is not written to for jobs one by one.
+                    return whole.into_iter().flat_map(|(_, jobs)| jobs).collect();
+                }
+            }
             Err(error) => tries.pause(&error, aside.vitals()).await,
         }
     }
@@ -198,6 +205,8 @@ async fn settle_verdicts(link: &mut Link, store: Store, mut verdicts: Vec<Settle
                     return;
                 }
             }
+            // What it waits for is not known: of which of them, each half shows.
+            Err(error) if is_locked(&error) && tries.count > 0 => break Some(error),
             Err(error) => tries.pause(&error, aside.vitals()).await,
         }
     };
@@ -210,6 +219,9 @@ async fn settle_verdicts(link: &mut Link, store: Store, mut verdicts: Vec<Settle
         return Box::pin(settle_verdicts(link, store, rest, aside, locked)).await;
     }
     let (Some(mut one), Some(error)) = (verdicts.pop(), refused) else { return };
+    if is_locked(&error) {
+        return locked.put_off(one);
+    }
     if is_about_data(&error) && one.ending.redact() {
         tracing::warn!(job = %one.id, error = queue_core::message(&error), "cannot settle with these texts; leaving them out");
         return Box::pin(settle_verdicts(link, store, vec![one], aside, locked)).await;

@@ -242,6 +242,6 @@ fn prune(
 }
 
 fn settle_link(wires: &Wires, config: &Config) -> Link {
-    let link = Link::new(wires, "settle").impatient();
+    let link = Link::new(wires, "settle").prompt();
     if matches!(config.durability, Durability::Relaxed) { link.relaxed() } else { link }
 }

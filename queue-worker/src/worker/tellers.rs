@@ -50,7 +50,7 @@ impl Tellers<'_> {
     ) -> Vec<JoinHandle<()>> {
         let (engine, store, tallies) = (self.engine, self.store, self.tallies.clone());
         let link = |purpose| Link::new(self.wires, purpose);
-        let (keys, expiry, tell) = (link("keys").relaxed(), link("expiry").relaxed(), link("tell").relaxed());
+        let (keys, expiry, tell) = (link("keys").relaxed().prompt().brief(), link("expiry").relaxed(), link("tell").relaxed());
         let (report, journal) = (link("report").impatient(), link("journal").impatient());
         let (receive, log) = (link("receive").prompt().brief(), link("logs").relaxed().impatient());
         let [unblocks, expires, tells] = [self.bell; 3].map(Arc::clone);

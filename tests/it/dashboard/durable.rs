@@ -33,6 +33,7 @@ async fn a_page_shows_the_children_of_a_job_and_the_parent_of_a_child_and_sends_
         let child: JobId = family["children"][0]["id"].as_str().unwrap().parse().unwrap();
         let second = family["children"][1]["id"].as_str().unwrap().to_owned();
         assert_eq!(served.client.post(&format!("/api/v1/jobs/{second}/act"), &json!({ "act": "cancel" })).await.status, 200);
+        db.until_count("select count(*) from queue.child where state is not null", 1).await;
         let wanted = json!({ "parent": null, "children": [
             { "name": "leaf/0", "id": child.to_string(), "state": null, "now": "ready" },
             { "name": "leaf/1", "id": second, "state": "cancelled", "now": null },

@@ -94,6 +94,17 @@ async fn a_locked_table_is_found_with_who_has_it_and_keeps_no_look_waiting() {
 }
 
 #[tokio::test]
+async fn who_lets_no_other_write_to_a_table_is_found() {
+    let db = TestDb::new().await;
+    let mut holder = connect(&db).await;
+    run(&mut holder, "begin; lock table queue.gather_hint in share mode").await;
+    let found = found_by(&db.pool, &Checkup::default(), FindingKind::TableLocked).await;
+    assert!(found[0].says.contains("gather_hint"), "{found:?}");
+    is_cured(&db.url, &db.pool, &Checkup::default(), FindingKind::TableLocked).await;
+    db.finish().await;
+}
+
+#[tokio::test]
 async fn workers_that_are_superusers_are_found() {
     let db = TestDb::new().await;
     db.run_while(db.worker(), async {

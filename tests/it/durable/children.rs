@@ -1,7 +1,6 @@
 //! Children: a name has one, whatever ends its parent's attempts; its end is told once, whoever ends it; and a parent that waits holds nothing.
 
 mod inline;
-mod ordered;
 mod statements;
 
 use queue_core::{Context, Durable, Handler, Job as _, JobHandle, JobResult, JobState, Store, job, operate};

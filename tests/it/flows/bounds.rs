@@ -9,6 +9,7 @@ use tests::{Sql as _, TestDb, die};
 use super::{Act, db, end, give, part, states};
 
 async fn release(db: &TestDb, most: i32) -> (i32, bool) {
+    db.run("select queue.tell_ends(0, 1000)").await;
     sqlx::query_as("select moved, more from queue.release_nodes(0, $1)").bind(most).fetch_one(&db.pool).await.unwrap()
 }
 

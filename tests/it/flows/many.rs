@@ -235,7 +235,7 @@ async fn what_is_known_of_a_flow_goes_with_its_last_job() {
         sqlx::query(include_str!("../../../queue-worker/sql/prune_nodes.sql")).bind(0_i64).bind(100).execute(&db.pool).await.unwrap();
     };
     eventually("the second is ready", async || {
-        db.run("select queue.release_nodes(0, 100)").await;
+        db.run("select queue.tell_ends(0, 100); select queue.release_nodes(0, 100)").await;
         db.state(second).await == Some(JobState::Ready)
     })
     .await;

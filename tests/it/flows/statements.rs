@@ -14,7 +14,8 @@ async fn only_what_is_over_and_waited_for_leaves_a_hint() {
     let (a, b, next) = (flow.job(&a).id(), flow.job(&b).id(), flow.job(&next).id());
     let hints = "select count(*) from queue.node_hint";
     let tell = async || {
-        sqlx::query("select queue.tell_parents($1)").bind([a, b, next]).execute(&db.pool).await.unwrap();
+        db.run(&format!("select queue.note_ends(array[{a}, {b}, {next}])")).await;
+        db.run("select queue.tell_ends(0, 1000)").await;
         db.count(hints).await
     };
     assert_eq!(tell().await, 0, "none is over");

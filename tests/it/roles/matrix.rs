@@ -98,6 +98,7 @@ link_flow pmw
 list o
 list_of o
 lock_keys pmw
+locked_rows w
 logs ro
 look pmw
 meet_lane w
@@ -111,6 +112,7 @@ next_key w
 next_permit w
 nodes ro
 note_act o
+note_ends w
 notify w
 oldest wro
 open_gather w
@@ -174,12 +176,9 @@ state_of w
 status pmwo
 steps ro
 stored_type ro
-tell_gathers w
-tell_nodes w
+tell_ends w
 tell_of_keys w
 tell_of_room w
-tell_parents w
-tell_parts w
 try_enqueue pmw
 twin_of w
 type_of wro
@@ -227,6 +226,7 @@ done_default w:SUD r:id o:id
 done_many w:SIUD r:S o:S
 done_many_default w:SUD r:first_id o:first_id
 edge w:SIUD r:S o:S
+end_hint w:SIUD
 expiry w:S
 failure w:SID r:S o:S
 failure_default r:id o:id

@@ -101,7 +101,8 @@ link_flow pmw
 list o
 list_without ro
 lock_keys pmw
-locked_leases w
+locked_rows w
+locked_tables wro
 logs ro
 look pmw
 look_at_child wo
@@ -111,6 +112,7 @@ newest_dead wro
 nodes ro
 note w
 note_act o
+note_ends w
 now pmwro!
 oldest wro
 open_gather w
@@ -188,8 +190,7 @@ suspects wro
 suspects_by_key w
 tally w
 tell w
-tell_parents w
-tell_parts w
+tell_ends w
 ticks wro
 timeline pmwro!
 try_enqueue pmw

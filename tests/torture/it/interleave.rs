@@ -258,13 +258,13 @@ async fn whatever_is_done_beside_jobs_has_something_to_do() {
     let mut trio = Trio::new(&db).await;
     for act in [beside::SCHEDULES, beside::PAUSES, beside::REPORTS, beside::MAPS].into_iter().flatten() {
         let (other, form) = match act {
-            Act::Beside(Beside::LockedLeases) => (Act::CancelRunning, Form::DuringThenCommit),
+            Act::Beside(Beside::LockedRows) => (Act::CancelRunning, Form::DuringThenCommit),
             Act::Beside(Beside::RollUp) => (Act::Beside(Beside::Tally), Form::After),
             _ => (Act::Enqueue, Form::After),
         };
         let outcome = trio.play(other, *act, form).await;
-        // A child and a part, and two parts of a chunk.
-        let expected = if [Act::Beside(Beside::TellParents), Act::Beside(Beside::AddChunk)].contains(act) { 2 } else { 1 };
+        // Two parts of a chunk.
+        let expected = if *act == Act::Beside(Beside::AddChunk) { 2 } else { 1 };
         assert!(!outcome.waited && outcome.second == expected, "{act:?}: {outcome:?}");
     }
     drop(trio);

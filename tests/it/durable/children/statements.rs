@@ -2,7 +2,11 @@
 
 use queue_core::{JobId, JobState};
 use sqlx::{Connection as _, PgConnection};
-use tests::{Sql as _, TestDb, complete, die};
+use tests::{
+    Sql as _, TestDb,
+    children::{note_ends, tell_ends},
+    complete, die,
+};
 use uuid::Uuid;
 
 use super::{
@@ -11,7 +15,6 @@ use super::{
 };
 
 const SPAWN: &str = include_str!("../../../../queue-worker/sql/spawn.sql");
-const TELL: &str = include_str!("../../../../queue-worker/sql/tell_parents.sql");
 const PRUNE: &str = include_str!("../../../../queue-worker/sql/prune_children.sql");
 const JOIN: &str = include_str!("../../../../queue-worker/sql/look_at_child.sql");
 
@@ -24,8 +27,13 @@ async fn spawn(on: &mut PgConnection, mine: (Uuid, JobId), name: &str) -> Option
     try_spawn(on, mine, name, "{}").await.unwrap()
 }
 
-async fn tell(on: &mut PgConnection, jobs: &[JobId]) -> i32 {
-    sqlx::query_scalar(TELL).bind(jobs).fetch_one(on).await.unwrap()
+/// Tells of these; returns of how many it was not told before.
+async fn tell(on: &mut PgConnection, jobs: &[JobId]) -> i64 {
+    let told = "select count(state) from queue.child";
+    let before: i64 = on.one(told).await;
+    note_ends(on, jobs).await.unwrap();
+    tell_ends(on).await.unwrap();
+    on.one::<i64>(told).await - before
 }
 
 /// What the parent reads of it.
@@ -91,6 +99,7 @@ async fn two_that_say_the_same_spawn_one_child_and_one_that_is_rolled_back_none(
     db.until_waiting(1).await;
     one.run("commit").await;
     assert_eq!(late.await.unwrap(), None);
+    tell_ends(&mut one).await.unwrap();
     assert_eq!(db.count("select count(*) from queue.child where state = 'cancelled'").await, 2, "those that it had are cancelled");
     drop(one);
     db.run("delete from queue.lease; delete from queue.child; delete from queue.done; delete from queue.job").await;
@@ -133,6 +142,7 @@ async fn an_end_that_nobody_told_of_is_found_and_children_go_with_their_parents(
     held.run(&format!("select from queue.child where parent = {0} for update", gone.id())).await;
     let last: Option<JobId> = sqlx::query_scalar(PRUNE).bind(JobId(0)).bind(100).fetch_one(&mut *on).await.unwrap();
     assert_eq!((last, db.count("select count(*) from queue.child").await), (Some(gone.id()), 3), "it waits for nobody");
+    assert_eq!(tell_ends(&mut on).await.unwrap(), 1);
     assert_eq!(state(&mut on, ours.id(), "a").await.as_deref(), Some("dead"));
     assert_eq!(state(&mut on, ours.id(), "b").await, None);
     assert_eq!(wake(&mut on).await, 1);

@@ -102,6 +102,7 @@ async fn who_cancels_a_parent_cancels_its_family() {
             parent.cancel(&db.pool).await.unwrap();
             assert_eq!(db.count("select count(*) from queue.jobs where job_type = 'child' and state = 'cancelled'").await, 30);
             all_is_counted(&db).await;
+            db.until_count("select count(*) from queue.end_hint", 0).await;
         })
         .await;
         assert_eq!(
@@ -164,7 +165,10 @@ async fn an_end_counts_once_it_is_committed_and_never_if_it_is_rolled_back() {
             all[1].cancel(&mut undone).await.unwrap();
             // Meanwhile it is woken by hand, looks, and waits on.
             parent.run_now(&db.pool).await.unwrap();
-            eventually("it waits again", async || db.rows_of(&["parked"]).await == 1 && db.rows_of(&["signal_hint"]).await == 0).await;
+            eventually("it waits again", async || {
+                db.rows_of(&["parked"]).await == 1 && db.rows_of(&["signal_hint", "end_hint"]).await == 0
+            })
+            .await;
             all[2].cancel(&db.pool).await.unwrap();
             db.until_count(TOLD, 1).await;
             undone.rollback().await.unwrap();

@@ -2,7 +2,10 @@
 
 use queue_core::{JobId, JobState};
 use sqlx::{PgConnection, Row as _};
-use tests::{Sql as _, TestDb};
+use tests::{
+    Sql as _, TestDb,
+    children::{note_ends, tell_ends},
+};
 use uuid::Uuid;
 
 use super::{
@@ -12,8 +15,6 @@ use super::{
 
 const ADD: &str = include_str!("../../../../queue-worker/sql/add_chunk.sql");
 const CLOSE: &str = include_str!("../../../../queue-worker/sql/close_gather.sql");
-const TELL: &str = include_str!("../../../../queue-worker/sql/tell_parents.sql");
-const TELL_PARTS: &str = include_str!("../../../../queue-worker/sql/tell_parts.sql");
 const COUNT: &str = include_str!("../../../../queue-worker/sql/count_gathers.sql");
 const PRUNE: &str = include_str!("../../../../queue-worker/sql/prune_gathers.sql");
 const LOOK: &str = include_str!("../../../../queue-worker/sql/look_at_gather.sql");
@@ -40,14 +41,21 @@ async fn close(on: &mut PgConnection, (token, parent): (Uuid, JobId), total: i64
     sqlx::query_scalar(CLOSE).bind(token).bind(parent).bind(1_i16).bind("map").bind(total).fetch_one(on).await.unwrap()
 }
 
-async fn tell(on: &mut PgConnection, jobs: &[JobId]) -> i32 {
-    sqlx::query_scalar(TELL).bind(jobs).fetch_one(on).await.unwrap()
+/// Tells of these; returns how many parts were over.
+async fn tell(on: &mut PgConnection, jobs: &[JobId]) -> i64 {
+    let parts = "select count(*) from queue.gather_part";
+    let before: i64 = on.one(parts).await;
+    note_ends(on, jobs).await.unwrap();
+    tell_ends(on).await.unwrap();
+    before - on.one::<i64>(parts).await
 }
 
 /// How many parts were let run, and how many gathers are over.
 async fn count(on: &mut PgConnection) -> (i32, i32) {
-    let row = sqlx::query(COUNT).bind(0_i64).bind(100).fetch_one(on).await.unwrap();
-    (row.get("moved"), row.get("over"))
+    let over = "select count(*) from queue.signal_hint";
+    let before: i64 = on.one(over).await;
+    let row = sqlx::query(COUNT).bind(0_i64).bind(100).fetch_one(&mut *on).await.unwrap();
+    (row.get("moved"), i32::try_from(on.one::<i64>(over).await - before).unwrap())
 }
 
 async fn look(on: &mut PgConnection, parent: JobId) -> (Option<i64>, i64, i64, i64, i64, i32, i64) {
@@ -124,24 +132,6 @@ async fn each_part_counts_once_and_only_once_it_is_over_and_the_last_wakes_its_o
 }
 
 #[tokio::test]
-async fn what_has_completed_is_counted_without_a_look_and_once() {
-    let (db, mut on) = db_by_hand().await;
-    let (job, token) = leased(&db).await;
-    let (_, parts) = add(&db, (token, job.id()), 0, 3, Some(2)).await;
-    assert_eq!(close(&mut on, (token, job.id()), 3).await, Some(true));
-    park(&db, job.id()).await;
-    complete(&db, parts[0]).await;
-    let tell =
-        async |on: &mut PgConnection, jobs: &[JobId]| -> i32 { sqlx::query_scalar(TELL_PARTS).bind(jobs).fetch_one(on).await.unwrap() };
-    assert_eq!((tell(&mut on, &[parts[0], job.id()]).await, tell(&mut on, &parts[..1]).await), (1, 0));
-    assert_eq!(count(&mut on).await, (1, 0), "the third is let run");
-    assert_eq!(look(&mut on, job.id()).await, (Some(3), 2, 1, 0, 0, 1, 3));
-    drop(on);
-    forget(&db).await;
-    db.finish().await;
-}
-
-#[tokio::test]
 async fn what_nobody_told_of_is_found_and_a_wrong_count_is_mended() {
     let (db, mut on) = db_by_hand().await;
     let (job, token) = leased(&db).await;
@@ -160,8 +150,8 @@ async fn what_nobody_told_of_is_found_and_a_wrong_count_is_mended() {
     held.rollback().await.unwrap();
     assert_eq!(look(&mut on, job.id()).await.1, 12, "it waits for nobody");
     prune(&mut on).await;
-    assert_eq!(look(&mut on, job.id()).await.1, 5, "four, and one that is said in a hint");
-    assert_eq!(count(&mut on).await, (1, 0));
+    assert_eq!(look(&mut on, job.id()).await.1, 5, "four, and one of whose end there is a hint");
+    assert_eq!((tell_ends(&mut on).await.unwrap(), count(&mut on).await), (1, (1, 0)));
     assert_eq!((look(&mut on, job.id()).await.1, db.state(parts[1]).await), (4, Some(JobState::Ready)));
     // Woken too if it is recounted to nothing.
     for part in &parts[1..] {

@@ -27,7 +27,7 @@ pub(super) enum Beside {
     Vouch,
     Note,
     ClearProgress,
-    LockedLeases,
+    LockedRows,
     ForgetKeys,
     PublishTypes,
     AnnounceWaiter,
@@ -53,7 +53,9 @@ pub(super) enum Beside {
     /// By the job that runs, as a step that no other call names.
     Spawn,
     /// Of those jobs of which one is the child of the job that is parked, and is over.
-    TellParents,
+    NoteEnds,
+    /// Of the child.
+    TellEnds,
     PruneChildren,
     /// Two more parts of the map of the job that runs.
     AddChunk,
@@ -73,9 +75,9 @@ pub(super) enum Beside {
 
 use Beside::{
     AddChunk, AnnounceWaiter, CancelParent, ClearProgress, CloseGather, CountGathers, Declare, Elect, EndPart, ForgetGathers, ForgetKeys,
-    Journal, JournalFresh, JournalOne, LeaveWaiter, LockedLeases, Note, Pause, PauseSchedule, PruneChildren, PruneFires, PruneGathers,
-    PruneLogs, PruneSignals, PruneSteps, PruneTotals, PruneWaiters, PublishTypes, PutSchedule, Receive, Recount, Resume, ResumeSchedule,
-    RollUp, RunSchedule, Signal, SkipSchedule, Spawn, Tally, TellParents, Unschedule, Vouch, WriteLogs,
+    Journal, JournalFresh, JournalOne, LeaveWaiter, LockedRows, Note, NoteEnds, Pause, PauseSchedule, PruneChildren, PruneFires,
+    PruneGathers, PruneLogs, PruneSignals, PruneSteps, PruneTotals, PruneWaiters, PublishTypes, PutSchedule, Receive, Recount, Resume,
+    ResumeSchedule, RollUp, RunSchedule, Signal, SkipSchedule, Spawn, Tally, TellEnds, Unschedule, Vouch, WriteLogs,
 };
 
 pub(super) const SCHEDULES: &[Act] = &[
@@ -103,7 +105,7 @@ pub(super) const MAPS: &[Act] = &[
 pub(super) const REPORTS: &[Act] = &[
     Act::Beside(Note),
     Act::Beside(ClearProgress),
-    Act::Beside(LockedLeases),
+    Act::Beside(LockedRows),
     Act::Beside(ForgetKeys),
     Act::Beside(PublishTypes),
     Act::Beside(AnnounceWaiter),
@@ -122,7 +124,8 @@ pub(super) const REPORTS: &[Act] = &[
     Act::Beside(Receive),
     Act::Beside(PruneSignals),
     Act::Beside(Spawn),
-    Act::Beside(TellParents),
+    Act::Beside(NoteEnds),
+    Act::Beside(TellEnds),
     Act::Beside(PruneChildren),
 ];
 
@@ -146,7 +149,7 @@ impl Beside {
             Vouch => i64::from(timetable::vouch(on, *worker).await?),
             Note => count(protocol::note_all(on, &[(lease.token, lease.jobs[0], "half")]).await?.len()),
             ClearProgress => protocol::clear_progress(on, jobs).await?,
-            LockedLeases => count(protocol::locked_leases(on, &[lease.token]).await?),
+            LockedRows => count(protocol::locked_rows(on, &[lease.token], &[]).await?),
             ForgetKeys => operate::forget_keys(on).await?,
             PublishTypes => operate::publish_types(on, "elsewhere").await?,
             AnnounceWaiter => operate::announce_waiter(on, *worker).await.map(|()| 1)?,
@@ -165,7 +168,8 @@ impl Beside {
             Receive => i64::from(signals::receive(on, lease.token, lease.jobs[0].id).await?),
             PruneSignals => i64::from(signals::prune_signals(on).await?),
             Spawn => i64::from(children::spawn(on, lease.token, lease.jobs[0].id).await?),
-            TellParents => i64::from(children::tell_parents(on, jobs).await?),
+            NoteEnds => children::note_ends(on, jobs).await.map(|()| 1)?,
+            TellEnds => i64::from(children::tell_ends(on).await?),
             PruneChildren => i64::from(children::prune_children(on).await?),
             AddChunk | CloseGather | EndPart | CountGathers | Recount | ForgetGathers | PruneGathers | CancelParent => {
                 super::maps::run(self, on, fixture).await?
@@ -190,7 +194,7 @@ impl Beside {
             Vouch => &["vouch"],
             Note => &["note"],
             ClearProgress => &["clear_progress"],
-            LockedLeases => &["locked_leases"],
+            LockedRows => &["locked_rows"],
             ForgetKeys => &["forget_keys"],
             PublishTypes => &["publish_types"],
             AnnounceWaiter => &["announce_waiter"],
@@ -209,7 +213,8 @@ impl Beside {
             Receive => &["receive"],
             PruneSignals => &["prune_signals"],
             Spawn => &["spawn"],
-            TellParents => &["tell_parents"],
+            NoteEnds => &["note_ends"],
+            TellEnds => &["tell_ends"],
             PruneChildren => &["prune_children"],
             AddChunk => &["add_chunk"],
             CloseGather => &["close_gather"],

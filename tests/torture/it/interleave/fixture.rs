@@ -55,8 +55,9 @@ const STEP: &str = "insert into queue.step (id, name, attempt, at, ran_ms) value
 const PARKED: &str = "with gone as (delete from queue.scheduled where id = $1 returning id, lane)
   insert into queue.parked (id, lane, attempts, crashes, since, run_at, names)
   select id, lane, 1, 0, now(), now() - interval '1 minute', '{go}' from gone";
-/// One that is over, of which nobody has told yet.
-const CHILD: &str = "insert into queue.child (parent, name, id) values ($1, 'spawned', $2)";
+/// One that is over, of which there is a hint.
+const CHILD: &str = "with hint as (insert into queue.end_hint (state, ids) values ('completed', array[$2]))
+  insert into queue.child (parent, name, id) values ($1, 'spawned', $2)";
 /// A map of the job that runs, which is still open and has not moved for long: one part that is over and counted in a hint, one that is over and of
 /// which nobody has told yet, one that is ready, and one that waits for its turn. Another map, of a job that is gone.
 const MAP: &str = "with put (parent, name, ids) as (values ($1::bigint, 'map', $2::bigint[]), (1, 'gone', '{2}')), g as (
@@ -118,7 +119,7 @@ impl Fixture {
 }
 
 /// All tables that a fixture is in, or that statements write to.
-const TABLES: [&str; 40] = [
+const TABLES: [&str; 41] = [
     "ready",
     "scheduled",
     "lease",
@@ -159,6 +160,7 @@ const TABLES: [&str; 40] = [
     "brood",
     "gather_part",
     "gather_hint",
+    "end_hint",
 ];
 
 /// One whose rows are set again but for what the server makes of them.

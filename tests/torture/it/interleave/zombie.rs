@@ -61,7 +61,7 @@ impl Scene {
     async fn begin(&mut self) {
         let empty = "truncate queue.ready, queue.scheduled, queue.lease, queue.done, queue.done_many, queue.dead, queue.failure, queue.job,
           queue.worker, queue.progress, queue.parked, queue.step, queue.signal, queue.signal_hint, queue.child, queue.gather, queue.brood,
-          queue.gather_part, queue.gather_hint";
+          queue.gather_part, queue.gather_hint, queue.end_hint";
         sqlx::raw_sql(empty).execute(&mut self.watch).await.unwrap();
         for _ in 0..2 {
             operate::enqueue(&mut self.watch, "default", 100, false).await.unwrap();

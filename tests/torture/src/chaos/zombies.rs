@@ -77,7 +77,7 @@ pub(super) async fn haunt(server: &TestServer, database: &Database, count: usize
             let claims = !claim(&mut connection, worker, 10).await?.jobs.is_empty();
             seen.judge(&mut connection, &before, claims, &format!("claim, {since:?}")).await?;
         }
-        let of_durable = ["parked", "step", "signal", "signal_hint", "child", "gather", "brood", "gather_part", "gather_hint"];
+        let of_durable = ["parked", "step", "signal", "signal_hint", "child", "gather", "brood", "gather_part", "gather_hint", "end_hint"];
         let tables = ["ready", "scheduled", "lease", "done", "done_many", "dead", "failure", "job", "worker", "progress"];
         for table in tables.into_iter().chain(of_durable) {
             sqlx::raw_sql(sqlx::AssertSqlSafe(format!("delete from queue.{table}"))).execute(&mut connection).await?;

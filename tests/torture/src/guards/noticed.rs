@@ -62,7 +62,7 @@ const EXPIRY: &[&str] =
 const WHY: &[&str] = &["why::locked why::turns why::served why::waits", "why:: --skip locked --skip turns --skip served --skip waits"];
 const SIGNALS: &[&str] = &["durable::signals held:: zombies::", "durable:: operate:: control:: days:: unique::"];
 const GATHERS: &[&str] = &["map::statements zombies::", "map::window", "durable::family map::", "durable:: roles::"];
-const CHILDREN: &[&str] = &["children::statements zombies::", "children::ordered", "durable::family", "children::", "durable:: roles::"];
+const CHILDREN: &[&str] = &["children::statements zombies::", "durable::family", "children::", "durable:: roles::"];
 const FLOWS: &[&str] = &["flows::statements flows::races", "flows::", "flows:: roles:: why::"];
 const BY_KEY: &[&str] = &[
     "held::leases limits::key_claims limits::key_costs limits::key_edges limits::turned limits::behind::jobs limits::statements",
@@ -124,7 +124,7 @@ const NOTICED_BY: &[(&[&str], &[&str])] = &[
     (&["queue.lock_keys"], &["keys::hands"]),
     (&["insert_with.sql"], &["together::a_batch guards::order::jobs_stand keys::edges meta::", "keys::ways", "expiry::ways"]),
     (&["note.sql"], &["guards::reports zombies:: held::leases", "progress::"]),
-    (&["locked_leases.sql"], &["locked_leases::"]),
+    (&["queue.locked_rows"], &["locked_leases::"]),
     (&["clear_progress.sql"], &["guards::reports held::pruned", "progress::progress_goes"]),
     (&["queue.announce_waiter", "queue.leave_waiter", "prune_waiters.sql"], &["guards::reports held::pruned", "results::a_notification"]),
     (&["queue.job", "queue.ready", "queue.scheduled", "queue.lease", "queue.done", "queue.done_many", "queue.dead"], EVERYTHING),
@@ -183,11 +183,8 @@ const NOTICED_BY: &[(&[&str], &[&str])] = &[
     (&["queue.audit", "queue.note_act", "queue.count_act"], AUDIT),
     (&["queue.signal", "queue.signal_hint", "queue.parked", "queue.wake_parked", "queue.prune_signals", "queue.signals"], SIGNALS),
     (&["queue.take_parked", "park_held.sql", "receive.sql"], SIGNALS),
-    (&["queue.child", "queue.spawn", "queue.tell_parents", "queue.prune_children", "queue.children"], CHILDREN),
-    (
-        &["queue.lock_children", "queue.forget_children"],
-        &["children::ordered", "durable::children durable::restart", "guards::single durable::"],
-    ),
+    (&["queue.child", "queue.spawn", "queue.note_ends", "queue.tell_ends", "queue.prune_children", "queue.children"], CHILDREN),
+    (&["queue.forget_children"], &["durable::children durable::restart", "guards::single durable::"]),
     (&["queue.cancel_children", "queue.ask_children", "look_at_child.sql", "queue.why_joined"], CHILDREN),
     (
         &[
@@ -201,17 +198,14 @@ const NOTICED_BY: &[(&[&str], &[&str])] = &[
         ],
         GATHERS,
     ),
-    (
-        &["queue.tell_parts", "queue.tell_gathers", "queue.let_run", "queue.count_gathers", "queue.forget_gathers", "queue.recount_gather"],
-        GATHERS,
-    ),
+    (&["queue.let_run", "queue.count_gathers", "queue.forget_gathers", "queue.recount_gather"], GATHERS),
     (&["queue.prune_gathers", "queue.gathers"], GATHERS),
     (
         &["queue.step", "queue.prune_steps", "queue.steps", "journal.sql", "journal_fresh.sql", "journal_one.sql"],
         &["durable::statements held:: zombies::", "durable::"],
     ),
     (&["queue.restart"], &["restart::statements", "zombies:: durable::restart"]),
-    (&["queue.node", "queue.edge", "queue.node_hint", "queue.edge_act", "queue.link_flow", "queue.tell_nodes"], FLOWS),
+    (&["queue.node", "queue.edge", "queue.node_hint", "queue.edge_act", "queue.link_flow"], FLOWS),
     (&["queue.are_ours", "queue.add_parts", "queue.open_gather"], &["flows::many flows::bounds", "flows:: roles::"]),
     (&["queue.enqueue_flow", "queue.enqueue_parts", "queue.fault_of_node"], &["flows::bounds flows::many", "flows::"]),
     (&["queue.fill_node", "queue.release_nodes", "queue.prune_nodes", "queue.nodes", "queue.cancel_flow"], FLOWS),
