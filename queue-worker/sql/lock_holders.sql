@@ -13,7 +13,7 @@ where l.locktype = 'relation'
       and coalesce(a.xact_start, '-infinity') < pg_catalog.clock_timestamp() - interval '1 second'))
   and l.database = (select d.oid from pg_catalog.pg_database d where d.datname = pg_catalog.current_database())
   and c.relnamespace = (select s.relnamespace from pg_catalog.pg_class s where s.oid = 'queue.lease'::pg_catalog.regclass)
-  and l.pid is distinct from pg_catalog.pg_backend_pid()
+  and coalesce(l.pid, 0) <> pg_catalog.pg_backend_pid()
   -- An autovacuum gives way to whoever waits for it. It has no role.
   and (a.pid is null or a.usesysid is not null)
 order by a.xact_start

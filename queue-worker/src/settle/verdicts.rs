@@ -96,8 +96,8 @@ async fn settle_until(
         if aside.due().is_some_and(|due| due <= Instant::now()) {
             aside.try_again(&mut link, store, &bell).await;
         }
-        // Where no more can be taken in, others wait as long as the first.
-        if !aside.is_full() && !locked.is_full() {
+        // Where no more can be taken in, others wait as long as the first; and where no verdict can be written.
+        if !aside.is_full() && !locked.is_full() && !locked.is_shut(Statement::Settle) {
             bell.vitals().settling.clear();
         }
     }

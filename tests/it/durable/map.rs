@@ -74,6 +74,7 @@ async fn a_dead_part_that_is_requeued_changes_nothing_of_what_was_told() {
         }
         db.run_while(leaves(&db, "leaves"), async {
             db.until(all[0], JobState::Dead).await;
+            db.until_count("select count(*) from queue.gather_part", 3).await;
             db.run(&format!("update queue.job set payload = '{{\"number\": 0, \"act\": \"Complete\"}}' where id = {}", all[0])).await;
             JobHandle::<Leaf>::from_id(all[0]).requeue(&db.pool).await.unwrap();
             db.until(all[0], JobState::Completed).await;

@@ -100,9 +100,9 @@ line_up w
 link_flow pmw
 list o
 list_without ro
+lock_holders pmwro
 lock_keys pmw
 locked_rows w
-locked_tables wro
 logs ro
 look pmw
 look_at_child wo

@@ -183,7 +183,7 @@ async fn a_store_is_picked_up_when_it_is_added_and_let_go_after_its_running_jobs
     let job = enqueue(&late, Act::Ok("here".into())).await;
     until_done(&late, job).await;
     let slow = enqueue(&late, Act::Sleep(3000)).await;
-    eventually("it runs", async || state(&late, slow).await == Some(JobState::Running)).await;
+    eventually("it has begun", async || db.count(&format!("select count(*) from effect where job = {slow}")).await == 1).await;
     assert!(roster.remove("late") && !roster.remove("late"));
     tokio::time::sleep(Duration::from_millis(300)).await;
     let never = enqueue(&late, Act::Ok("never".into())).await;
