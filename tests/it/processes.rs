@@ -71,8 +71,8 @@ async fn f32_a_worker_killed_with_handlers_running_loses_nothing() {
 
 #[tokio::test]
 async fn f32_a_worker_killed_while_it_settles_loses_nothing() {
-    // The last ones are still at work when that is seen.
-    let jobs = [vec![first(Act::Sleep(1), ok()); 980], vec![first(Act::Sleep(1500), ok()); 20]].concat();
+    // The first ones are at work all the time, so that something is held whenever it is killed.
+    let jobs = [vec![first(Act::Sleep(20_000), ok()); 5], vec![first(Act::Sleep(1), ok()); 995]].concat();
     killed_once("select (count(*) >= 50)::int::bigint from queue.done", jobs).await;
 }
 
