@@ -88,12 +88,18 @@ pub(super) fn tell_holding(lanes: &Lanes, holding: &[i64]) -> bool {
     any
 }
 
-/// Tells those that claim now, without a look: what they are about to find may be older than what has come. And the only one there is, which asks for
-/// itself: a claim costs as much as a look. Returns whether that waited.
+/// Whether there is one claimer, which can ask all its lanes itself: a claim costs as much as a look.
+pub(super) fn is_single(lanes: &Lanes) -> bool {
+    let mut groups = lanes.groups.iter();
+    groups.next().is_some_and(|(_, group)| !group.are_many()) && groups.next().is_none()
+}
+
+/// Tells those that claim now, without a look: what they are about to find may be older than what has come. And a single one. Returns whether that
+/// waited.
 pub(super) fn tell_unasked(lanes: &Lanes) -> bool {
-    let (is_only, mut any) = (lanes.groups.iter().count() == 1, false);
+    let (is_single, mut any) = (is_single(lanes), false);
     for (_, group) in lanes.groups.iter() {
-        if group.hint.state() == ClaimerState::Active || (is_only && !group.are_many()) {
+        if group.hint.state() == ClaimerState::Active || is_single {
             any |= group.hint.state() == ClaimerState::Resting;
             group.hint.tell_jobs(std::iter::empty());
         }

@@ -13,7 +13,7 @@ use tokio_util::sync::CancellationToken;
 use uuid::Uuid;
 
 use super::{
-    claimers::{Claimers, tell_unasked},
+    claimers::{Claimers, is_single, tell_unasked},
     context::{ClaimContext, FLIGHTS, open},
     flight::Links,
     lineup::Lineup,
@@ -250,8 +250,8 @@ impl Scout {
         let is_time = |pause| self.looked.is_none_or(|at| at.elapsed() >= pause);
         match () {
             () if self.is_rung => at_once || is_time(OFTEN),
-            // The only claimer is told without a look.
-            () if is_dense => groups.any_waits() && is_time(if at_once && groups.iter().count() > 1 { BREATH } else { OFTEN }),
+            // A single claimer is told without a look: this one is for new lanes.
+            () if is_dense => groups.any_waits() && is_time(if at_once && !is_single(&self.lanes) { BREATH } else { OFTEN }),
             () => self.lanes.more_wait() && (at_once || is_time(LOOK)),
         }
     }
