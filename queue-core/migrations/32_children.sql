@@ -2,15 +2,14 @@
 --
 --   child     written with the child's enqueue, under the parent's lease (spawn); given the child's end once (tell_ends); deleted with the parent, by
 --             housekeeping (prune_children)
---   end_hint  written by whoever ends a child, a part of a gather or a node of a flow, in that transaction (note_ends); consumed by any worker
---             (tell_ends)
+--   end_hint  written in the transaction that ends a child, a part of a gather or a node of a flow (note_ends); consumed by any worker (tell_ends)
 --
--- A child's metadata name its parent, and a claim reads metadata in any case: so whoever ends a job knows whether a job waits for it, and nothing is
--- written or asked of any other job. Who ends jobs only inserts here, and waits for no row of those that wait for them. A child that is over may go
--- before its parent has looked: what it came to is kept here.
+-- A child's metadata name its parent, and a claim reads metadata in any case: so a worker that ends a job knows whether another waits for it, and
+-- nothing is written or asked of any other job. A transaction that ends jobs only inserts here, and waits for no row of the jobs that wait. A child
+-- that is over may go before its parent has looked: what it came to is kept here.
 --
--- No wake-up is lost, as with signals: the end and the hint commit together, and whoever consumes a hint looks in the next statement. An end of which
--- there is no hint, because an act that is rarer than these has come between, is found by housekeeping.
+-- No wake-up is lost, as with signals: the end and the hint commit together, and a consumer looks in the statement after it took a hint. An end of
+-- which there is no hint, because an act that is rarer than these has come between, is found by housekeeping.
 
 create table queue.child (
   parent    bigint       not null,
@@ -62,8 +61,8 @@ $$;
 
 -- Consumes up to `most` hints of ends from the place `floor` on, and tells those that wait for these jobs: a child's parent what it came to, a gather
 -- how many of its parts are over, a flow what its node came to. Returns how many hints there were, without those that are left, the lowest of them,
--- of how many jobs it was told, how many keep a hint, and one of these. Waits for nobody for long: a job whose row another session has locked keeps
--- its hint, and the others are told of. To be called under read committed.
+-- of how many jobs it was told, how many keep a hint, and one of these. Waits for no lock for long: the hint of a row that another session has
+-- locked is kept, and the others are consumed. To be called under read committed.
 create function queue.tell_ends(
   floor bigint, most integer, out hints integer, out lowest bigint, out told integer, out kept integer, out job bigint
 )
@@ -138,7 +137,7 @@ begin
     busy := busy || left_;
     told := told + count_;
   exception when lock_not_available then
-    busy := busy || jobs;
+    busy := busy || array(select c.id from queue.child c where c.id = any (jobs));
   end;
   -- Parts: only who deletes the row of a part counts it. There are many: what those that completed came to is not asked again, and their rows are
   -- locked first only if some were found to be locked.
@@ -173,7 +172,7 @@ begin
       exit;
     exception when lock_not_available then
       if is_careful then
-        busy := busy || jobs;
+        busy := busy || array(select p.id from queue.gather_part p where p.id = any (jobs));
         exit;
       end if;
       is_careful := true;
@@ -210,10 +209,10 @@ begin
     busy := busy || left_;
     told := told + count_;
   exception when lock_not_available then
-    busy := busy || jobs;
+    busy := busy || array(select n.id from queue.node n where n.id = any (jobs));
   end;
   if cardinality(busy) > 0 then
-    -- What is left is not told of: whoever looks every second or so finds it. In a subquery, which is hashed.
+    -- Kept hints are found by the look of each second. In a subquery, which is hashed.
     insert into queue.end_hint (state, ids)
     select u.state, array_agg(u.id)
     from unnest(jobs, said) with ordinality u (id, state, nr)

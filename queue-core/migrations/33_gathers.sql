@@ -3,7 +3,7 @@
 --   gather        written with the first parts, under the parent's lease (add_chunk) or with its flow (add_parts); counted by whoever consumes
 --                 hints (count_gathers)
 --   brood         the parts in their order, a row a chunk; written with them, and never changed
---   gather_part   one for each that is not over; deleted by whoever consumes the hint of its end (tell_ends)
+--   gather_part   one for each unfinished part; deleted by the worker that consumes the hint of its end (tell_ends)
 --   gather_hint   how many of a gather's parts have ended; written by who deletes them; consumed by any worker (count_gathers)
 --
 -- Who tells of the end of a part deletes its row here and says in a hint how many it has deleted: so a part counts once, however often it is named.
@@ -241,12 +241,10 @@ end
 $$;
 
 -- Consumes up to `most` hints from the place `floor` on, and counts them: a gather that needs nothing more leaves its parent a hint, and one that
--- lets so many parts run at once lets the next run. Returns how many hints there were, without those that are left, the lowest of them, how many
--- parts were made ready, and how many gathers are over. Waits for nobody: what is said of a gather that somebody is at work on is said again. To be
--- called under read committed: there each statement sees whatever was committed before it.
-create function queue.count_gathers(
-  floor bigint, most integer, out hints integer, out lowest bigint, out moved integer, out over integer
-)
+-- lets a limited number of parts run at once lets the next run. Returns how many hints there were, without those that are left, the lowest of them,
+-- and how many parts were made ready. Waits for no other session: the hints of a gather that another one has locked are kept. To be called under read
+-- committed: there each statement sees what was committed before it.
+create function queue.count_gathers(floor bigint, most integer, out hints integer, out lowest bigint, out moved integer)
   returns record
   language plpgsql volatile
   set search_path = pg_catalog, pg_temp
@@ -274,7 +272,7 @@ begin
     from taken t
     group by t.parent, t.born, t.name
   )
-  select count(*), min(t.seq), array(select s.one from summed s), 0, 0 into hints, lowest, sums, moved, over from taken t;
+  select count(*), min(t.seq), array(select s.one from summed s), 0 into hints, lowest, sums, moved from taken t;
   if hints = 0 then
     return;
   end if;
@@ -310,11 +308,10 @@ begin
     select distinct c.parent
     from counted c
     where c.need = 0
-    returning id
   )
-  select greatest(hints - (select count(*) from left_behind), 0), (select count(*) from hinted),
+  select greatest(hints - (select count(*) from left_behind), 0),
     array(select row(c.parent, c.born, c.name, 0, 0, 0, 0)::queue.gather_sum from counted c where c.room > 0)
-  into hints, over, roomy;
+  into hints, roomy;
   if cardinality(roomy) > 0 then
     moved := (select sum(queue.let_run(r.parent, r.name)) from unnest(roomy) r);
   end if;

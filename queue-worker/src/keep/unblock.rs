@@ -49,15 +49,7 @@ pub(crate) async fn hinted(
 
 /// Consumes hints, for ever. Where keys are not used, it never connects.
 pub(crate) async fn unblock_all(link: Link, store: Store, bell: Arc<Bell>) {
-    let mut keys = Unblocker {
-        link,
-        store,
-        keys: Floor::default(),
-        others: Default::default(),
-        stuck: Default::default(),
-        told: None,
-        failed: Default::default(),
-    };
+    let mut keys = Unblocker { link, store, keys: Floor::default(), others: Default::default(), logged: None };
     let (mut restless, mut pause): (Option<Instant>, Duration) = (None, LOOK);
     loop {
         let told = match restless {
@@ -128,43 +120,51 @@ const KINDS: [Kind; 4] = [
         name: "nodes",
         sql: include_str!("../../sql/release_nodes.sql"),
         most: MOST,
-        tables: &["parked", "edge", "job"],
+        tables: &["parked", "edge", "job", "gather"],
         fails: "cannot release nodes of flows; trying again",
     },
 ];
 
-/// Hints of which some are left in place for longer than this are told of in the log, and so often.
+/// The log names the holder of the lock once hints of a kind are left in place for this duration, and at this interval.
 const STUCK: Duration = Duration::from_secs(5);
-const TOLD: Duration = Duration::from_mins(1);
+const LOG_EVERY: Duration = Duration::from_mins(1);
 
-/// One that could not be looked at is left alone for so long, for the others are not to wait for it each time.
+/// After a failure, hints of that kind are not looked at for this duration: a locked table is waited for, and the other kinds wait as long.
 const PUT_OFF: Duration = Duration::from_secs(1);
 
-const LOCKED: &str = "an open transaction has locked what waits for jobs that are over: it is told once that ends, others go on; if it is stuck, end it \
-    with `select pg_terminate_backend(PID)`";
+const LOCKED: &str = "an open transaction has locked a row or a table of jobs that wait for others: these go on once it ends, all others go on now; \
+    if it is stuck, end it with `select pg_terminate_backend(PID)`";
 
 struct Kind {
     /// The column of unblock.sql that says whether there are any.
     name: &'static str,
-    /// Consumes some: from this place on, this many at most.
+    /// Consumes some, from a place on.
     sql: &'static str,
+    /// The most hints of one statement.
     most: i32,
-    /// What it passes over if it is locked.
+    /// Tables of which locked rows keep hints in place.
     tables: &'static [&'static str],
     fails: &'static str,
 }
 
-/// Who looks, and where hints are.
+/// The loop's connection, and what it knows of the hints.
 struct Unblocker {
     link: Link,
     store: Store,
     keys: Floor,
-    others: [Floor; KINDS.len()],
-    /// Since when hints of a kind are left in place, and when that was told last.
-    stuck: [Option<Instant>; KINDS.len()],
-    told: Option<Instant>,
-    /// When a look at hints of a kind has failed last.
-    failed: [Option<Instant>; KINDS.len()],
+    others: [Consumer; KINDS.len()],
+    /// When the log has named the holder of a lock last.
+    logged: Option<Instant>,
+}
+
+/// What is known of the hints of a kind.
+#[derive(Default)]
+struct Consumer {
+    floor: Floor,
+    /// Since when some are left in place.
+    stuck: Option<Instant>,
+    /// When a look has failed last.
+    failed: Option<Instant>,
 }
 
 /// Where hints of a kind are.
@@ -210,22 +210,23 @@ impl Unblocker {
     /// One look at keys, and, if there are hints of other kinds, one at each of these.
     async fn look(&mut self) -> sqlx::Result<Unblocked> {
         let (mut found, there) = self.unblock().await?;
-        let mut leads_on = false;
+        // Hints of one kind lead to some of a later one.
+        let mut any_before = false;
         for (nth, kind) in KINDS.iter().enumerate() {
-            let is_put_off = self.failed[nth].is_some_and(|failed| failed.elapsed() < PUT_OFF);
-            if is_put_off || (!there[nth] && !leads_on) {
+            let is_put_off = self.others[nth].failed.is_some_and(|failed| failed.elapsed() < PUT_OFF);
+            if is_put_off || (!there[nth] && !any_before) {
                 continue;
             }
             match self.consume(nth, kind).await {
                 Ok((hints, moved, more)) => {
                     (found.hints, found.moved) = (found.hints + hints, found.moved + moved);
-                    (found.is_full, leads_on) = (found.is_full || more, leads_on || hints > 0);
+                    (found.is_full, any_before) = (found.is_full || more, any_before || hints > 0);
                 }
-                // What keys came to stands. Whoever looks every second or so finds the hints again.
+                // What keys came to stands. The hints are found again by the look of each second.
                 Err(error) => {
                     complain(&error, kind.fails);
-                    self.failed[nth] = Some(Instant::now());
-                    self.tell_stuck(kind, None).await?;
+                    self.others[nth].failed = Some(Instant::now());
+                    self.log_holder(kind, None).await?;
                 }
             }
         }
@@ -236,21 +237,19 @@ impl Unblocker {
     async fn unblock(&mut self) -> sqlx::Result<(Unblocked, [bool; KINDS.len()])> {
         let began = Instant::now();
         let statement = sqlx::query(self.store.sql(include_str!("../../sql/unblock.sql"))).bind(self.keys.begin(began)).bind(MOST);
-        let statement = self.others.iter().fold(statement, |statement, floor| statement.bind(floor.begin(began)));
+        let statement = self.others.iter().fold(statement, |statement, of| statement.bind(of.floor.begin(began)));
         let row = self.fetch(statement).await?;
         self.keys.note(began, row.try_get("lowest")?);
         let (hints, moved, aside): (i32, i32, Option<Vec<JobId>>) = (row.try_get("hints")?, row.try_get("moved")?, row.try_get("aside")?);
         let is_full = hints >= MOST && moved > 0;
         let found = Unblocked { hints, moved, is_full, wait_ms: row.try_get("wait_ms")?, aside: aside.unwrap_or_default() };
         let mut there = [false; KINDS.len()];
-        for ((kind, floor), there) in KINDS.iter().zip(&mut self.others).zip(&mut there) {
+        for ((kind, of), there) in KINDS.iter().zip(&mut self.others).zip(&mut there) {
             *there = row.try_get(kind.name)?;
             if !*there {
-                floor.note(began, None);
+                of.floor.note(began, None);
+                of.stuck = None;
             }
-        }
-        for (stuck, there) in self.stuck.iter_mut().zip(there) {
-            *stuck = stuck.filter(|_| there);
         }
         Ok((found, there))
     }
@@ -259,20 +258,21 @@ impl Unblocker {
     /// at once.
     async fn consume(&mut self, nth: usize, kind: &Kind) -> sqlx::Result<(i32, i32, bool)> {
         let began = Instant::now();
-        let statement = sqlx::query(self.store.sql(kind.sql)).bind(self.others[nth].begin(began)).bind(kind.most);
+        let statement = sqlx::query(self.store.sql(kind.sql)).bind(self.others[nth].floor.begin(began)).bind(kind.most);
         let row = self.fetch(statement).await?;
-        self.others[nth].note(began, row.try_get("lowest")?);
-        self.stuck[nth] = if row.try_get("stuck")? { Some(self.stuck[nth].unwrap_or(began)) } else { None };
-        if self.stuck[nth].is_some_and(|since| since.elapsed() >= STUCK) {
-            self.tell_stuck(kind, row.try_get("job")?).await?;
+        let of = &mut self.others[nth];
+        of.floor.note(began, row.try_get("lowest")?);
+        of.stuck = if row.try_get("stuck")? { Some(of.stuck.unwrap_or(began)) } else { None };
+        if of.stuck.is_some_and(|since| since.elapsed() >= STUCK) {
+            self.log_holder(kind, row.try_get("job")?).await?;
         }
         Ok((row.try_get("hints")?, row.try_get("moved")?, row.try_get("more")?))
     }
 
-    /// Says now and then who has locked what hints of this kind are about, of this job for one.
-    async fn tell_stuck(&mut self, kind: &Kind, job: Option<i64>) -> sqlx::Result<()> {
-        if self.told.is_none_or(|told| told.elapsed() >= TOLD) {
-            self.told = Some(Instant::now());
+    /// Logs now and then which session has locked what keeps hints of this kind in place, that of this job for one.
+    async fn log_holder(&mut self, kind: &Kind, job: Option<i64>) -> sqlx::Result<()> {
+        if self.logged.is_none_or(|at| at.elapsed() >= LOG_EVERY) {
+            self.logged = Some(Instant::now());
             if let Some(by) = lock_holders(&mut self.link, self.store, kind.tables).await?.first() {
                 tracing::warn!(table = by.relation, pid = by.pid, role = by.role, application = by.application, job, "{LOCKED}");
             }
