@@ -109,6 +109,31 @@ async fn verdicts_go_on_and_the_log_says_whose_transaction_has_a_lease_locked() 
     db.finish().await;
 }
 
+/// A trigger that waits for a lock that is none of a row or a table.
+#[tokio::test]
+#[ignore = "deep"]
+async fn a_verdict_whose_lock_is_of_no_table_stands_alone_and_is_written_once_it_is_free() {
+    let db = TestDb::new().await;
+    let mut holder = connect(&db).await;
+    let waits = "create function waits() returns trigger language plpgsql as 'begin perform pg_advisory_xact_lock(7); return new; end';
+        create trigger waits before insert on queue.dead for each row execute function waits();";
+    db.run(waits).await;
+    holder.execute("select pg_advisory_lock(7)").await.unwrap();
+    db.run_while(db.worker(), async {
+        let enqueue = async |act| Do { act }.enqueue(&db.pool).await.unwrap().id();
+        let bad = enqueue(Act::Terminal("x".to_owned())).await;
+        for n in 0..20 {
+            let good = enqueue(Act::Ok(n.to_string())).await;
+            db.until(good, JobState::Completed).await;
+        }
+        assert_eq!(db.state(bad).await, Some(JobState::Running));
+        holder.execute("select pg_advisory_unlock(7)").await.unwrap();
+        db.until(bad, JobState::Dead).await;
+    })
+    .await;
+    db.finish().await;
+}
+
 /// The table, and the lease or the job, and the session that has it.
 type LockedRow = (String, Option<Uuid>, Option<JobId>, Option<i32>);
 

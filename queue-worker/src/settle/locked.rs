@@ -22,7 +22,7 @@ use crate::live::{Link, LockHolder, bounded, lock_holders};
 /// Between two looks whether they are free.
 const PAUSE: Duration = Duration::from_millis(500);
 
-/// A line of the log says so this often while it lasts.
+/// Interval of the log line while it lasts.
 const TOLD: Duration = Duration::from_mins(1);
 
 /// Before those are tried again of which it is not known what they wait for.
@@ -31,7 +31,7 @@ const PUT_OFF: Duration = Duration::from_secs(10);
 /// With more verdicts than these no further ones are taken in.
 const MOST: usize = 20_000;
 
-/// Of those that are free, so many go at once.
+/// The most of those that are free in one statement.
 const AT_ONCE: usize = 1000;
 
 const LINE: &str = "an open transaction has locked what verdicts of this worker are written to: these wait until it ends, others go on; if it is \
@@ -109,8 +109,8 @@ impl Locked {
 
     /// Keeps one that waits for something that is none of what is asked for here, for a while.
     pub(super) fn put_off(&mut self, one: Settlement) {
-        tracing::warn!(job = %one.id, verdict = one.ending.word(), "this verdict waits for a lock, it is not known whose; others go on, and it is \
-            tried again");
+        tracing::warn!(job = %one.id, verdict = one.ending.word(), "this verdict waits for a lock whose holder is not known (look into pg_locks); \
+            others go on, and it is retried");
         self.unknown.push(one);
         self.unknown_at = Some(Instant::now() + PUT_OFF);
     }
@@ -174,6 +174,9 @@ impl Locked {
         let shut = &self.shut;
         let is_free = |one: &mut Settlement| !shut.contains(&Statement::of(one)) && !locks.have(one);
         free.verdicts.extend(self.verdicts.extract_if(.., is_free).take(AT_ONCE));
+        if free.verdicts.len() >= AT_ONCE {
+            self.next = Some(now);
+        }
         free.whole.extend(self.whole.extract_if(.., |(token, _)| !locks.tokens.contains(token)));
         holders.extend(locks.by);
         if self.verdicts.is_empty() && self.whole.is_empty() {
