@@ -289,7 +289,7 @@ begin
 end
 $$;
 
--- Rows of these leases and these jobs that another transaction has locked, and whose session that is, if one alone has it. Waits for nobody, and
+-- Rows of these leases and these jobs that another transaction has locked, and whose session that is, if one alone has it. Never waits, and
 -- keeps no lock. With its owner's rights, for a worker updates no job and no key.
 create function queue.locked_rows(tokens uuid[], ids bigint[])
   returns table (relation text, token uuid, job bigint, pid integer, role text, application text)

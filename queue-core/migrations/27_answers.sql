@@ -66,8 +66,8 @@ begin
 end
 $$;
 
--- Who has tables of the store locked in one of these modes, or waits for that: null if no session does. By default who has them to itself, so that
--- whoever reads them would wait. Waits for nobody.
+-- Sessions that have tables of the store locked in one of these modes, or wait for that; null if there are none. The default mode keeps readers
+-- waiting, too. Never waits.
 create function queue.why_shut(modes text[] default '{AccessExclusiveLock}') returns jsonb
   language plpgsql stable
   set search_path = pg_catalog, pg_temp

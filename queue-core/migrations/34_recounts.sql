@@ -48,7 +48,7 @@ end
 $$;
 
 -- Counts anew what a gather needs, in one snapshot and under its lock, after it has left hints of those parts that are over, among those of the next
--- ten chunks; returns what it needs. Null if somebody is at work on it. Of more than a hundred chunks the count stays as it is: to
+-- ten chunks; returns what it needs. Null if another session has it locked. Of more than a hundred chunks the count stays as it is: to
 -- walk a million parts would hold up all that comes after it.
 create function queue.recount_gather(parent bigint, name text) returns bigint
   language plpgsql volatile

@@ -2,7 +2,7 @@
 --
 --   node       written with the flow (link_flow); deleted once all jobs of its flow are gone, by housekeeping (prune_nodes)
 --   edge       written with the flow; deleted when its source has come to what it waits for (release_nodes), or nobody waits at it (prune_nodes)
---   node_hint  written by whoever consumes the hint of a source's end (tell_ends); consumed by any worker (release_nodes)
+--   node_hint  written by the worker that consumes the hint of a source's end (tell_ends); consumed by any worker (release_nodes)
 --   ready -> parked   a node with parents, in the transaction that enqueues it (link_flow)
 --   parked -> ready | done, cancelled | dead   a node whose last edge is gone, that is not to run, or that is too large (release_nodes)
 --
