@@ -42,7 +42,15 @@ from (
 ) r (name)
 having count(*) > 0
 union all
-select 'many_days', format('there are %s days of history', count(*)), null, jsonb_build_object('days', count(*))
+select 'many_days', format('there are %s days of history: a statement over all of them locks up to %s tables and indexes, and all '
+    'sessions together have room for %s locks (max_locks_per_transaction)', count(*), min(p.parts), min(p.locks)), null,
+  jsonb_build_object('days', count(*), 'parts', min(p.parts), 'locks', min(p.locks))
 from pg_catalog.pg_inherits i
+cross join (
+  select (select count(*) from pg_catalog.pg_class c where c.relnamespace = (select n.oid from pg_catalog.pg_namespace n where n.nspname = $1::name)
+      and c.relispartition) as parts,
+    current_setting('max_locks_per_transaction')::bigint
+      * (current_setting('max_connections')::bigint + current_setting('max_prepared_transactions')::bigint) as locks
+) p
 where i.inhparent = 'queue.job'::regclass
 having count(*) > $4::int

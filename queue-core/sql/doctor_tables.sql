@@ -20,6 +20,13 @@ where c.relnamespace = (select n.oid from pg_catalog.pg_namespace n where n.nspn
 order by c.relname
 limit 20)
 union all
+(select 'row_security', format('row level security is on for %s, and hides its rows from logins that are not its owner''s', c.relname),
+  format('alter table %I.%I disable row level security', $1, c.relname), jsonb_build_object('table', c.relname)
+from pg_catalog.pg_class c
+where c.relnamespace = (select n.oid from pg_catalog.pg_namespace n where n.nspname = $1) and c.relrowsecurity
+order by c.relname
+limit 20)
+union all
 (select 'invalid_index', format('the index %s of %s is not valid', i.relname, t.relname),
   format(case when i.relname ~ '_cc(new|old)[0-9]*$' then 'drop index %I.%I' else 'reindex index %I.%I' end, $1, i.relname),
   jsonb_build_object('index', i.relname, 'table', t.relname)

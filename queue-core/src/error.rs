@@ -84,6 +84,39 @@ pub enum Error {
         "an enqueue cannot wait for capacity inside a transaction, which may hold up those that end waiting jobs; do it on the pool, or say `unless_at_capacity`"
     )]
     WaitInTransaction,
+    /// The database's encoding is not UTF-8, in which payloads and errors are written.
+    #[error(
+        "the encoding of this database is {encoding}, and a store needs UTF8; make another database: `create database NAME encoding 'UTF8' template \
+         template0`"
+    )]
+    Encoding {
+        /// The database's encoding.
+        encoding: String,
+    },
+    /// The login has no right to the store's schema.
+    #[error("the login `{login}` has no rights in the schema `{schema}`; give it some: `{fix}`")]
+    NoRights {
+        /// The schema.
+        schema: String,
+        /// The login.
+        login: String,
+        /// A role that has rights and is the login's, which does not inherit them.
+        not_inherited: Option<String>,
+        /// The statement that gives it rights.
+        fix: String,
+    },
+    /// Row level security hides rows of the store's tables from this login.
+    #[error(
+        "row level security hides rows of the schema `{schema}` from this login, in {}; switch it off with `alter table .. disable row level \
+         security`, or give the login `bypassrls`",
+        .tables.join(", ")
+    )]
+    RowSecurity {
+        /// The schema.
+        schema: String,
+        /// The tables.
+        tables: Vec<String>,
+    },
     /// The schema has no tables of ours.
     #[error("the schema `{schema}` holds no job queue; run `queue-worker migrate`, or call `queue_core::migrate`")]
     NotMigrated {
@@ -305,59 +338,6 @@ impl From<sqlx::Error> for Error {
     }
 }
 
-/// Why a worker cannot start with the job types it has.
-#[derive(Debug, thiserror::Error)]
-#[non_exhaustive]
-pub enum RegistryError {
-    /// Nothing is registered.
-    #[error(
-        "no job types are linked into this binary; name the crate that defines them (`use my_app as _;` or `queue_worker::main!(my_app)`), or call `Worker::register::<T>()`"
-    )]
-    Empty,
-    /// Two types share a name.
-    #[error("two job types are called `{name}`: `{first}` and `{second}`; give one of them another `name = ..`")]
-    Duplicate {
-        /// The name.
-        name: &'static str,
-        /// One Rust type.
-        first: &'static str,
-        /// The other.
-        second: &'static str,
-    },
-    /// Handlers need state that the worker was not given.
-    #[error("state is missing: {missing}; give it with `Worker::state(value)`")]
-    MissingState {
-        /// Each missing type with the job types that need it.
-        missing: String,
-    },
-    /// Payloads of all types are sealed by keyrings that this process does not have.
-    #[error(
-        "the worker could run nothing: payloads of `{job_type}` are sealed with the keyring `{keyring}`, which is not known to this process; give it with `queue_core::use_keyring` before the worker runs"
-    )]
-    NoKeyring {
-        /// The first of the types.
-        job_type: &'static str,
-        /// Its keyring.
-        keyring: &'static str,
-    },
-    /// A hand-written `Job` with an option out of range.
-    #[error("the options of `{rust_type}` are wrong: {what}")]
-    InvalidOption {
-        /// The Rust type.
-        rust_type: &'static str,
-        /// What is wrong.
-        what: String,
-    },
-}
-
-impl RegistryError {
-    /// From pairs of job type and missing Rust type.
-    pub(crate) fn missing_state(missing: &[(&str, &str)]) -> Self {
-        let listed: Vec<String> = missing.iter().map(|(job, state)| format!("`{state}` (for `{job}`)")).collect();
-        Self::MissingState { missing: listed.join(", ") }
-    }
-}
-
 /// The states in words: `dead, completed or cancelled`.
 fn listed(states: &[JobState]) -> String {
     let names: Vec<&str> = states.iter().map(|state| state.name()).collect();
@@ -375,6 +355,10 @@ pub fn message(error: &sqlx::Error) -> String {
             Some(code @ ("26000" | "42P05")) => format!(
                 "the database refused: {} ({code}); that is what a pooler of transactions does to prepared statements: set `max_prepared_statements` \
                  (PgBouncer 1.21 or later), let it pool sessions, or name the server itself (QUEUE_DIRECT_URL)",
+                db.message()
+            ),
+            Some(code) if db.message().contains("row-level security") => format!(
+                "the database refused: {} ({code}); row level security hides rows of the store from this login: `queue-worker doctor` says of which tables",
                 db.message()
             ),
             Some(code) => format!("the database refused: {} ({code})", db.message()),

@@ -108,8 +108,8 @@ pub use async_trait::async_trait;
 pub use connect::{IntoConnection, JobRef};
 pub use context::{
     AttemptOutput, BatchContext, BatchHandler, BatchJob, CancelReason, Cancelled, Context, Durable, Handler, HandlerContext, HandlerFuture,
-    JobBatch, JobFuture, JobTransaction, Middleware, Next, Receive, ReceiveWithin, Registration, Registry, Reporter, StepName,
-    TransactionGuard,
+    JobBatch, JobFuture, JobTransaction, Middleware, Next, Receive, ReceiveWithin, Registration, Registry, RegistryError, Reporter,
+    StepName, TransactionGuard,
 };
 pub use define::{
     Backoff, Durability, Enqueued, Failure, FailureKind, JobId, JobResult, JobState, JobType, KeyPolicy, Limit, Of, OldPayload, OnConflict,
@@ -119,7 +119,7 @@ pub use enqueue::{
     Batch, Child, Counts, Enqueue, EnqueueAll, EnqueueOptions, Enqueuing, Flow, FlowHandle, Gather, IfDead, Job, JobHandle, Map, Nested,
     Node, Parts, Rendered, Source, Spawn, Statement, Then, on_enqueue,
 };
-pub use error::{Error, RegistryError, message};
+pub use error::{Error, message};
 pub use payload::PayloadError;
 pub use queue_macros::job;
 pub use results::{Ended, JobStatus, Outputs, Progress, Wait, WaitError, WaitOn, Waiter, Watch};

@@ -2,6 +2,7 @@
 
 mod attacks;
 mod flows;
+mod hidden;
 mod matrix;
 mod names;
 mod schedules;

@@ -18,6 +18,7 @@ mod meta;
 mod middleware;
 mod receive;
 mod registry;
+mod registry_error;
 mod report;
 mod revision;
 mod since;
@@ -64,7 +65,7 @@ pub use self::{
     handler::{Handler, HandlerContext, JobFuture},
     middleware::{AttemptOutput, Middleware, Next},
     receive::{Receive, ReceiveWithin},
-    registry::{HandlerFuture, Registration, Registry},
+    registry::{HandlerFuture, Registration, Registry, RegistryError},
     report::{Report, ReportEntry, ReportSender, Reporter, Written},
     states::States,
     transaction::JobTransaction,

@@ -13,6 +13,7 @@ use std::{
 
 #[cfg(feature = "testing")]
 use super::forms::PayloadForms;
+pub use super::registry_error::RegistryError;
 use super::{
     Durable, Handler, HandlerContext as _, States,
     batch::{self, AnyBatch, BatchHandler},
@@ -20,7 +21,6 @@ use super::{
 };
 use crate::{
     define::{Failure, NEWEST, Options, TerminalExt as _},
-    error::RegistryError,
     payload::encode_output,
     schema::check_name,
     seal,

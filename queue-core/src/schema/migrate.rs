@@ -96,7 +96,8 @@ const PATIENCE: Duration = Duration::from_mins(1);
 /// and waits for nobody's lock while others wait for it. Let it be a direct connection to the server then, and not a transaction pooler's.
 ///
 /// # Errors
-/// [`Error::NewerSchema`], [`Error::ChangedMigration`], [`Error::ForeignSchema`], [`Error::SchemaInUse`], or the database's error. After an error
+/// [`Error::Encoding`], [`Error::NoRights`], [`Error::RowSecurity`], [`Error::NewerSchema`], [`Error::ChangedMigration`], [`Error::ForeignSchema`],
+/// [`Error::SchemaInUse`], or the database's error. After an error
 /// the migration that failed has changed nothing.
 pub async fn migrate(connection: &mut PgConnection, store: Store) -> Result<Vec<i32>, Error> {
     migrate_with(connection, store, &[], PATIENCE).await
@@ -300,7 +301,8 @@ pub async fn status(connection: &mut PgConnection, store: Store) -> Result<Vec<M
 ///
 /// # Errors
 /// [`Error::NotMigrated`] when there is none, [`Error::OlderSchema`] when it is older, [`Error::NewerSchema`] when it is newer and not compatible,
-/// [`Error::ChangedMigration`] and [`Error::ForeignSchema`] when it is none of ours.
+/// [`Error::ChangedMigration`] and [`Error::ForeignSchema`] when it is none of ours; [`Error::Encoding`], [`Error::NoRights`] and
+/// [`Error::RowSecurity`] when the database cannot hold one, does not let this login in, or hides rows from it.
 pub async fn verify(connection: &mut PgConnection, store: Store) -> Result<(), Error> {
     let schema = store.schema().to_owned();
     match applied(connection, store, &MIGRATIONS).await? {
@@ -315,7 +317,8 @@ pub async fn verify(connection: &mut PgConnection, store: Store) -> Result<(), E
 
 /// The whole SQL of a fresh store, for those who apply it by other means. It records itself: a later [`migrate`] finds nothing to do.
 pub fn print(store: Store) -> String {
-    let mut text = format!("begin;\nset local search_path = pg_catalog, pg_temp;\n\n{};\n{}", create_schema(store), store.text(BOOTSTRAP));
+    let (schema, bootstrap) = (create_schema(store), store.text(BOOTSTRAP));
+    let mut text = format!("begin;\nset local search_path = pg_catalog, pg_temp;\n{IN_UTF8}\n{schema};\n{bootstrap}");
     for migration in &MIGRATIONS {
         let (version, name) = (migration.version, migration.name);
         let record = store.text("insert into queue.migration (version, name, hash, compatible) values");
@@ -325,6 +328,16 @@ pub fn print(store: Store) -> String {
     }
     text + "\n" + &closed(store) + store.text("\nselect queue.add_days(7);\n\ncommit;\n")
 }
+
+const IN_UTF8: &str = "
+do $$
+begin
+  if current_setting('server_encoding') <> 'UTF8' then
+    raise exception 'a store needs a database whose encoding is UTF8' using errcode = '22023';
+  end if;
+end
+$$;
+";
 
 const BOOTSTRAP: &str = "
 create table if not exists queue.migration (

@@ -15,9 +15,8 @@ use super::{
 };
 use crate::{
     attempt::ClaimedJob,
-    context::{BatchHandler, Handler, JournaledStep, Middleware, Registration, Registry, States},
+    context::{BatchHandler, Handler, JournaledStep, Middleware, Registration, Registry, RegistryError, States},
     define::{Anew, JobId, JobType, OrderingKey, Verdict, stored_type, type_and_version},
-    error::RegistryError,
     schema::Store,
 };
 

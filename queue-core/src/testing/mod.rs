@@ -31,10 +31,7 @@ pub use crate::{assert_enqueued, assert_not_enqueued, assert_payloads};
 
 use points::shown;
 
-use crate::{
-    define::JobId,
-    error::{Error as CoreError, RegistryError},
-};
+use crate::{context::RegistryError, define::JobId, error::Error as CoreError};
 
 /// Why a test kit's call failed. A handler's failure is none: see [`Attempt`].
 #[derive(Debug, thiserror::Error)]

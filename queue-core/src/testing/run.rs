@@ -14,10 +14,9 @@ use super::{
 };
 use crate::{
     attempt::ClaimedJob,
-    context::{CancelReason, ChildLook, END, Handler, JournaledStep, Middleware, Registration, States, StepName},
+    context::{CancelReason, ChildLook, END, Handler, JournaledStep, Middleware, Registration, RegistryError, States, StepName},
     define::{Failure, JobId, JobType},
     enqueue::EnqueueOptions,
-    error::RegistryError,
     payload,
     schema::Store,
 };

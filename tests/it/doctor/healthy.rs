@@ -2,7 +2,10 @@
 
 use std::str::FromStr as _;
 
-use queue_core::{Roles, Store, operate::Checkup};
+use queue_core::{
+    Roles, Store, migrate,
+    operate::{Checkup, FindingKind},
+};
 use queue_worker::Worker;
 use sqlx::{
     PgPool,
@@ -57,5 +60,30 @@ async fn nothing_is_wrong_with_a_fresh_store_that_a_worker_serves() {
     let denied = ask(&pool_of(&server, "web"), &Checkup::default()).await.findings.remove(0);
     super::paste(&server.url("app"), &denied).await;
     assert_eq!(kinds(&ask(&pool_of(&server, "web"), &Checkup::default()).await), ["no_worker"]);
+    server.stop().unwrap();
+}
+
+/// A member of a role has its rights only if it inherits them: another grant changes nothing.
+#[tokio::test]
+#[ignore = "deep"]
+async fn a_login_that_does_not_inherit_is_told_how_it_does() {
+    let server = TestServer::start_with(&["fsync=off"]).await.unwrap();
+    let db = server.database("app").await.unwrap();
+    Roles::of(Store::default()).apply(&mut db.pool.acquire().await.unwrap()).await.unwrap();
+    make(&db.pool, "create role lazy login noinherit; grant queue_worker, queue_reader to lazy; create role stranger login").await;
+    let start = async |login: &str| {
+        let pool = pool_of(&server, login);
+        migrate::verify(&mut pool.acquire().await.unwrap(), Store::default()).await.map_err(|error| error.to_string())
+    };
+    let refused = start("stranger").await.unwrap_err();
+    assert!(refused.contains("`grant \"queue_worker\" to \"stranger\"`"), "{refused}");
+    let refused = start("lazy").await.unwrap_err();
+    let finding = super::one(&pool_of(&server, "lazy"), &Checkup::default(), FindingKind::NotPermitted).await;
+    assert!(finding.fix.contains("inherit") && refused.contains(&finding.fix), "{refused} {finding:?}");
+    super::paste(&server.url("app"), &finding).await;
+    if !finding.fix.contains("with inherit") {
+        // Before version 16 that is all.
+        start("lazy").await.unwrap();
+    }
     server.stop().unwrap();
 }

@@ -38,3 +38,18 @@ async fn a_dead_job_that_holds_up_its_ordering_key_is_found_and_requeued() {
     is_cured(&db.url, &db.pool, &Checkup::default(), FindingKind::KeyHeld).await;
     db.finish().await;
 }
+
+#[tokio::test]
+async fn a_key_whose_first_job_was_deleted_by_hand_is_found_and_goes_on() {
+    let db = TestDb::new().await;
+    let first = Do::ok().enqueue(&db.pool).key("acme").await.unwrap().id();
+    let second = Do::ok().enqueue(&db.pool).key("acme").await.unwrap().id();
+    assert!(found_by(&db.pool, &Checkup::default(), FindingKind::KeyWithoutHead).await.is_empty(), "it is there");
+    db.run(&format!("delete from queue.ready where id = {first}; delete from queue.job where id = {first}")).await;
+    let found = one(&db.pool, &Checkup::default(), FindingKind::KeyWithoutHead).await;
+    assert_eq!((found.facts["job"].clone(), found.facts["head"].clone()), (second.to_string().into(), first.to_string().into()));
+    is_cured(&db.url, &db.pool, &Checkup::default(), FindingKind::KeyWithoutHead).await;
+    db.run_until_idle(db.worker()).await;
+    assert_eq!(db.state(second).await, Some(JobState::Completed));
+    db.finish().await;
+}

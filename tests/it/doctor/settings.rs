@@ -2,13 +2,17 @@
 
 use std::{str::FromStr as _, time::Duration};
 
-use queue_core::operate::{Checkup, FindingKind};
+use queue_core::{
+    Error, Store, migrate,
+    operate::{Checkup, FindingKind},
+};
+use queue_worker::Worker;
 use sqlx::{
-    PgPool,
+    AssertSqlSafe, Executor as _, PgPool,
     postgres::{PgConnectOptions, PgPoolOptions},
 };
 use tests::{
-    Clock, TestDb,
+    Clock, Do, TestDb,
     pooler::{Settings, pooler},
     server::TestServer,
 };
@@ -55,6 +59,32 @@ async fn each_setting_that_a_store_does_badly_with_is_found_and_cured() {
     assert!(found_by(&pool, &checkup, FindingKind::OpenTransactions).await.len() == 1);
     is_cured(&admin, &pool, &checkup, FindingKind::OpenTransactions).await;
     server.stop().unwrap();
+}
+
+/// A payload in bytes of no encoding, or a character that another one has not, would stop claims or lose outputs.
+#[tokio::test]
+async fn a_database_of_another_encoding_is_refused_by_all_that_meet_it() {
+    let db = TestDb::new().await;
+    for encoding in ["SQL_ASCII", "LATIN1"] {
+        let name = format!("t_{}", uuid::Uuid::new_v4().simple());
+        make(&db.pool, &format!("create database {name} encoding '{encoding}' locale 'C' template template0")).await;
+        let options = PgConnectOptions::from_str(&db.url).unwrap().database(&name);
+        let pool = PgPoolOptions::new().max_connections(2).connect_lazy_with(options);
+        let mut on = pool.acquire().await.unwrap();
+        let refused = |error: &Error| {
+            matches!(error, Error::Encoding { encoding: found } if found == encoding) && error.to_string().contains("template0")
+        };
+        assert!(refused(&migrate(&mut on, Store::default()).await.unwrap_err()));
+        let worker = Worker::new(pool.clone()).register::<Do>().run(std::future::pending()).await.unwrap_err();
+        assert!(matches!(worker, queue_worker::Error::Core(error) if refused(&error)));
+        let printed = on.execute(sqlx::raw_sql(AssertSqlSafe(migrate::print(Store::default())))).await.unwrap_err();
+        assert!(printed.to_string().contains("UTF8"), "{printed}");
+        assert_eq!(one(&pool, &Checkup::default(), FindingKind::Encoding).await.facts["schema"], "queue");
+        drop(on);
+        pool.close().await;
+        make(&db.pool, &format!("drop database {name} with (force)")).await;
+    }
+    db.finish().await;
 }
 
 #[tokio::test]

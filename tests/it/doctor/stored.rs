@@ -44,6 +44,14 @@ async fn a_schema_without_a_store_or_with_another_is_found() {
 }
 
 #[tokio::test]
+async fn tables_with_row_level_security_are_found_and_cured() {
+    let db = TestDb::new().await;
+    make(&db.pool, "alter table queue.ready enable row level security").await;
+    is_cured(&db.url, &db.pool, &Checkup::default(), FindingKind::RowSecurity).await;
+    db.finish().await;
+}
+
+#[tokio::test]
 async fn days_that_are_missing_or_planted_are_found_and_made() {
     let db = TestDb::new().await;
     for kind in [FindingKind::DaysMissing, FindingKind::DayPlanted, FindingKind::DefaultRows, FindingKind::ManyDays] {

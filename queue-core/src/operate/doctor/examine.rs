@@ -31,13 +31,15 @@ pub(super) struct Examiner<'a> {
     findings: Vec<Finding>,
     /// What the login may not look at.
     denied: Vec<&'static str>,
+    /// The statement by which it inherits the rights that a role of it has.
+    inherit: Option<String>,
 }
 
 impl<'a> Examiner<'a> {
     pub(super) fn new(pool: &PgPool, store: Store, checkup: &'a Checkup) -> Self {
         let options = (*pool.connect_options()).clone().disable_statement_logging();
         let (findings, denied, login) = (Vec::new(), Vec::new(), Login::default());
-        Self { options, store, checkup, connection: None, at: None, server: None, login, findings, denied }
+        Self { options, store, checkup, connection: None, at: None, server: None, login, findings, denied, inherit: None }
     }
 
     pub(super) async fn examine(&mut self) {
@@ -55,7 +57,8 @@ impl<'a> Examiner<'a> {
         if !self.denied.is_empty() {
             let says = format!("this login may not look at: {}", self.denied.join(", "));
             let reader = self.checkup.role_prefix.as_deref().unwrap_or(self.store.schema());
-            let fix = self.login.name.as_ref().map(|login| format!("grant \"{reader}_reader\" to \"{}\"", login.replace('"', "\"\"")));
+            let grant = |login: &String| format!("grant \"{reader}_reader\" to \"{}\"", login.replace('"', "\"\""));
+            let fix = self.inherit.take().or_else(|| self.login.name.as_ref().map(grant));
             self.findings.push(found(FindingKind::NotPermitted, says, fix, serde_json::json!({ "what": self.denied })));
         }
         if let Some(connection) = self.connection.take() {
@@ -106,10 +109,13 @@ impl<'a> Examiner<'a> {
                 self.connection = Some(connection);
             }
             Ok(Err(error)) => {
-                if is_denied(&error) {
-                    self.denied.push(look.name());
-                } else {
-                    self.could_not(look, &text_of(&error));
+                match error {
+                    Error::NoRights { not_inherited, fix, .. } => {
+                        self.denied.push(look.name());
+                        self.inherit = not_inherited.map(|_| fix);
+                    }
+                    error if is_denied(&error) => self.denied.push(look.name()),
+                    error => self.could_not(look, &text_of(&error)),
                 }
                 let rolled_back = timeout(self.checkup.patience, sqlx::raw_sql("rollback").execute(&mut connection)).await;
                 self.connection = rolled_back.is_ok_and(|done| done.is_ok()).then_some(connection);
@@ -176,6 +182,6 @@ fn is_denied(error: &Error) -> bool {
 }
 
 fn is_no_store(finding: &Finding) -> bool {
-    use FindingKind::{ForeignStore, MigrationsMissing, NoStore, StoreNewer};
-    matches!(finding.kind, NoStore | MigrationsMissing | StoreNewer | ForeignStore)
+    use FindingKind::{Encoding, ForeignStore, MigrationsMissing, NoStore, RowSecurity, StoreNewer};
+    matches!(finding.kind, NoStore | MigrationsMissing | StoreNewer | ForeignStore | Encoding | RowSecurity)
 }

@@ -110,6 +110,12 @@ kinds! {
     Broken ForeignStore: "The schema is somebody else's, or its migrations were changed.",
         "This program refuses to work on it.",
         "name another schema with `--schema`, or restore the migrations as they were released";
+    Broken Encoding: "The database's encoding is not UTF-8.",
+        "A store cannot be made in it, and this program refuses to work on one.",
+        "make another database: create database NAME encoding 'UTF8' template template0";
+    Broken RowSecurity: "Row level security is on for a table of the store.",
+        "Its rows are hidden: workers do not start, and statements of running ones fail.",
+        "alter table .. disable row level security";
     Broken TableLocked: "A session has a table of the store to itself, or waits for that.",
         "Whoever reads or writes that table waits: claims, enqueues, verdicts.",
         "end that session, or wait for it";
@@ -131,6 +137,9 @@ kinds! {
     Broken InvalidIndex: "An index is not valid.",
         "Statements do not use it, and read whole tables instead; if it is unique, it keeps nothing unique.",
         "reindex it";
+    Broken KeyWithoutHead: "The job that goes first in an ordering key is gone.",
+        "All others of the key wait for it, for ever. No statement of ours leaves that: rows were deleted by hand.",
+        "delete that row of `active_key`, and leave a hint";
     Warning RelaxedCommits: "`synchronous_commit` is off for the login.",
         "A crash of the server may lose jobs whose enqueue was acknowledged, and verdicts.",
         "set synchronous_commit = on for the login; a bulk that may be lost asks for it by itself";
@@ -204,8 +213,8 @@ kinds! {
         "These days were not made in time, and stay there until they are over and pruned row by row.",
         "nothing, if days ahead are there: they go with their retention";
     Warning ManyDays: "There are many days of history.",
-        "Each costs every statement a little; dropping old ones does not keep up, or much outlives them.",
-        "a shorter retention, or discard old dead letters: `queue-worker discard --all --older-than 30d`";
+        "Each costs every statement a little, and locks; dropping old ones does not keep up, or much outlives them.",
+        "a shorter retention, or discard old dead letters: `queue-worker discard --all --older-than 30d`; else raise max_locks_per_transaction";
     Warning Unserved: "Jobs are ready that no living worker serves.",
         "They wait until somebody serves them.",
         "start a worker that has that queue and type";

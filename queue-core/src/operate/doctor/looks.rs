@@ -155,9 +155,18 @@ async fn migrations(on: &mut PgConnection, store: Store) -> Result<Vec<Finding>,
         Error::OlderSchema { .. } => FindingKind::MigrationsMissing,
         Error::NewerSchema { .. } => FindingKind::StoreNewer,
         Error::ForeignSchema { .. } | Error::ChangedMigration { .. } => FindingKind::ForeignStore,
+        Error::Encoding { .. } => FindingKind::Encoding,
+        Error::RowSecurity { .. } => FindingKind::RowSecurity,
         _ => return Err(error),
     };
-    let fix = matches!(kind, FindingKind::NoStore | FindingKind::MigrationsMissing).then(|| of_store(store, "migrate"));
+    let fix = match &error {
+        Error::NotMigrated { .. } | Error::OlderSchema { .. } => Some(of_store(store, "migrate")),
+        Error::RowSecurity { schema, tables } => {
+            let fixes = tables.iter().map(|table| format!("alter table \"{schema}\".{table} disable row level security"));
+            Some(fixes.collect::<Vec<_>>().join("; "))
+        }
+        _ => None,
+    };
     Ok(vec![found(kind, error.to_string(), fix, json!({ "schema": store.schema() }))])
 }
 

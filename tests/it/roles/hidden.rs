@@ -1,0 +1,45 @@
+//! Row level security: rows that it hides from a worker are not taken for rows that are gone.
+
+use std::time::Instant;
+
+use queue_core::{
+    Job as _, Store,
+    operate::{Checkup, FindingKind, doctor},
+};
+use tests::{WorkerProcess, eventually};
+
+use super::{
+    RoledStore,
+    work::{WORKER, cli, ok, until},
+};
+
+/// A policy on `job` alone once killed each job that was claimed, for its payload was missing; one on `ready` left all waiting.
+#[tokio::test]
+#[ignore = "deep"]
+async fn hidden_rows_lead_to_no_verdict_and_their_table_is_named() {
+    let store = RoledStore::new().await;
+    let worker = WorkerProcess::logged(WORKER, &store.url("runner"), &[]);
+    for table in ["job", "ready", "lease", "done", "worker", "lane"] {
+        until(&store, ok().enqueue(&store.db.pool).await.unwrap().id(), "completed").await;
+        let since = Instant::now();
+        store.run(&format!("alter table queue.{table} enable row level security")).await;
+        let mut jobs = Vec::new();
+        for _ in 0..10 {
+            jobs.push(ok().enqueue(&store.db.pool).await.unwrap().id());
+        }
+        // A quote is escaped in the log.
+        let line = format!("row-level security policy for table \\\"{table}\\\"");
+        eventually(&format!("the log names {table}"), async || worker.log_since(since).iter().any(|logged| logged.contains(&line))).await;
+        let (code, said) = cli(&store, "runner", &["stats"]);
+        assert!(code != Some(0) && said.contains("row level security") && said.contains(table), "{code:?} {said}");
+        let found = doctor(&store.db.pool, Store::default(), &Checkup::default()).await.findings;
+        let found: Vec<_> = found.into_iter().filter(|finding| finding.kind == FindingKind::RowSecurity).collect();
+        assert_eq!(found.len(), 1, "{found:?}");
+        store.run(&found[0].fix).await;
+        for job in jobs {
+            until(&store, job, "completed").await;
+        }
+    }
+    worker.kill();
+    store.server.stop().unwrap();
+}
