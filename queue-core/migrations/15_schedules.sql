@@ -136,7 +136,7 @@ begin
       message = 'queue.schedule: the option every has no months, which differ in length; use cron, as in 0 0 1 * *';
   elsif octet_length(said.cron) > 256 or octet_length(said.tz) > 64 then
     raise invalid_parameter_value using message = 'queue.schedule: the option cron has at most 256 bytes, and tz at most 64';
-  elsif said.missed !~ '^(coalesce|skip|catch_up\([1-9][0-9]{0,2}\))$' then
+  elsif said.missed !~ '^(coalesce|skip|catch_up[(][1-9][0-9]{0,2}[)])$' then
     raise invalid_parameter_value using
       message = format('queue.schedule: the option missed is coalesce, skip or catch_up(1) to catch_up(999), not %s',
       left(to_json(said.missed)::text, 100));

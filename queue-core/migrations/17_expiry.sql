@@ -29,7 +29,7 @@ create function queue.expiry_text(at timestamptz) returns text
 create function queue.is_expired(meta jsonb) returns boolean
   language sql volatile
   return coalesce(
-    meta ->> 'expires_at' ~ '^[0-9]{4}-[0-9]{2}-[0-9]{2}T[0-9]{2}:[0-9]{2}:[0-9]{2}\.[0-9]{6}Z$' and
+    meta ->> 'expires_at' ~ '^[0-9]{4}-[0-9]{2}-[0-9]{2}T[0-9]{2}:[0-9]{2}:[0-9]{2}[.][0-9]{6}Z$' and
     (meta ->> 'expires_at') collate "C" <= queue.expiry_text(pg_catalog.clock_timestamp()), false);
 
 -- These metadata with a time to expire at.

@@ -51,7 +51,7 @@ create function queue.type_of(stored text) returns text
 -- A text's sha256. The bytes are taken as they are: a conversion to another encoding would keep this from being inlined.
 create function queue.digest(text text) returns bytea
   language sql immutable strict parallel safe
-  return pg_catalog.sha256(pg_catalog.decode(pg_catalog.replace(text, '\', '\\'), 'escape'));
+  return pg_catalog.sha256(pg_catalog.decode(pg_catalog.replace(text, E'\\', E'\\\\'), 'escape'));
 
 -- The first eight bytes of it, as a number.
 create function queue.hash(text text) returns bigint
@@ -289,12 +289,15 @@ end
 $$;
 
 -- Says something over a channel, at the end of the transaction. Nothing secret: whoever has the name can listen. A door, as in 13_doors.sql.
+-- Not in a transaction that is to be prepared, which may notify nobody: it has set queue_transaction.notify to off.
 create function queue.notify(purpose text, payload text) returns void
   language plpgsql volatile security definer
   set search_path = pg_catalog, pg_temp
 as $$
 begin
-  perform pg_notify(queue.channel(purpose), payload);
+  if coalesce(current_setting('queue_transaction.notify', true), '') <> 'off' then
+    perform pg_notify(queue.channel(purpose), payload);
+  end if;
 end
 $$;
 
@@ -380,7 +383,10 @@ begin
     select from queue.idle i where i.queue operator(pg_catalog.=) insert_job.queue or i.queue operator(pg_catalog.=) '*'::pg_catalog.text);
   -- Under an older snapshot than this statement's own, a sleeper may be there unseen.
   if sleeper or pg_catalog.current_setting('transaction_isolation') operator(pg_catalog.<>) 'read committed'::pg_catalog.text then
-    perform pg_catalog.pg_notify(s.wake, insert_job.queue) from queue.secret s;  -- as queue.notify, which would be a third of the cost
+    -- As queue.notify, which would be a third of the cost.
+    perform pg_catalog.pg_notify(s.wake, insert_job.queue)
+    from queue.secret s
+    where coalesce(pg_catalog.current_setting('queue_transaction.notify', true), '') operator(pg_catalog.<>) 'off'::pg_catalog.text;
   end if;
   return new_id;
 end

@@ -104,15 +104,17 @@ end
 $$;
 
 -- Says that this transaction has so many jobs more; returns what it had said before. That stands in a setting that ends with the transaction, and
--- with a savepoint, as the marks do. One that enqueues many jobs one by one says somewhat more than it has, or it would hold a lock for each.
+-- with a savepoint, as the marks do, and is of this store, for a transaction may write to several. One that enqueues many jobs one by one says
+-- somewhat more than it has, or it would hold a lock for each.
 create function queue.say_jobs(queue text, jobs bigint) returns integer
   language plpgsql volatile
   set search_path = pg_catalog, pg_temp
 as $$
 declare
   told   jsonb := coalesce(nullif(current_setting('queue_capacity.told', true), ''), '{}');
-  total  bigint := coalesce((told -> say_jobs.queue ->> 0)::bigint, 0) + jobs;
-  before bigint := coalesce((told -> say_jobs.queue ->> 1)::bigint, 0);
+  place  text := format('%s/%s', 'queue.capacity'::regclass::oid, say_jobs.queue);
+  total  bigint := coalesce((told -> place ->> 0)::bigint, 0) + jobs;
+  before bigint := coalesce((told -> place ->> 1)::bigint, 0);
   shown  bigint := before;
 begin
   if total > shown then
@@ -121,7 +123,7 @@ begin
       shown := shown + 1;
     end loop;
   end if;
-  perform set_config('queue_capacity.told', (told || jsonb_build_object(say_jobs.queue, jsonb_build_array(total, shown)))::text, true);
+  perform set_config('queue_capacity.told', (told || jsonb_build_object(place, jsonb_build_array(total, shown)))::text, true);
   return before;
 end
 $$;

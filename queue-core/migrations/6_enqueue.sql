@@ -205,7 +205,7 @@ begin
   begin
     meant := case
       when name in ('run_at', 'expires_at') then
-        case when word ~* '^[0-9]{4}-[0-9]{2}-[0-9]{2}[t ][0-9]{2}:[0-9]{2}:[0-9]{2}(\.[0-9]+)?(z|[+-][0-9]{2}:[0-9]{2})$' then word::timestamptz end
+        case when word ~* '^[0-9]{4}-[0-9]{2}-[0-9]{2}[t ][0-9]{2}:[0-9]{2}:[0-9]{2}([.][0-9]+)?(z|[+-][0-9]{2}:[0-9]{2})$' then word::timestamptz end
       when kind = 'string' then moment + word::interval
       when kind = 'number' and name = 'after' then moment + word::double precision * interval '1 second'
     end;

@@ -21,6 +21,7 @@ mod processes;
 mod recovery;
 mod zombies;
 mod wake;
+mod prepared;
 mod wake_race;
 mod failover;
 mod fairness;

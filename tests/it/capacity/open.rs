@@ -9,7 +9,7 @@ use std::{
 };
 
 use queue_core::operate::set_capacity;
-use queue_core::{Error, Job as _, Store};
+use queue_core::{Error, Job as _, Store, migrate};
 use sqlx::{Connection as _, Executor as _, PgConnection};
 use tests::{
     Do, Sql as _, TestDb,
@@ -184,6 +184,33 @@ async fn a_full_queue_refuses_at_once_and_writes_nothing_while_another_producer_
         assert!(tries < 200, "a refused enqueue writes something");
     }
     idle.rollback().await.unwrap();
+    db.finish().await;
+}
+
+/// What a transaction has in one store is not counted in another, whose queue has the same name.
+#[tokio::test]
+async fn a_transaction_that_enqueues_in_two_stores_is_counted_in_each_by_itself() {
+    let db = with_capacity(10).await;
+    let (mut on, other) = (db.connect().await, Store::new("other").unwrap());
+    migrate(&mut on, other).await.unwrap();
+    set_capacity(&mut on, other, "default", Some(10)).await.unwrap();
+    let mut tx = on.begin().await.unwrap();
+    let eight = || (0..8).map(|_| quick());
+    assert_eq!(Do::enqueue_all(eight(), &mut tx).await.unwrap(), 8);
+    assert_eq!(Do::enqueue_all(eight(), &mut tx).store(other).await.unwrap(), 8);
+    for store in [Store::default(), other] {
+        let more = async |jobs| Do::enqueue_all((0..jobs).map(|_| quick()), &db.pool).store(store).await;
+        assert!(matches!(more(3).await, Err(Error::AtCapacity { .. })), "{store:?} has room for two");
+        assert_eq!(more(2).await.unwrap(), 2, "{store:?}");
+        assert!(
+            matches!(Do::enqueue_all(eight(), &mut *tx.begin().await.unwrap()).store(store).await, Err(Error::AtCapacity { .. })),
+            "{store:?}"
+        );
+    }
+    tx.commit().await.unwrap();
+    for store in ["queue", "other"] {
+        assert_eq!(db.count(&format!("select count(*) from {store}.ready")).await, 10);
+    }
     db.finish().await;
 }
 

@@ -38,6 +38,10 @@ fn every_sql_file_is_loaded_and_explained_and_names_its_tables_in_full() {
         if text.lines().any(|line| line.chars().count() > 150) {
             faults.push(format!("{path} has lines of more than 150 characters"));
         }
+        // What it means there hangs on the session's standard_conforming_strings.
+        if text.lines().any(|line| line.split("--").next().is_some_and(|code| code.contains('\\') && !code.contains("E'"))) {
+            faults.push(format!("{path} has a backslash in a string that is not E'..'"));
+        }
         faults.extend(unqualified(&text, &ours).into_iter().map(|word| format!("{path}: `{word}` without its schema")));
     }
     assert_none(&faults, "one statement, one file, every name qualified");

@@ -7,7 +7,7 @@ use queue_worker::{
     Database, OnStandby,
     embedded::{self, Embedded, EmbeddedOptions},
 };
-use sqlx::{Connection as _, PgConnection};
+use sqlx::{AssertSqlSafe, Connection as _, PgConnection};
 use tests::{
     pgbouncer::{PgBouncer, Pooling, carries_prepared},
     server::TestServer,
@@ -26,6 +26,8 @@ pub(super) enum On {
     PgbouncerSession,
     /// One behind a `PgBouncer` that pools transactions; the worker and those who wait go past it.
     PgbouncerTransaction,
+    /// One whose database sets what a session may be set to otherwise than we expect it: time zone, forms of values, planner, timeouts.
+    Settings,
 }
 
 impl fmt::Display for On {
@@ -35,6 +37,7 @@ impl fmt::Display for On {
             Self::Standby => "standby",
             Self::PgbouncerSession => "pgbouncer-session",
             Self::PgbouncerTransaction => "pgbouncer-transaction",
+            Self::Settings => "settings",
         })
     }
 }
@@ -64,6 +67,45 @@ enum Started {
 
 const NAME: &str = "conformance";
 
+/// Each unlike its default. Left out is what forbids operations, as `default_transaction_read_only` does, and `default_transaction_isolation`: above
+/// read committed `queue.wait` is refused, and what two change at once fails with 40001, in this database as in any other.
+const SETTINGS: [(&str, &str); 34] = [
+    ("array_nulls", "off"),
+    ("backslash_quote", "off"),
+    ("bytea_output", "escape"),
+    ("client_min_messages", "error"),
+    ("cursor_tuple_fraction", "1"),
+    ("datestyle", "German, DMY"),
+    ("default_transaction_deferrable", "on"),
+    ("enable_hashagg", "off"),
+    ("enable_hashjoin", "off"),
+    ("enable_indexonlyscan", "off"),
+    ("enable_mergejoin", "off"),
+    ("enable_partition_pruning", "off"),
+    ("enable_sort", "off"),
+    ("escape_string_warning", "off"),
+    ("extra_float_digits", "-5"),
+    ("from_collapse_limit", "1"),
+    ("geqo_threshold", "2"),
+    ("idle_in_transaction_session_timeout", "10s"),
+    ("intervalstyle", "sql_standard"),
+    ("jit", "on"),
+    ("jit_above_cost", "0"),
+    ("join_collapse_limit", "1"),
+    ("lc_messages", "C"),
+    ("lock_timeout", "2s"),
+    ("plan_cache_mode", "force_custom_plan"),
+    ("quote_all_identifiers", "on"),
+    ("row_security", "off"),
+    ("search_path", "nowhere"),
+    ("standard_conforming_strings", "off"),
+    ("statement_timeout", "20s"),
+    ("synchronous_commit", "off"),
+    ("timezone", "Asia/Kathmandu"),
+    ("transform_null_equals", "on"),
+    ("work_mem", "64kB"),
+];
+
 /// Handlers share it with the operations that are played.
 const POOL_SIZE: u32 = 10;
 
@@ -91,7 +133,7 @@ impl Setup {
     /// Servers of its own; or why they are not to be had here.
     pub(super) async fn on(on: On) -> Result<std::result::Result<Self, String>> {
         let pooling = match on {
-            On::Plain | On::Standby => None,
+            On::Plain | On::Standby | On::Settings => None,
             On::PgbouncerSession => Some(Pooling::Sessions),
             On::PgbouncerTransaction => Some(Pooling::Transactions),
         };
@@ -101,6 +143,12 @@ impl Setup {
         let server = TestServer::start().await?;
         let mut admin = PgConnection::connect(&server.url("postgres")).await?;
         sqlx::raw_sql("create database conformance").execute(&mut admin).await?;
+        if on == On::Settings {
+            for (setting, value) in SETTINGS {
+                let set = format!("alter database conformance set {setting} = '{value}'");
+                sqlx::raw_sql(AssertSqlSafe(set)).execute(&mut admin).await.with_context(|| setting.to_owned())?;
+            }
+        }
         let (name, direct, mut servers) = (on.to_string(), server.url(NAME), vec![Started::Server(server.clone())]);
         if on == On::Standby {
             let standby = server.standby(server.port()).await?;
