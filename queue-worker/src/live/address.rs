@@ -3,10 +3,13 @@
 //! The driver reads the URL of one host. The list of hosts, and what is wanted of them, are read here, in the form of libpq:
 //! `postgres://user@one:5432,two:5433/name?target_session_attrs=read-write`. What nobody understands is refused, where the driver passes over it.
 
+mod foreign;
+
 use std::{str::FromStr as _, time::Duration};
 
 use sqlx::postgres::PgConnectOptions;
 
+use self::foreign::Foreign;
 use crate::error::Error;
 
 /// Where a database may be, and what is wanted of the server.
@@ -74,6 +77,9 @@ const DRIVERS: [&str; 18] = [
     "statement-cache-capacity",
     "user",
 ];
+
+/// Of these, what names a file, or is one itself.
+const FILES: [&str; 7] = ["sslrootcert", "ssl-root-cert", "ssl-ca", "sslcert", "ssl-cert", "sslkey", "ssl-key"];
 
 /// As they are told of: those with two names by libpq's.
 const KNOWN: &str = "host, port, dbname, user, password, target_session_attrs, connect_timeout, application_name, options, sslmode, sslrootcert, \
@@ -155,6 +161,8 @@ struct Parts<'a> {
     named: Vec<(&'a str, Vec<&'a str>)>,
     /// For all hosts.
     others: Vec<&'a str>,
+    /// The same, in place of what the driver does not know.
+    means: Vec<String>,
     wanted: Option<Wanted>,
     patience: Option<Duration>,
 }
@@ -170,17 +178,29 @@ impl<'a> Parts<'a> {
                 _ => return wrong("connect_timeout must be a number of seconds from 0 to 3600"),
             },
             "host" | "hostaddr" | "port" => self.named.push((key, list(value))),
-            _ if DRIVERS.contains(&key) || ["options[", "options%5B", "options%5b"].iter().any(|begin| key.starts_with(begin)) => {
-                self.others.push(pair);
-            }
-            _ => {
-                let shown = Some(key).filter(|key| {
-                    may_show && key.len() <= 40 && key.bytes().all(|byte| byte.is_ascii_alphanumeric() || b"_-.".contains(&byte))
-                });
-                let shown = shown.map_or_else(|| "a parameter".to_owned(), |key| format!("the parameter `{key}`"));
-                return wrong(format!("it has {shown}, which is not understood; known are {KNOWN}"));
-            }
+            _ => match Foreign::of(key, value) {
+                Foreign::Met => {}
+                Foreign::Means(pair) => self.means.push(pair),
+                Foreign::Refused(why) => return wrong(why),
+                Foreign::Unknown => self.take_drivers(pair, may_show)?,
+            },
         }
+        Ok(())
+    }
+
+    fn take_drivers(&mut self, pair: &'a str, may_show: bool) -> Result<(), Error> {
+        let (key, value) = pair.split_once('=').unwrap_or((pair, ""));
+        let is_option = ["options[", "options%5B", "options%5b"].iter().any(|begin| key.starts_with(begin));
+        if !is_option && !DRIVERS.contains(&key) {
+            let is_word = |key: &&str| key.len() <= 40 && key.bytes().all(|byte| byte.is_ascii_alphanumeric() || b"_-.".contains(&byte));
+            let shown = Some(key).filter(|key| may_show && is_word(key));
+            let shown = shown.map_or_else(|| "a parameter".to_owned(), |key| format!("the parameter `{key}`"));
+            return wrong(format!("it has {shown}, which is not understood; known are {KNOWN}"));
+        }
+        if FILES.contains(&key) && may_show {
+            check_file(key, value)?;
+        }
+        self.others.push(pair);
         Ok(())
     }
 
@@ -206,13 +226,23 @@ impl<'a> Parts<'a> {
 
     fn query(&self, nth: usize) -> String {
         let named = self.named.iter().filter_map(|(key, list)| Some(format!("{key}={}", list.get(nth).or(list.first())?)));
-        self.others.iter().map(|pair| (*pair).to_owned()).chain(named).collect::<Vec<_>>().join("&")
+        let others = self.others.iter().map(|pair| (*pair).to_owned());
+        others.chain(self.means.iter().cloned()).chain(named).collect::<Vec<_>>().join("&")
     }
 }
 
 /// Commas may be escaped.
 fn list(value: &str) -> Vec<&str> {
     value.split(',').flat_map(|part| part.split("%2C")).flat_map(|part| part.split("%2c")).collect()
+}
+
+/// The driver does not say which file it misses.
+fn check_file(key: &str, value: &str) -> Result<(), Error> {
+    let is_path = !value.contains('%') && !value.trim().starts_with("-----BEGIN");
+    match std::fs::File::open(value) {
+        Err(error) if is_path => wrong(format!("{key} names the file `{value}`, which cannot be read: {error}")),
+        _ => Ok(()),
+    }
 }
 
 fn no_url() -> Error {

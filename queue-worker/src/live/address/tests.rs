@@ -88,3 +88,40 @@ fn f64_no_part_of_a_password_passes_for_a_host_a_database_or_a_parameter() {
         assert!(!error.contains("secret"), "{error}");
     }
 }
+
+#[test]
+fn what_providers_hand_out_is_taken_where_it_is_met_and_else_told_how_to_write() {
+    for taken in [
+        "channel_binding=prefer",
+        "gssencmode=disable",
+        "sslnegotiation=postgres",
+        "keepalives=1&keepalives_idle=30&keepalives_interval=10&keepalives_count=3&tcp_user_timeout=5000",
+        "fallback_application_name=psql&client_encoding=UTF8&load_balance_hosts=disable&ssl_min_protocol_version=TLSv1.2",
+        "pgbouncer=true&connection_limit=5&pool_timeout=10&socket_timeout=5",
+    ] {
+        assert_eq!(places(&format!("postgres://u@h/d?sslmode=require&{taken}")), ["h:5432"], "{taken}");
+    }
+    for (not, instead) in [
+        ("channel_binding=require", "sslmode=verify-full"),
+        ("gssencmode=require", "sslmode=verify-full"),
+        ("sslnegotiation=direct", "leave it out"),
+        ("client_encoding=LATIN1", "UTF8"),
+        ("load_balance_hosts=random", "leave it out"),
+        ("passfile=/x", "PGPASSFILE"),
+        ("service=app", "into the URL"),
+        ("sslaccept=strict", "sslmode=verify-full"),
+        ("sslrootcert=/no/such/ca.pem", "`/no/such/ca.pem`"),
+        ("sslcrl=/x", "`sslcrl`"),
+    ] {
+        let error = refused(&format!("postgres://u@h/d?{not}"));
+        assert!(error.contains(instead), "{not}: {error}");
+    }
+    let one = |query: &str| Address::read(&format!("postgres://u@h/d?{query}")).unwrap().hosts.remove(0);
+    assert_eq!(one("schema=shop").get_options(), Some("-c search_path=shop"));
+    for mode in ["", "&sslmode=require"] {
+        assert!(
+            matches!(one(&format!("sslrootcert=system{mode}")).get_ssl_mode(), sqlx::postgres::PgSslMode::VerifyFull),
+            "as libpq has it"
+        );
+    }
+}
