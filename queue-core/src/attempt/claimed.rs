@@ -6,6 +6,7 @@ use std::{
 };
 
 use chrono::{DateTime, Utc};
+use serde_json::{Map, Value};
 use uuid::Uuid;
 
 use crate::{
@@ -85,12 +86,16 @@ impl ClaimedJob {
         Ending::new(Verdict::Expire, self.attempt, self.key).telling(self.tells())
     }
 
-    /// Who is told what it comes to, as its metadata have it. Those that only look so cost a look in vain.
+    /// Which jobs wait for its end, as its metadata have it. They are parsed only if they have one of these words.
     pub fn tells(&self) -> Tells {
-        let meta = self.meta.as_deref().unwrap_or_default();
-        if meta.contains("\"child_of\"") || meta.contains("\"node_of\"") {
+        let of_ours = |meta: &&str| ["\"child_of\"", "\"node_of\"", "\"part_of\""].iter().any(|word| meta.contains(word));
+        let Some(meta) = self.meta.as_deref().filter(of_ours) else { return Tells::Nobody };
+        let meta: Map<String, Value> = serde_json::from_str(meta).unwrap_or_default();
+        let is_id = |text: &str| text.parse::<i64>().is_ok();
+        let text = |key: &str| meta.get(key).and_then(Value::as_str);
+        if text("child_of").is_some_and(is_id) || text("node_of").is_some() {
             Tells::Others
-        } else if meta.contains("\"part_of\"") {
+        } else if text("part_of").and_then(|of| of.split_once('/')).is_some_and(|(parent, _)| is_id(parent)) {
             Tells::Gather
         } else {
             Tells::Nobody
@@ -141,6 +146,21 @@ mod tests {
             key: None,
             room_until: None,
             claimed_at,
+        }
+    }
+
+    #[test]
+    fn metadata_of_the_users_say_of_no_job_that_it_waits() {
+        for (meta, tells) in [
+            (r#"{"child_of": "17"}"#, Tells::Others),
+            (r#"{"node_of": "nightly", "x": 1}"#, Tells::Others),
+            (r#"{"part_of": "17/pages"}"#, Tells::Gather),
+            (r#"{"x": "part_of"}"#, Tells::Nobody),
+            (r#"{"x": {"child_of": "17"}, "y": ["node_of"]}"#, Tells::Nobody),
+            (r#"{"child_of": "mother", "part_of": "speech", "node_of": 7}"#, Tells::Nobody),
+            ("{}", Tells::Nobody),
+        ] {
+            assert_eq!(claimed(meta, 1, 0).tells(), tells, "{meta}");
         }
     }
 
