@@ -324,3 +324,18 @@ begin
   end loop;
 end
 $$;
+
+-- Those of these jobs that are in this table: all, if another session has it locked for longer than lock_timeout.
+create function queue.those_in(relation regclass, jobs bigint[]) returns bigint[]
+  language plpgsql volatile
+  set search_path = pg_catalog, pg_temp
+as $$
+declare
+  found_ bigint[];
+begin
+  execute format('select array(select t.id from %s t where t.id = any ($1))', relation) into found_ using jobs;
+  return found_;
+exception when lock_not_available then
+  return jobs;
+end
+$$;

@@ -137,7 +137,7 @@ begin
     busy := busy || left_;
     told := told + count_;
   exception when lock_not_available then
-    busy := busy || array(select c.id from queue.child c where c.id = any (jobs));
+    busy := busy || queue.those_in('queue.child', jobs);
   end;
   -- Parts: only who deletes the row of a part counts it. There are many: what those that completed came to is not asked again, and their rows are
   -- locked first only if some were found to be locked.
@@ -172,7 +172,7 @@ begin
       exit;
     exception when lock_not_available then
       if is_careful then
-        busy := busy || array(select p.id from queue.gather_part p where p.id = any (jobs));
+        busy := busy || queue.those_in('queue.gather_part', jobs);
         exit;
       end if;
       is_careful := true;
@@ -209,7 +209,7 @@ begin
     busy := busy || left_;
     told := told + count_;
   exception when lock_not_available then
-    busy := busy || array(select n.id from queue.node n where n.id = any (jobs));
+    busy := busy || queue.those_in('queue.node', jobs);
   end;
   if cardinality(busy) > 0 then
     -- Kept hints are found by the look of each second. In a subquery, which is hashed.

@@ -35,7 +35,7 @@ grant execute on function
   queue.claim_keyed, queue.choose_under_keys, queue.choose_keyed, queue.choose_of_keys, queue.line_room, queue.line_starts, queue.lines_waiting,
   queue.known_full, queue.tell_of_keys, queue.read_keyed, queue.starts_since, queue.count_starts,
   queue.roll_up, queue.add_tallies, queue.write_logs, queue.prune_logs, queue.prune_steps, queue.wake_parked, queue.prune_signals,
-  queue.spawn, queue.join_name, queue.note_ends, queue.tell_ends, queue.locked_rows, queue.prune_children, queue.restart,
+  queue.spawn, queue.join_name, queue.note_ends, queue.tell_ends, queue.those_in, queue.locked_rows, queue.prune_children, queue.restart,
   queue.put_chunk, queue.add_chunk, queue.close_gather, queue.open_gather, queue.wake_keys, queue.cancel_waiting_all,
   queue.let_run, queue.count_gathers,
   queue.forget_gathers, queue.recount_gather,

@@ -1,5 +1,6 @@
 -- What is wrong with the store's tables, indexes and sequences as the catalogs have them: a row for each, up to twenty of a kind.
 -- $1 the schema  $2 how many dead rows are many  $3 an age of transactions that is high  $4 what share of a sequence may be used
+-- $5 the store's tables
 -- Safe: it only reads, of catalogs and statistics alone.
 (select 'bloat' as kind,
   format('%s has %s dead rows beside %s living ones, and was last vacuumed %s', t.relname, t.n_dead_tup, t.n_live_tup,
@@ -20,10 +21,18 @@ where c.relnamespace = (select n.oid from pg_catalog.pg_namespace n where n.nspn
 order by c.relname
 limit 20)
 union all
+-- Policies that hide rows from us, or from any login that may read the table.
 (select 'row_security', format('row level security is on for %s, and hides its rows from logins that are not its owner''s', c.relname),
   format('alter table %I.%I disable row level security', $1, c.relname), jsonb_build_object('table', c.relname)
 from pg_catalog.pg_class c
-where c.relnamespace = (select n.oid from pg_catalog.pg_namespace n where n.nspname = $1) and c.relrowsecurity
+where c.relnamespace = (select n.oid from pg_catalog.pg_namespace n where n.nspname = $1) and c.relname = any ($5::name[]) and c.relrowsecurity
+  and (row_security_active(c.oid) or exists (
+    select
+    from pg_catalog.pg_roles r
+    where r.rolcanlogin and not r.rolsuper and not r.rolbypassrls
+      and (c.relforcerowsecurity or not pg_has_role(r.oid, c.relowner, 'usage'))
+      and has_table_privilege(r.oid, c.oid, 'select')
+  ))
 order by c.relname
 limit 20)
 union all

@@ -86,8 +86,8 @@ pub enum Error {
     WaitInTransaction,
     /// The database's encoding is not UTF-8, in which payloads and errors are written.
     #[error(
-        "the encoding of this database is {encoding}, and a store needs UTF8; make another database: `create database NAME encoding 'UTF8' template \
-         template0`"
+        "the encoding of this database is {encoding}, and a store needs UTF8; make another database: `create database NAME encoding 'UTF8' locale 'C' \
+         template template0`"
     )]
     Encoding {
         /// The database's encoding.
@@ -100,8 +100,8 @@ pub enum Error {
         schema: String,
         /// The login.
         login: String,
-        /// A role that has rights and is the login's, which does not inherit them.
-        not_inherited: Option<String>,
+        /// Roles that have rights and are the login's, which does not inherit them.
+        not_inherited: Vec<String>,
         /// The statement that gives it rights.
         fix: String,
     },
@@ -357,8 +357,8 @@ pub fn message(error: &sqlx::Error) -> String {
                  (PgBouncer 1.21 or later), let it pool sessions, or name the server itself (QUEUE_DIRECT_URL)",
                 db.message()
             ),
-            Some(code) if db.message().contains("row-level security") => format!(
-                "the database refused: {} ({code}); row level security hides rows of the store from this login: `queue-worker doctor` says of which tables",
+            Some(code) if db.message().contains("affected by row-level security policy") => format!(
+                "the database refused: {} ({code}); if that is a table of the store, switch it off: `queue-worker doctor` has the statement",
                 db.message()
             ),
             Some(code) => format!("the database refused: {} ({code})", db.message()),

@@ -2,7 +2,10 @@
 
 use sqlx::{PgConnection, Row as _};
 
-use super::{migration::Migration, store::Store};
+use super::{
+    migration::{Migration, tables_of},
+    store::Store,
+};
 use crate::error::Error;
 
 /// What a schema holds.
@@ -16,8 +19,8 @@ pub(super) enum Applied {
 /// Those that the store has, each that is known here checked against it.
 pub(super) async fn applied(connection: &mut PgConnection, store: Store, known: &[Migration]) -> Result<Applied, Error> {
     let schema = || store.schema().to_owned();
-    let found: Database = sqlx::query_as(DATABASE).bind(store.schema()).fetch_one(&mut *connection).await?;
-    found.check(store)?;
+    let found = sqlx::query_as::<_, Database>(DATABASE).bind(store.schema()).bind(tables_of(known));
+    found.fetch_one(&mut *connection).await?.check(store)?;
     let columns: Vec<String> = sqlx::query_scalar(COLUMNS).bind(store.text("queue.migration")).fetch_all(&mut *connection).await?;
     if columns.is_empty() {
         return Ok(Applied::Absent);
@@ -57,8 +60,8 @@ struct Database {
     encoding: String,
     login: String,
     is_let_in: bool,
-    /// A role that has rights in the schema, and of which the login is a member without its rights.
-    not_inherited: Option<String>,
+    /// Roles that have rights in the schema, and of which the login is a member without inheriting them.
+    not_inherited: Vec<String>,
     /// Tables of which row level security hides rows from this login.
     hidden: Vec<String>,
     version: i32,
@@ -71,10 +74,12 @@ impl Database {
             return Err(Error::Encoding { encoding: self.encoding });
         }
         if !self.is_let_in {
-            let fix = match &self.not_inherited {
-                Some(role) if self.version >= 160_000 => format!("grant \"{role}\" to \"{login}\" with inherit true"),
-                Some(_) => format!("alter role \"{login}\" inherit"),
-                None => format!("grant \"{schema}_worker\" to \"{login}\""),
+            let quoted = |name: &str| format!("\"{}\"", name.replace('"', "\"\""));
+            let (to, roles) = (quoted(&login), self.not_inherited.iter().map(|role| quoted(role)).collect::<Vec<_>>().join(", "));
+            let fix = match self.version {
+                _ if roles.is_empty() => format!("grant {} to {to}", quoted(&format!("{schema}_worker"))),
+                160_000.. => format!("grant {roles} to {to} with inherit true"),
+                _ => format!("alter role {to} inherit"),
             };
             return Err(Error::NoRights { schema, login, not_inherited: self.not_inherited, fix });
         }
@@ -88,21 +93,23 @@ impl Database {
 /// Of a schema that is not there nothing is wrong.
 const DATABASE: &str = "
 select pg_catalog.current_setting('server_encoding') as encoding,
-  current_user::text as login,
+  current_user::pg_catalog.text as login,
   coalesce(pg_catalog.has_schema_privilege(n.oid, 'usage'), true) as is_let_in,
-  (
-    select r.rolname::text
-    from pg_catalog.pg_roles r
-    where pg_catalog.has_schema_privilege(r.oid, n.oid, 'usage')
-      and pg_catalog.pg_has_role(r.oid, 'member')
+  array(
+    select r.rolname::pg_catalog.text
+    from pg_catalog.pg_auth_members m
+    join pg_catalog.pg_roles r on r.oid operator(pg_catalog.=) m.roleid
+    where m.member operator(pg_catalog.=) (select u.oid from pg_catalog.pg_roles u where u.rolname operator(pg_catalog.=) current_user)
+      and not r.rolsuper
+      and pg_catalog.has_schema_privilege(r.oid, n.oid, 'usage')
       and not pg_catalog.pg_has_role(r.oid, 'usage')
     order by r.rolname
-    limit 1
   ) as not_inherited,
   array(
-    select c.relname::text
+    select c.relname::pg_catalog.text
     from pg_catalog.pg_class c
     where c.relnamespace operator(pg_catalog.=) n.oid
+      and c.relname operator(pg_catalog.=) any ($2::pg_catalog.name[])
       and c.relrowsecurity
       and pg_catalog.row_security_active(c.oid)
     order by c.relname

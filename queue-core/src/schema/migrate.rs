@@ -8,7 +8,7 @@ use super::{
     applied::{Applied, applied},
     citus, concurrent,
     locks::{LOCK_TIMEOUT, PAUSE, in_the_way, is_locked},
-    migration::Migration,
+    migration::{Migration, tables_of},
     roles::closed,
 };
 use crate::{
@@ -313,6 +313,11 @@ pub async fn verify(connection: &mut PgConnection, store: Store) -> Result<(), E
             Some(_) => Ok(()),
         },
     }
+}
+
+/// The tables of a store, without their partitions.
+pub(crate) fn tables() -> Vec<&'static str> {
+    tables_of(&MIGRATIONS)
 }
 
 /// The whole SQL of a fresh store, for those who apply it by other means. It records itself: a later [`migrate`] finds nothing to do.

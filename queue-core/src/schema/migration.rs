@@ -41,3 +41,9 @@ impl Migration {
         code.flat_map(|line| line.bytes().chain([b'\n'])).fold(0xcbf2_9ce4_8422_2325, step) as i64
     }
 }
+
+/// The tables that these make, and the one of the migrations themselves.
+pub(super) fn tables_of(all: &[Migration]) -> Vec<&'static str> {
+    let made = all.iter().flat_map(|migration| migration.sql.split("\ncreate table queue.").skip(1));
+    made.filter_map(|rest| rest.split([' ', '(']).next()).chain(["migration"]).collect()
+}

@@ -78,8 +78,9 @@ const DRIVERS: [&str; 18] = [
     "user",
 ];
 
-/// Of these, what names a file, or is one itself.
-const FILES: [&str; 7] = ["sslrootcert", "ssl-root-cert", "ssl-ca", "sslcert", "ssl-cert", "sslkey", "ssl-key"];
+/// Of these, what names a file.
+const ROOTS: [&str; 3] = ["sslrootcert", "ssl-root-cert", "ssl-ca"];
+const OWN: [&str; 4] = ["sslcert", "ssl-cert", "sslkey", "ssl-key"];
 
 /// As they are told of: those with two names by libpq's.
 const KNOWN: &str = "host, port, dbname, user, password, target_session_attrs, connect_timeout, application_name, options, sslmode, sslrootcert, \
@@ -122,7 +123,7 @@ impl Wanted {
 
 impl Address {
     /// # Errors
-    /// Never with a part of the URL but the name of a parameter, and only where that cannot be a piece of a password.
+    /// Never with a part of the URL but the name of a parameter or the path of a file, and only where that cannot be a piece of a password.
     pub(super) fn read(url: &str) -> Result<Self, Error> {
         let rest = url.strip_prefix("postgres://").or_else(|| url.strip_prefix("postgresql://"));
         // The driver takes anything with a colon for an URL. Where a scheme is missing, or a password holds a `/` or `#` that is not escaped, parts
@@ -136,6 +137,9 @@ impl Address {
         let mut parts = Parts { hosts: listed.split(',').collect(), ..Parts::default() };
         for pair in query.split('&').filter(|pair| !pair.is_empty()) {
             parts.take(pair, !query.contains('@'))?;
+        }
+        if !query.contains('@') {
+            parts.check_files()?;
         }
         let each = (0..parts.count()?).map(|nth| {
             let at = if authority.contains('@') { "@" } else { "" };
@@ -189,7 +193,7 @@ impl<'a> Parts<'a> {
     }
 
     fn take_drivers(&mut self, pair: &'a str, may_show: bool) -> Result<(), Error> {
-        let (key, value) = pair.split_once('=').unwrap_or((pair, ""));
+        let key = pair.split_once('=').map_or(pair, |(key, _)| key);
         let is_option = ["options[", "options%5B", "options%5b"].iter().any(|begin| key.starts_with(begin));
         if !is_option && !DRIVERS.contains(&key) {
             let is_word = |key: &&str| key.len() <= 40 && key.bytes().all(|byte| byte.is_ascii_alphanumeric() || b"_-.".contains(&byte));
@@ -197,10 +201,25 @@ impl<'a> Parts<'a> {
             let shown = shown.map_or_else(|| "a parameter".to_owned(), |key| format!("the parameter `{key}`"));
             return wrong(format!("it has {shown}, which is not understood; known are {KNOWN}"));
         }
-        if FILES.contains(&key) && may_show {
-            check_file(key, value)?;
-        }
         self.others.push(pair);
+        Ok(())
+    }
+
+    /// Files that the driver will want and not find: it does not say which it misses. A value that is no path may be a key itself, and is not shown.
+    fn check_files(&self) -> Result<(), Error> {
+        let pairs = || self.others.iter().copied().chain(self.means.iter().map(String::as_str)).filter_map(|pair| pair.split_once('='));
+        let mode = pairs().rfind(|(key, _)| ["sslmode", "ssl-mode"].contains(key)).map_or("", |(_, mode)| mode);
+        let is_strict = mode.starts_with("verify");
+        for (key, value) in pairs() {
+            let is_wanted = (is_strict && ROOTS.contains(&key)) || ((is_strict || mode == "require") && OWN.contains(&key));
+            let is_path = value.starts_with(['/', '.']) && !value.contains(['%', '+']);
+            if is_wanted
+                && is_path
+                && let Err(error) = std::fs::metadata(value)
+            {
+                return wrong(format!("{key} names the file `{value}`, which cannot be read: {error}"));
+            }
+        }
         Ok(())
     }
 
@@ -234,15 +253,6 @@ impl<'a> Parts<'a> {
 /// Commas may be escaped.
 fn list(value: &str) -> Vec<&str> {
     value.split(',').flat_map(|part| part.split("%2C")).flat_map(|part| part.split("%2c")).collect()
-}
-
-/// The driver does not say which file it misses.
-fn check_file(key: &str, value: &str) -> Result<(), Error> {
-    let is_path = !value.contains('%') && !value.trim().starts_with("-----BEGIN");
-    match std::fs::File::open(value) {
-        Err(error) if is_path => wrong(format!("{key} names the file `{value}`, which cannot be read: {error}")),
-        _ => Ok(()),
-    }
 }
 
 fn no_url() -> Error {

@@ -14,7 +14,8 @@ use uuid::Uuid;
 use super::session::SETTINGS;
 use crate::error::complain;
 
-/// Nothing depends on the settings but speed, nor on notifications.
+/// Little depends on the settings but speed, and nothing on notifications. Policies on tables of a store are found when a worker starts; here no statement
+/// fails of one that is made later.
 pub(super) const POOLER: &str = "a pooler is in front of the database: without settings of our own plans may be slow, and jobs are found by polling; \
     give the worker a direct connection";
 

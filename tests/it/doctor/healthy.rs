@@ -81,9 +81,6 @@ async fn a_login_that_does_not_inherit_is_told_how_it_does() {
     let finding = super::one(&pool_of(&server, "lazy"), &Checkup::default(), FindingKind::NotPermitted).await;
     assert!(finding.fix.contains("inherit") && refused.contains(&finding.fix), "{refused} {finding:?}");
     super::paste(&server.url("app"), &finding).await;
-    if !finding.fix.contains("with inherit") {
-        // Before version 16 that is all.
-        start("lazy").await.unwrap();
-    }
+    start("lazy").await.unwrap();
     server.stop().unwrap();
 }

@@ -46,8 +46,12 @@ async fn a_schema_without_a_store_or_with_another_is_found() {
 #[tokio::test]
 async fn tables_with_row_level_security_are_found_and_cured() {
     let db = TestDb::new().await;
-    make(&db.pool, "alter table queue.ready enable row level security").await;
+    let reader = format!("r_{}", uuid::Uuid::new_v4().simple());
+    make(&db.pool, &format!("create role {reader} login; alter table queue.ready enable row level security")).await;
+    assert!(!found(&db, FindingKind::RowSecurity).await, "it hides rows from no login");
+    make(&db.pool, &format!("grant select on queue.ready to {reader}")).await;
     is_cured(&db.url, &db.pool, &Checkup::default(), FindingKind::RowSecurity).await;
+    make(&db.pool, &format!("drop owned by {reader}; drop role {reader}")).await;
     db.finish().await;
 }
 

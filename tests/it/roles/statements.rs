@@ -45,6 +45,7 @@ declare_limits w
 doctor_days ro
 doctor_figures ro
 doctor_jobs wro
+doctor_keys wro
 doctor_limits ro
 doctor_locks ro
 doctor_meet pmwro!

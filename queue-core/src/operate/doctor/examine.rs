@@ -112,7 +112,7 @@ impl<'a> Examiner<'a> {
                 match error {
                     Error::NoRights { not_inherited, fix, .. } => {
                         self.denied.push(look.name());
-                        self.inherit = not_inherited.map(|_| fix);
+                        self.inherit = (!not_inherited.is_empty()).then_some(fix);
                     }
                     error if is_denied(&error) => self.denied.push(look.name()),
                     error => self.could_not(look, &text_of(&error)),

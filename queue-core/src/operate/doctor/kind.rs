@@ -112,7 +112,7 @@ kinds! {
         "name another schema with `--schema`, or restore the migrations as they were released";
     Broken Encoding: "The database's encoding is not UTF-8.",
         "A store cannot be made in it, and this program refuses to work on one.",
-        "make another database: create database NAME encoding 'UTF8' template template0";
+        "make another database: create database NAME encoding 'UTF8' locale 'C' template template0";
     Broken RowSecurity: "Row level security is on for a table of the store.",
         "Its rows are hidden: workers do not start, and statements of running ones fail.",
         "alter table .. disable row level security";

@@ -32,12 +32,13 @@ pub(super) enum Look {
     Capacities,
     Limits,
     Jobs,
+    Keys,
     Figures,
 }
 
 impl Look {
     /// In the order in which they are taken.
-    pub(super) const ALL: [Self; 14] = [
+    pub(super) const ALL: [Self; 15] = [
         Self::Settings,
         Self::Migrations,
         Self::Sessions,
@@ -51,6 +52,7 @@ impl Look {
         Self::Capacities,
         Self::Limits,
         Self::Jobs,
+        Self::Keys,
         Self::Figures,
     ];
 
@@ -69,7 +71,8 @@ impl Look {
             Self::Unserved => "jobs that nobody serves",
             Self::Capacities => "capacities",
             Self::Limits => "limits",
-            Self::Jobs => "suspects and ordering keys",
+            Self::Jobs => "suspects and dead letters",
+            Self::Keys => "ordering keys",
             Self::Figures => "notes and counts",
         }
     }
@@ -120,7 +123,8 @@ pub(super) async fn look(
             .bind(schema)
             .bind(i64::from(checkup.dead_rows))
             .bind(i64::from(checkup.oldest))
-            .bind(checkup.sequence),
+            .bind(checkup.sequence)
+            .bind(migrate::tables()),
         Look::Locks => of(include_str!("../../../sql/doctor_locks.sql")),
         Look::Days => of(include_str!("../../../sql/doctor_days.sql"))
             .bind(schema)
@@ -129,6 +133,7 @@ pub(super) async fn look(
             .bind(i32::from(checkup.days)),
         Look::Workers => of(include_str!("../../../sql/doctor_workers.sql")),
         Look::Jobs => of(include_str!("../../../sql/doctor_jobs.sql")).bind(i64::from(checkup.dead_letters)),
+        Look::Keys => of(include_str!("../../../sql/doctor_keys.sql")),
         Look::Figures => of(include_str!("../../../sql/doctor_figures.sql")).bind(NOTES).bind(ms(checkup.tallies)),
         Look::Migrations => return migrations(on, store).await,
         Look::Rights => return rights(on, store, checkup, login).await,

@@ -13,7 +13,7 @@ pub(super) enum Foreign {
 }
 
 /// Whose values ask for nothing that is not so; of any value where none is named.
-const MET: [(&str, &[&str]); 22] = [
+const MET: [(&str, &[&str]); 23] = [
     ("channel_binding", &["disable", "prefer"]),
     ("client_encoding", &["auto", "utf8", "UTF8"]),
     ("fallback_application_name", &[]),
@@ -36,6 +36,7 @@ const MET: [(&str, &[&str]); 22] = [
     ("connection_limit", &[]),
     ("pgbouncer", &[]),
     ("pool_timeout", &[]),
+    ("schema", &["public"]),
     ("socket_timeout", &[]),
     ("statement_cache_size", &[]),
 ];
@@ -49,7 +50,7 @@ impl Foreign {
             // Certificates of the system are what is trusted where no file is named.
             "sslrootcert" if value == "system" => return Self::Means("sslmode=verify-full".to_owned()),
             // Prisma's.
-            "schema" => return Self::Means(format!("options[search_path]={value}")),
+            "schema" => return Self::Means(format!("options[search_path]=%22{value}%22")),
             "channel_binding" => {
                 "channel_binding=require cannot be had; leave it out, and say `sslmode=verify-full`, so that the server is known by its certificate"
             }

@@ -97,9 +97,13 @@ fn what_providers_hand_out_is_taken_where_it_is_met_and_else_told_how_to_write()
         "sslnegotiation=postgres",
         "keepalives=1&keepalives_idle=30&keepalives_interval=10&keepalives_count=3&tcp_user_timeout=5000",
         "fallback_application_name=psql&client_encoding=UTF8&load_balance_hosts=disable&ssl_min_protocol_version=TLSv1.2",
-        "pgbouncer=true&connection_limit=5&pool_timeout=10&socket_timeout=5",
+        "schema=public&pgbouncer=true&connection_limit=5&pool_timeout=10&socket_timeout=5",
     ] {
         assert_eq!(places(&format!("postgres://u@h/d?sslmode=require&{taken}")), ["h:5432"], "{taken}");
+    }
+    // The driver reads a file only where it is to check with it; a key itself may stand in its place.
+    for taken in ["sslrootcert=/no/such/ca.pem&sslmode=require", "sslcert=&sslkey=&sslmode=disable", "sslkey=LS0tLS1&sslmode=require"] {
+        assert_eq!(places(&format!("postgres://u@h/d?{taken}")), ["h:5432"], "{taken}");
     }
     for (not, instead) in [
         ("channel_binding=require", "sslmode=verify-full"),
@@ -110,14 +114,15 @@ fn what_providers_hand_out_is_taken_where_it_is_met_and_else_told_how_to_write()
         ("passfile=/x", "PGPASSFILE"),
         ("service=app", "into the URL"),
         ("sslaccept=strict", "sslmode=verify-full"),
-        ("sslrootcert=/no/such/ca.pem", "`/no/such/ca.pem`"),
+        ("sslmode=verify-full&sslrootcert=/no/such/ca.pem", "`/no/such/ca.pem`"),
+        ("sslkey=/no/such/key&sslmode=require", "`/no/such/key`"),
         ("sslcrl=/x", "`sslcrl`"),
     ] {
         let error = refused(&format!("postgres://u@h/d?{not}"));
         assert!(error.contains(instead), "{not}: {error}");
     }
     let one = |query: &str| Address::read(&format!("postgres://u@h/d?{query}")).unwrap().hosts.remove(0);
-    assert_eq!(one("schema=shop").get_options(), Some("-c search_path=shop"));
+    assert_eq!(one("schema=shop").get_options(), Some("-c search_path=\"shop\""));
     for mode in ["", "&sslmode=require"] {
         assert!(
             matches!(one(&format!("sslrootcert=system{mode}")).get_ssl_mode(), sqlx::postgres::PgSslMode::VerifyFull),

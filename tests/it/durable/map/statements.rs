@@ -131,6 +131,30 @@ async fn each_part_counts_once_and_only_once_it_is_over_and_the_last_wakes_its_o
     db.finish().await;
 }
 
+/// A table that another session has for itself keeps the hints of all in that statement, and stops no other kind.
+#[tokio::test]
+async fn a_locked_table_of_children_or_nodes_keeps_no_part_from_being_counted() {
+    let (db, mut on) = db_by_hand().await;
+    let (job, token) = leased(&db).await;
+    for (chunk, table) in ["child", "node"].into_iter().enumerate() {
+        let (_, parts) = add(&db, (token, job.id()), chunk as i32, 2, None).await;
+        for mode in ["share", "access exclusive"] {
+            let part = parts[usize::from(mode == "share")];
+            complete(&db, part).await;
+            note_ends(&mut on, &[part]).await.unwrap();
+            let mut held = db.pool.begin().await.unwrap();
+            held.run(&format!("lock table queue.{table} in {mode} mode")).await;
+            tell_ends(&mut on).await.unwrap();
+            assert_eq!(on.one::<i64>(&format!("select count(*) from queue.gather_part where id = {part}")).await, 0, "{table} {mode}");
+            held.rollback().await.unwrap();
+        }
+    }
+    drop(on);
+    db.run("delete from queue.gather_part; delete from queue.gather").await;
+    forget(&db).await;
+    db.finish().await;
+}
+
 #[tokio::test]
 async fn what_nobody_told_of_is_found_and_a_wrong_count_is_mended() {
     let (db, mut on) = db_by_hand().await;

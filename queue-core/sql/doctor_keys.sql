@@ -1,0 +1,15 @@
+-- Ordering keys whose first job is gone, of the first thousand keys with jobs that wait: a row for each, up to twenty.
+-- Safe: it only reads.
+with recursive waiting (key) as (
+  (select b.key from queue.blocked b order by b.key limit 1)
+  union all
+  select (select b.key from queue.blocked b where b.key > w.key order by b.key limit 1) from waiting w where w.key is not null
+)
+select 'key_without_head' as kind, format('job %s waits for job %s of its ordering key, which is gone', b.id, a.id) as says,
+  format('delete from queue.active_key where key = %s and id = %s; insert into queue.key_hint (key) values (%1$s)', a.key, a.id) as fix,
+  jsonb_build_object('job', b.id::text, 'head', a.id::text) as facts
+from (select w.key from waiting w where w.key is not null limit 1000) w
+join queue.active_key a on a.key = w.key
+cross join lateral (select b.id from queue.blocked b where b.key = w.key order by b.seq limit 1) b
+where not exists (select from queue.job j where j.id = a.id)
+limit 20
