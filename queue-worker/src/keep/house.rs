@@ -131,6 +131,10 @@ async fn look_over_own(house: &mut House) -> sqlx::Result<()> {
             let left: HashSet<Uuid> = link.note(left)?.into_iter().map(|(token, _)| token).collect();
             strays.retain(|token| left.contains(token));
         }
+        // If this worker has started over meanwhile, its handlers were dropped, with what they held: those leases are for recovery.
+        if *identity.borrow() != us {
+            return Ok(());
+        }
         if !strays.is_empty() {
             tracing::warn!(leases = strays.len(), "claimed for this worker, which never heard of it: given back");
             let given_back = give_back(link.get().await?, config.store, &strays).await;

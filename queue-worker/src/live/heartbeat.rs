@@ -132,8 +132,9 @@ impl Heart {
 
     /// This process must not act any more.
     fn lose(&mut self) {
-        self.life.end();
+        // First, so that who finds a lease of this identity that no handler holds sees that it is over.
         self.publish.send_if_modified(|identity| identity.take().is_some());
+        self.life.end();
     }
 
     /// Beats three times a lease; returns when it was too late, or at the stop.
