@@ -289,7 +289,7 @@ end
 $$;
 
 -- Says something over a channel, at the end of the transaction. Nothing secret: whoever has the name can listen. A door, as in 13_doors.sql.
--- Not in a transaction that is to be prepared, which may notify nobody: it has set queue_transaction.notify to off.
+-- Not in a transaction that is to be prepared, which must not notify: it has set queue_transaction.notify to off.
 create function queue.notify(purpose text, payload text) returns void
   language plpgsql volatile security definer
   set search_path = pg_catalog, pg_temp

@@ -1,4 +1,4 @@
-//! Transactions in two phases: one that enqueues can be prepared, if it says that it notifies nobody.
+//! Two-phase commit: a transaction that enqueues can be prepared if it has switched notifications off.
 
 use std::time::Duration;
 

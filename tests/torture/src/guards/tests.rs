@@ -27,7 +27,7 @@ fn every_mutation_applies_and_belongs_to_a_statement() {
 #[test]
 fn every_statement_that_writes_has_guards() {
     for statement in statements().unwrap() {
-        // A string is what is done if somebody pastes it, as a fix of `doctor`.
+        // Strings are text, such as a fix that `doctor` proposes.
         let code = statement.code().collect::<Vec<_>>().join("\n");
         let code: String = code.split('\'').step_by(2).collect();
         let writes = ["insert into", "delete from", "update queue", "for update", "queue.insert_job(", "queue.meet_lane("];
