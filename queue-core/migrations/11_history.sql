@@ -365,7 +365,7 @@ create function queue.find(job bigint, whole boolean default true)
   returns table (
     id bigint, queue text, job_type text, priority smallint, state text, attempts smallint, max_attempts smallint, crashes smallint,
     run_at timestamptz, finished_at timestamptz, ran_ms integer, worker uuid, cancelling boolean, error text, output jsonb, payload jsonb, meta jsonb,
-    version smallint
+    system jsonb, version smallint
   )
   language plpgsql stable rows 1
   set search_path = pg_catalog, pg_temp
@@ -377,7 +377,8 @@ begin
   return query
   select j.id, l.queue, queue.type_of(l.job_type), l.priority, e.state, coalesce(e.attempts, a.attempts), j.max_attempts,
     coalesce(e.crashes, a.crashes), e.run_at, e.finished_at, e.ran_ms, a.worker, coalesce(a.cancelling, false), e.error,
-    case when whole then e.output end, case when whole then j.payload end, j.meta, queue.version_of(l.job_type)
+    case when whole then e.output end, case when whole then j.payload end, j.meta, j.system,
+    queue.version_of(l.job_type)
   from queue.job j
   cross join lateral (select l.queue, l.job_type, l.priority from queue.lane l where l.lane = j.lane limit 1) l
   cross join lateral queue.entry_of(job) e

@@ -141,7 +141,7 @@ create function queue.list_of(
     horizon bigint,
     id bigint, queue text, job_type text, priority smallint, state text, attempts smallint, max_attempts smallint, crashes smallint,
     run_at timestamptz, finished_at timestamptz, ran_ms integer, worker uuid, cancelling boolean, error text, output jsonb, payload jsonb, meta jsonb,
-    version smallint
+    system jsonb, version smallint
   )
   language plpgsql stable
   set search_path = pg_catalog, pg_temp
@@ -167,9 +167,11 @@ begin
   select p.horizon, p.id, l.queue, queue.type_of(l.job_type), l.priority, p.state, p.attempts, j.max_attempts, p.crashes, p.run_at, p.finished_at,
     p.ran_ms, p.worker, p.cancelling, left(coalesce(d.error, f.error), 500),
     case when payloads then (select d.output from queue.done d where d.id = p.id and d.id >= lowest) end, case when payloads then j.payload end,
-    j.meta, queue.version_of(l.job_type)
+    j.meta, j.system, queue.version_of(l.job_type)
   from unnest(found_) p
-  left join lateral (select j.lane, j.max_attempts, j.payload, j.meta from queue.job j where j.id = p.id and j.id >= lowest offset 0) j on true
+  left join lateral (
+    select j.lane, j.max_attempts, j.payload, j.meta, j.system from queue.job j where j.id = p.id and j.id >= lowest offset 0
+  ) j on true
   left join lateral (select l.queue, l.job_type, l.priority from queue.lane l where l.lane = j.lane limit 1) l on true
   left join lateral (select d.error from queue.dead d where p.state = 'dead' and d.id = p.id offset 0) d on true
   left join lateral (
@@ -200,7 +202,7 @@ create function queue.list(
     horizon bigint,
     id bigint, queue text, job_type text, priority smallint, state text, attempts smallint, max_attempts smallint, crashes smallint,
     run_at timestamptz, finished_at timestamptz, ran_ms integer, worker uuid, cancelling boolean, error text, output jsonb, payload jsonb, meta jsonb,
-    version smallint
+    system jsonb, version smallint
   )
   language sql stable
 begin atomic
@@ -219,7 +221,7 @@ create function queue.reader_list(
     horizon bigint,
     id bigint, queue text, job_type text, priority smallint, state text, attempts smallint, max_attempts smallint, crashes smallint,
     run_at timestamptz, finished_at timestamptz, ran_ms integer, worker uuid, cancelling boolean, error text, meta jsonb,
-    version smallint
+    system jsonb, version smallint
   )
   language plpgsql stable security definer
   set search_path = pg_catalog, pg_temp
@@ -227,7 +229,7 @@ as $$
 begin
   return query
     select l.horizon, l.id, l.queue, l.job_type, l.priority, l.state, l.attempts, l.max_attempts, l.crashes, l.run_at, l.finished_at, l.ran_ms,
-      l.worker, l.cancelling, l.error, l.meta, l.version
+      l.worker, l.cancelling, l.error, l.meta, l.system, l.version
     from queue.list_of(
       in_state, in_queue, reader_list.job_types, reader_list.before, reader_list.most, in_error, reader_list.since,
       reader_list.older_than, false, in_meta, reader_list.looked
@@ -240,7 +242,7 @@ create function queue.reader_find(job bigint)
   returns table (
     id bigint, queue text, job_type text, priority smallint, state text, attempts smallint, max_attempts smallint, crashes smallint,
     run_at timestamptz, finished_at timestamptz, ran_ms integer, worker uuid, cancelling boolean, error text, meta jsonb,
-    version smallint
+    system jsonb, version smallint
   )
   language plpgsql stable security definer rows 1
   set search_path = pg_catalog, pg_temp
@@ -250,7 +252,7 @@ as $$
 begin
   return query
     select f.id, f.queue, f.job_type, f.priority, f.state, f.attempts, f.max_attempts, f.crashes, f.run_at, f.finished_at, f.ran_ms, f.worker,
-      f.cancelling, f.error, f.meta, f.version
+      f.cancelling, f.error, f.meta, f.system, f.version
     from queue.find(reader_find.job, false) f;
 end
 $$;
@@ -260,7 +262,7 @@ create view queue.jobs as
   select
     e.id, l.queue, queue.type_of(l.job_type) as job_type, l.priority, e.state, e.attempts, j.max_attempts, e.crashes,
     queue.enqueued_at(e.id) as enqueued_at, e.run_at, e.finished_at, e.worker, e.error, e.output, j.payload, j.meta,
-    queue.version_of(l.job_type) as version
+    j.system, queue.version_of(l.job_type) as version
   from (
     select r.id, r.lane, 'ready'::text as state, r.attempts, r.crashes,
       null::timestamptz as run_at, null::timestamptz as finished_at, null::uuid as worker, null::text as error, null::jsonb as output

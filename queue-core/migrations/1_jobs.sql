@@ -111,7 +111,8 @@ create table queue.job (
   payload       jsonb    not null,
   key           bigint,    -- queue.key_id, or null: the job waits for no other
   key_skips     boolean,   -- whether the key goes on without this job once it is dead
-  meta          jsonb,     -- an object of at most queue.meta_limit() bytes, or null
+  meta          jsonb,     -- an object of at most queue.meta_limit() bytes, or null: the user's
+  system        jsonb,     -- for whom it was enqueued, who waits for its end: child_of, node_of or part_of; null: nobody does
   line          bigint,    -- queue.line_id of its fair key, or null: it has none
   unique_hash   uuid,      -- queue.unique_hash of its uniqueness key, or null: it has none
   constraint job_pkey primary key (id)
@@ -332,6 +333,7 @@ create function queue.insert_job(
   max_attempts  integer     default 20,
   run_at        timestamptz default null,
   meta          jsonb       default null,
+  system        jsonb       default null,
   caller        queue.caller default queue.called_by()
 ) returns bigint
   language plpgsql volatile security definer
@@ -360,19 +362,19 @@ begin
   if queue.may_overflow(written) then
     perform queue.check_numbers(insert_job.payload);
   end if;
-  if meta is not null then
-    perform queue.checked_meta(insert_job.meta);
+  if meta is not null or system is not null then
+    perform queue.checked_meta(insert_job.meta), queue.checked_meta(insert_job.system);
   end if;
   -- In one statement, for a look of its own would be a twentieth of an enqueue. A queue that may be full is asked before anything is written.
-  insert into queue.job (id, lane, max_attempts, payload, meta)
-  select new_id, new_lane, insert_job.max_attempts, insert_job.payload, insert_job.meta
+  insert into queue.job (id, lane, max_attempts, payload, meta, system)
+  select new_id, new_lane, insert_job.max_attempts, insert_job.payload, insert_job.meta, insert_job.system
   where not (select l.has_capacity from queue.lane l where l.lane operator(pg_catalog.=) new_lane and l.has_capacity is not null limit 1);
   if not found then
     perform queue.take_capacity(insert_job.queue, 1);
     perform queue.meet_lane(insert_job.queue, insert_job.job_type, insert_job.priority, false);
     new_id := queue.next_id();
-    insert into queue.job (id, lane, max_attempts, payload, meta)
-    values (new_id, new_lane, insert_job.max_attempts, insert_job.payload, insert_job.meta);
+    insert into queue.job (id, lane, max_attempts, payload, meta, system)
+    values (new_id, new_lane, insert_job.max_attempts, insert_job.payload, insert_job.meta, insert_job.system);
   end if;
   if run_at operator(pg_catalog.>) pg_catalog.clock_timestamp() then
     insert into queue.scheduled (run_at, id, lane) values (insert_job.run_at, new_id, new_lane);

@@ -30,7 +30,8 @@ $$;
 
 -- Enqueues one job with a fair key and no ordering key, for queue.enqueue_with, which has checked the options and taken the capacity.
 create function queue.insert_fair(
-  job_type text, payload jsonb, queue text, priority integer, max_attempts integer, run_at timestamptz, fair text, meta jsonb
+  job_type text, payload jsonb, queue text, priority integer, max_attempts integer, run_at timestamptz, fair text, meta jsonb,
+  system jsonb
 ) returns bigint
   language plpgsql volatile
   set search_path = pg_catalog, pg_temp
@@ -44,8 +45,9 @@ begin
   end if;
   perform queue.check_payload(insert_fair.payload);
   perform queue.check_run_at(insert_fair.run_at);
-  insert into queue.job (id, lane, max_attempts, payload, meta, line)
-  values (new_id, plain, insert_fair.max_attempts, insert_fair.payload, insert_fair.meta, queue.line_id(insert_fair.fair));
+  insert into queue.job (id, lane, max_attempts, payload, meta, system, line)
+  values (new_id, plain, insert_fair.max_attempts, insert_fair.payload, insert_fair.meta, insert_fair.system,
+    queue.line_id(insert_fair.fair));
   perform queue.meet_lane(insert_fair.queue, insert_fair.job_type, insert_fair.priority, false);
   if run_at > clock_timestamp() then
     insert into queue.scheduled (run_at, id, lane) values (insert_fair.run_at, new_id, plain);
@@ -229,7 +231,7 @@ create function queue.claim_lines(
 )
   returns table (
     place bigint, lane bigint, id bigint, attempts smallint, crashes smallint, line bigint, seq bigint,
-    max_attempts smallint, payload text, key bigint, key_skips boolean, meta text
+    max_attempts smallint, payload text, key bigint, key_skips boolean, meta text, system text
   )
   language plpgsql volatile
   set search_path = pg_catalog, pg_temp
@@ -266,11 +268,11 @@ begin
     having count(*) > 0
   )
   select p.turn, t.lane, t.id, t.attempts, t.crashes, t.line, t.seq, j.max_attempts,
-    case when octet_length(j.payload) <= claim_lines.largest then j.payload end, j.key, j.key_skips, j.meta
+    case when octet_length(j.payload) <= claim_lines.largest then j.payload end, j.key, j.key_skips, j.meta, j.system
   from queue.in_turn(chosen) p
   join taken t on t.at = p.at
   left join lateral (
-    select j.max_attempts, j.payload::text as payload, j.key, j.key_skips, j.meta::text as meta
+    select j.max_attempts, j.payload::text as payload, j.key, j.key_skips, j.meta::text as meta, j.system::text as system
     from queue.job j
     where j.id = t.id offset 0
   ) j on true

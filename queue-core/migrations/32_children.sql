@@ -4,9 +4,9 @@
 --             housekeeping (prune_children)
 --   end_hint  written in the transaction that ends a child, a part of a gather or a node of a flow (note_ends); consumed by any worker (tell_ends)
 --
--- A child's metadata name its parent, and a claim reads metadata in any case: so a worker that ends a job knows whether another waits for it, and
--- nothing is written or asked of any other job. A transaction that ends jobs only inserts here, and waits for no row of the jobs that wait. A child
--- that is over may go before its parent has looked: what it came to is kept here.
+-- A child's row in job names its parent (`system`), and a claim reads that row in any case: so a worker that ends a job knows whether another is
+-- waiting, and nothing is written or asked of any other job. A transaction that ends jobs only inserts here, and waits for no row of the jobs that
+-- wait. A child that is over may go before its parent has looked: what it came to is kept here.
 --
 -- No wake-up is lost, as with signals: the end and the hint commit together, and a consumer looks in the statement after it took a hint. An end of
 -- which there is no hint, because an act that is rarer than these has come between, is found by housekeeping.
@@ -259,8 +259,8 @@ begin
     return (select c.id from queue.child c where c.parent = spawn.parent and c.name = spawn.name);
   end if;
   select e.id, e.outcome into born, outcome
-  from queue.enqueue_with(spawn.job_type, spawn.payload, spawn.options || jsonb_build_object('meta',
-    coalesce(nullif(spawn.options -> 'meta', 'null'), '{}') || jsonb_build_object('child_of', spawn.parent::text))) e;
+  from queue.enqueue_with(spawn.job_type, spawn.payload, spawn.options || jsonb_build_object('system',
+    jsonb_build_object('child_of', spawn.parent::text))) e;
   if outcome <> 'enqueued' then
     raise unique_violation using constraint = 'child_is_new',
       message = format('the job %s holds its uniqueness key, and is not spawned here', born);

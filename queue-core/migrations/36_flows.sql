@@ -6,8 +6,8 @@
 --   ready -> parked   a node with parents, in the transaction that enqueues it (link_flow)
 --   parked -> ready | done, cancelled | dead   a node whose last edge is gone, that is not to run, or that is too large (release_nodes)
 --
--- A node's metadata name its flow (`node_of`), and a claim reads metadata in any case: so whoever ends a job knows whether there is anybody to be
--- told, and nothing is written or asked of any other job. No counter is kept: those that end at once leave hints, and wait for nobody.
+-- A node's row in job names its flow (`system`), and a claim reads that row in any case: so a worker that ends a job knows whether another waits for
+-- it, and nothing is written or asked of any other job. No counter is kept: those that end at once leave hints, and wait for nobody.
 --
 -- No release is lost: the edges of a node that waits are deleted only under the lock on its entry in parked, and whether any is left is looked at in
 -- the next statement, whose snapshot is newer than what the holder before has committed. Whoever does not get that lock gives the hint back.
@@ -89,7 +89,7 @@ begin
   select n.name into wrong
   from (
     select u.name, count(*) over (partition by u.id) > 1 or not queue.is_ours(u.id)
-      or (j.meta ? 'node_of') is not true as is_other
+      or (j.system ? 'node_of') is not true as is_other
     from unnest(link_flow.ids, link_flow.names) u (id, name)
     left join queue.job j on j.id = u.id
   ) n
@@ -187,7 +187,7 @@ declare
 begin
   if not queue.are_ours(add_parts.node || add_parts.ids) or add_parts.most < 1
     or add_parts.total <> all_
-    or exists (select from unnest(add_parts.ids) u (id) join queue.job j on j.id = u.id where (j.meta ? 'part_of') is not true)
+    or exists (select from unnest(add_parts.ids) u (id) join queue.job j on j.id = u.id where (j.system ? 'part_of') is not true)
   then
     raise invalid_parameter_value using message = 'queue.enqueue_flow: parts are new jobs of a new node, and at least one runs at once';
   end if;

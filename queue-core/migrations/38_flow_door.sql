@@ -52,7 +52,7 @@ begin
     options := jsonb_build_object('meta', coalesce(options -> 'meta', 'null'),
       'queue', coalesce(options ->> 'queue', queue.queue_of_type(node ->> 'job_type')));
   end if;
-  options := options || jsonb_build_object('meta', coalesce(nullif(options -> 'meta', 'null'), '{}') || jsonb_build_object('node_of', flow));
+  options := options || jsonb_build_object('system', jsonb_build_object('node_of', flow));
   select e.id, e.outcome into enqueue_node.id, enqueue_node.outcome
   from queue.enqueue_with(
     case when is_many then 'queue:gather' else node ->> 'job_type' end, case when is_many then '{}' else node -> 'payload' end, options) e;
@@ -74,8 +74,8 @@ create function queue.enqueue_parts(node bigint, said jsonb) returns void
 as $$
 declare
   jobs     bigint := jsonb_array_length(said -> 'jobs');
-  options  jsonb := coalesce(nullif(said -> 'options', 'null'), '{}') || jsonb_build_object('meta',
-    coalesce(nullif(said -> 'options' -> 'meta', 'null'), '{}') || jsonb_build_object('part_of', node || '/jobs'));
+  options  jsonb := coalesce(nullif(said -> 'options', 'null'), '{}') || jsonb_build_object('system',
+    jsonb_build_object('part_of', node || '/jobs'));
   first    bigint := 0;
   ids      bigint[];
   is_new   boolean;

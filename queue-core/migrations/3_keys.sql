@@ -148,7 +148,7 @@ $$;
 -- does not under `skip`.
 create function queue.insert_in_line(
   job_type text, payload jsonb, queue text, priority integer, max_attempts integer, run_at timestamptz, key text, key_policy text, meta jsonb,
-  line bigint default null
+  system jsonb, line bigint default null
 ) returns bigint
   language plpgsql volatile
   set search_path = pg_catalog, pg_temp
@@ -172,9 +172,9 @@ begin
   perform queue.lock_key(job_key);
   new_id := queue.next_id();
   place := nextval('queue.key_seq');
-  insert into queue.job (id, lane, max_attempts, payload, key, key_skips, meta, line)
+  insert into queue.job (id, lane, max_attempts, payload, key, key_skips, meta, system, line)
   values (new_id, new_lane, insert_in_line.max_attempts, insert_in_line.payload, job_key, insert_in_line.key_policy = 'skip',
-    insert_in_line.meta, insert_in_line.line);
+    insert_in_line.meta, insert_in_line.system, insert_in_line.line);
   -- Nobody else puts anything under this key while we hold its lock, and what was put before is seen: unless the snapshot is an old one.
   if current_setting('transaction_isolation') = 'read committed' then
     insert into queue.active_key (key, seq, id)

@@ -41,6 +41,7 @@ create type queue.options as (
   unique_until  timestamptz,  -- until when
   on_conflict   text,
   meta          jsonb,
+  system        jsonb,        -- which spawn and enqueue_flow say; see job
   version       smallint,     -- of the payload
   expires_at    timestamptz   -- null: never
 );
@@ -52,7 +53,7 @@ create function queue.read_options(job_type text, options jsonb) returns queue.o
   set search_path = pg_catalog, pg_temp
 as $$
 declare
-  said    queue.options := row('default', 100, 20, null, null, 'block', null, null, 'live', null, 'keep', null, 1, null);
+  said    queue.options := row('default', 100, 20, null, null, 'block', null, null, 'live', null, 'keep', null, null, 1, null);
   typed   queue.type_options;
   whole   integer; -- a whole number that may be in range, or null
   known   text[] :=
@@ -62,9 +63,9 @@ begin
     raise invalid_parameter_value using message = 'queue.enqueue: the options are a JSON object';
   elsif read_options.job_type like '%@%' then
     raise invalid_parameter_value using message = 'queue.enqueue: the version of a job type is said with the option version, not in its name';
-  elsif options - known <> '{}' then
+  elsif options - known - 'system' <> '{}' then
     raise invalid_parameter_value using message = format('queue.enqueue: there is no option %s; the options are %s',
-      (select to_json(min(k.name)) from jsonb_object_keys(options - known) k (name)), array_to_string(known, ', '));
+      (select to_json(min(k.name)) from jsonb_object_keys(options - known - 'system') k (name)), array_to_string(known, ', '));
   end if;
   if options ->> 'queue' is null or options ->> 'priority' is null or options ->> 'max_attempts' is null then
     select p.* into typed from queue.type_options p where p.job_type = read_options.job_type;
@@ -147,6 +148,9 @@ begin
   end if;
   if options ->> 'meta' is not null then
     said.meta := queue.checked_meta(options -> 'meta');
+  end if;
+  if options ? 'system' then
+    said.system := queue.checked_meta(options -> 'system');
   end if;
   if options ?| '{expires_at,expires_in}' or typed.expires is not null or said.meta ? 'expires_at' then
     said.expires_at := queue.read_expiry(options, said.run_at, typed.expires);
@@ -343,14 +347,15 @@ begin
     said.meta := queue.checked_meta(queue.with_expiry(said.meta, said.expires_at));
   end if;
   if said.key is null and said.fair is null then
-    id := queue.insert_job(stored, enqueue_with.payload, said.queue, said.priority, said.max_attempts, said.run_at, said.meta);
+    id := queue.insert_job(stored, enqueue_with.payload, said.queue, said.priority, said.max_attempts, said.run_at, said.meta, said.system);
   elsif said.key is null then
     perform queue.take_capacity(said.queue, 1);
-    id := queue.insert_fair(stored, enqueue_with.payload, said.queue, said.priority, said.max_attempts, said.run_at, said.fair, said.meta);
+    id := queue.insert_fair(stored, enqueue_with.payload, said.queue, said.priority, said.max_attempts, said.run_at, said.fair, said.meta,
+      said.system);
   else
     perform queue.take_capacity(said.queue, 1);
     id := queue.insert_in_line(stored, enqueue_with.payload, said.queue, said.priority, said.max_attempts, said.run_at,
-      said.key, said.key_policy, said.meta, queue.line_id(said.fair));
+      said.key, said.key_policy, said.meta, said.system, queue.line_id(said.fair));
   end if;
   outcome := 'enqueued';
   if said.expires_at is not null then

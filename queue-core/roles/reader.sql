@@ -9,7 +9,7 @@ grant select (id, seq, name, at) on queue.signal to "queue_role";
 grant select (parent, name, id, at, state, attempts, error) on queue.child to "queue_role";
 grant select on queue.gather to "queue_role";
 grant select on queue.node, queue.edge to "queue_role";
-grant select (id, lane, max_attempts, key, key_skips, meta, line) on queue.job to "queue_role";
+grant select (id, lane, max_attempts, key, key_skips, meta, system, line) on queue.job to "queue_role";
 grant select (worker, claimed_at, lane, ids, attempts, crashes, cancelling) on queue.lease to "queue_role";
 grant select (gate, place, n) on queue.permit to "queue_role";
 grant select (id) on queue.job_default, queue.done_default, queue.failure_default, queue.step_default to "queue_role";
@@ -17,7 +17,7 @@ grant select (first_id) on queue.done_many_default to "queue_role";
 grant select (id, finished_at, ran_ms, attempts, cancelled, expired) on queue.done to "queue_role";
 grant select (id, attempt, updated_at, fraction, stage, counts) on queue.progress to "queue_role";
 grant select (id, queue, job_type, priority, state, attempts, max_attempts, crashes, enqueued_at, run_at, finished_at, worker, error, meta,
-  version)
+  system, version)
 on queue.jobs
 to "queue_role";
 grant select (name, job_type, cron, every, tz, missed, grace, overlap, jitter, supersede, source, definition, since, next_at, skip_at, tried_at,

@@ -1,7 +1,7 @@
 -- nothing -> ready | scheduled | blocked: a chunk of jobs of which some have ordering or fair keys, metadata or an expiry, in the caller's
 -- transaction; returns their ids in the order given, which is ascending.
--- $1 payloads  $2 lanes  $3 max_attempts  $4 run at, or null for now  $5 options, of which queue, key, key_policy, fair and meta are read, or null
--- $6 expires at, or null for never
+-- $1 payloads  $2 lanes  $3 max_attempts  $4 run at, or null for now  $5 options, or null, of which queue, key, key_policy, fair, meta and system
+-- are read  $6 expires at, or null for never
 -- Safe: as insert_all.sql. The keys are locked, so that places follow commits; each key is left a hint, once.
 with reserved as materialized (
   select array(
@@ -11,7 +11,7 @@ with reserved as materialized (
   ) as ids
 ), entries as materialized (
   select e.id, e.lane, e.max_attempts, e.run_at, e.expires_at, e.place,
-    case when e.expires_at is not null then queue.with_expiry(o.meta, e.expires_at) else o.meta end as meta,
+    case when e.expires_at is not null then queue.with_expiry(o.meta, e.expires_at) else o.meta end as meta, o.system,
     queue.key_id(o.queue, o.key) as key, o.key_policy operator(pg_catalog.=) 'skip' as skips,
     queue.line_id(o.fair) as line
   from reserved r
@@ -20,11 +20,12 @@ with reserved as materialized (
     pg_catalog.unnest($4::pg_catalog.timestamptz[]), pg_catalog.unnest($5::pg_catalog.jsonb[]), pg_catalog.unnest($6::pg_catalog.timestamptz[])
   ) with ordinality e (id, lane, max_attempts, run_at, options, expires_at, place)
   cross join lateral pg_catalog.jsonb_to_record(coalesce(e.options, '{}'))
-    o (queue pg_catalog.text, key pg_catalog.text, key_policy pg_catalog.text, fair pg_catalog.text, meta pg_catalog.jsonb)
+    o (queue pg_catalog.text, key pg_catalog.text, key_policy pg_catalog.text, fair pg_catalog.text, meta pg_catalog.jsonb,
+      system pg_catalog.jsonb)
 ), stored as (
-  insert into queue.job (id, lane, max_attempts, payload, key, key_skips, meta, line)
+  insert into queue.job (id, lane, max_attempts, payload, key, key_skips, meta, system, line)
   select e.id, e.lane, e.max_attempts, ($1)[e.place], e.key, case when e.key is not null then e.skips end, queue.checked_meta(e.meta),
-    e.line
+    queue.checked_meta(e.system), e.line
   from entries e
 ), readied as (
   insert into queue.ready (lane, seq, id)

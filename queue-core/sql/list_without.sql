@@ -3,7 +3,7 @@
 -- $7 not more than so many seconds ago  $8 at least so many seconds ago  $9 in the metadata, or null  $10 how many rows of the history are looked at
 -- Safe: it only reads.
 select l.horizon, l.id, l.queue, l.job_type, l.priority, l.state, l.attempts, l.max_attempts, l.crashes, l.run_at, l.finished_at, l.ran_ms,
-  l.worker, l.cancelling, l.error, null::pg_catalog.jsonb as output, null::pg_catalog.jsonb as payload, l.meta, l.version
+  l.worker, l.cancelling, l.error, null::pg_catalog.jsonb as output, null::pg_catalog.jsonb as payload, l.meta, l.system, l.version
 from queue.reader_list(
   in_state => $1, in_queue => $2, job_types => $3, before => $4, most => $5, in_error => $6,
   since => $7::pg_catalog.float8 * interval '1 second', older_than => $8::pg_catalog.float8 * interval '1 second',

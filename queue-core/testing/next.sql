@@ -2,7 +2,8 @@
 -- $1 job types
 -- Safe: the lock is the lease, as in take_one.sql: workers, and other tests, pass over the entry until the test's transaction has ended.
 select l.queue, l.job_type, r.lane, r.seq, r.id, r.attempts, r.crashes, j.max_attempts, j.payload::text as payload, j.key, j.key_skips,
-  (select p.checkpoint::text from queue.progress p where p.id = r.id) as checkpoint, j.meta::text as meta, now() as claimed_at
+  (select p.checkpoint::text from queue.progress p where p.id = r.id) as checkpoint, j.meta::text as meta,
+  j.system::text as system, now() as claimed_at
 from queue.ready r
 join queue.job j on j.id = r.id
 cross join lateral (select l.queue, l.job_type, l.priority from queue.lane l where l.lane = r.lane limit 1) l

@@ -201,6 +201,10 @@ async fn a_completed_job_that_retains_nothing_leaves_nothing_and_a_dead_one_stay
     for attempts in [1, 2, 1] {
         Fleeting { attempts }.enqueue(&db.pool).await.unwrap();
     }
+    // What the store itself says of children, nodes and parts means nothing in a user's metadata.
+    for key in ["child_of", "node_of", "part_of"] {
+        Fleeting { attempts: 1 }.enqueue(&db.pool).meta(key, "17").await.unwrap();
+    }
     let dead = Fleeting { attempts: 9 }.enqueue(&db.pool).await.unwrap().id();
     db.run_until_idle(Worker::new(db.pool.clone()).register::<Fleeting>()).await;
     for (table, left) in [("job", 1), ("failure", 2), ("done", 0), ("done_many", 0), ("lease", 0)] {

@@ -15,7 +15,7 @@ use tracing::Instrument as _;
 use super::{
     bulk,
     hooks::call_hooks,
-    options::{EnqueueOptions, option_methods},
+    options::{EnqueueOptions, System, option_methods},
     row::{Encoded, Row},
     run::Run,
 };
@@ -31,9 +31,6 @@ use crate::{
 const CHUNK: usize = 1000;
 const CHUNK_BYTES: usize = 2 * 1024 * 1024;
 
-/// The metadata by which whoever ends a part knows that it is one.
-const PART_OF: &str = "part_of";
-
 impl Durable {
     /// Spawns a job for each of these, of one type, which run wherever their queue is served, beside this one and each other. Say what differs from
     /// the type's options, of all of them, then await it; the [`Parts`] are waited for together with [`join`](Parts::join).
@@ -42,7 +39,7 @@ impl Durable {
     /// after those: it runs the iterator from its start, which has to give the same jobs in the same order. Once all are there, that is journaled as
     /// one step, and the iterator is not run any more.
     ///
-    /// They are enqueued with the metadata `part_of`, and go on whatever becomes of this job, unless somebody cancels it.
+    /// They go on whatever becomes of this job, unless somebody cancels it.
     ///
     /// # Errors
     /// Terminal: a name that this attempt has asked for already, that is journaled as another step, or that has more than 193 bytes; and an iterator
@@ -122,7 +119,7 @@ where
             call_hooks(&mut options);
             let span = trace::enqueue(Some(&options.queue), Some(options.job_type));
             options.carry(trace::carried(&span).as_ref());
-            options.add_meta(PART_OF.to_owned(), &format!("{}/{name}", cx.id()));
+            options.system = Some(System::PartOf(format!("{}/{name}", cx.id())));
             options.check()?;
             let spawned = spawn(cx, &name, jobs, options, most).instrument(span.clone()).await;
             trace::enqueued_all(&span, spawned.as_ref().map(|total| total.unsigned_abs()));

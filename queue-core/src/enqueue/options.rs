@@ -182,8 +182,20 @@ pub struct EnqueueOptions {
     pub(super) unique: Option<Uniqueness>,
     /// Each as JSON text, or why there is none.
     meta: BTreeMap<String, Result<Box<RawValue>, String>>,
+    /// What the store keeps of it beside that.
+    pub(super) system: Option<System>,
     /// The keyring, if the payload is stored encrypted.
     seal: Option<&'static str>,
+}
+
+/// For whom a job is enqueued, who waits for its end. That of a child is written by `queue.spawn`.
+#[derive(Clone, Debug, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub(super) enum System {
+    /// A node of the flow of this name.
+    NodeOf(String),
+    /// A part of this map, or node: the job, and the name that it goes by there.
+    PartOf(String),
 }
 
 /// The most bytes of a job's metadata as jsonb prints it; `queue.meta_limit()` in SQL says the same.
@@ -218,6 +230,7 @@ impl EnqueueOptions {
             fair: None,
             unique: options.unique.map(|unique| Uniqueness { key: None, held: Some(unique.held), on_conflict: Some(unique.on_conflict) }),
             meta: BTreeMap::new(),
+            system: None,
             seal: options.seal,
         }
     }
@@ -234,7 +247,12 @@ impl EnqueueOptions {
 
     /// Whether a job without keys of its own is plain: all that is said of it fits the columns of an entry.
     pub(super) fn are_plain(&self) -> bool {
-        self.key.is_none() && self.fair.is_none() && self.unique.is_none() && self.meta.is_empty() && self.expires == Expires::Never
+        self.key.is_none()
+            && self.fair.is_none()
+            && self.unique.is_none()
+            && self.meta.is_empty()
+            && self.system.is_none()
+            && self.expires == Expires::Never
     }
 
     /// Whether the database can hold them.
@@ -345,6 +363,9 @@ impl EnqueueOptions {
         }
         if !self.meta.is_empty() {
             to.serialize_entry("meta", &self.said_meta())?;
+        }
+        if let Some(system) = &self.system {
+            to.serialize_entry("system", system)?;
         }
         Ok(())
     }

@@ -52,6 +52,10 @@ pub struct JobRecord {
     #[serde(skip_serializing_if = "Option::is_none")]
     #[cfg_attr(feature = "openapi", schema(value_type = Option<serde_json::Value>))]
     pub meta: Option<Box<RawValue>>,
+    /// What the store keeps of it beside that: whose child it is (`child_of`), of which flow a node (`node_of`), or of which map a part (`part_of`).
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[cfg_attr(feature = "openapi", schema(value_type = Option<serde_json::Value>))]
+    pub system: Option<Box<RawValue>>,
     /// Who runs it, if it is running.
     pub worker: Option<Uuid>,
     /// Whether somebody wants it cancelled while it runs, and its handler has not ended yet.
@@ -127,6 +131,7 @@ impl FromRow<'_, PgRow> for JobRecord {
             ran: row.try_get::<Option<i32>, _>("ran_ms")?.map(duration),
             worker: row.try_get("worker")?,
             meta: raw("meta")?,
+            system: raw("system")?,
             cancelling: row.try_get("cancelling")?,
             error: row.try_get("error")?,
             output: raw("output")?,

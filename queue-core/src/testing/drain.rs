@@ -253,6 +253,7 @@ impl Taken {
             version,
             payload: row.try_get("payload")?,
             meta: row.try_get("meta")?,
+            system: row.try_get("system")?,
             key: key.map(|id| OrderingKey { id, skips_dead: skips.unwrap_or(false) }),
             room_until: None,
         };

@@ -256,6 +256,7 @@ pub(super) fn claimed<T: JobType>(job: &T, number: i64, attempt: u32, max_attemp
         version: options.version,
         payload: Some(payload),
         meta: None,
+        system: None,
         key: None,
         room_until: None,
     }

@@ -167,6 +167,9 @@ fn describe<I: JobName>(JobDetail { job, pauses, limits, unserved, worker, .. }:
     if let Some(meta) = &job.meta {
         say("meta", &inert::json(meta.get()));
     }
+    if let Some(system) = &job.system {
+        say("system", &inert::json(system.get()));
+    }
     if let Some(progress) = &job.progress {
         say("progress", &how_far(progress));
     }

@@ -291,9 +291,9 @@ impl Request {
             _ => None,
         };
         let large = large::read(connection, store, &jobs).await?;
-        let place = |row: &PgRow| Ok((row.try_get_unchecked(0)?, row.try_get_unchecked(11)?, row.try_get_unchecked(12)?));
+        let place = |row: &PgRow| Ok((row.try_get_unchecked(0)?, row.try_get_unchecked(12)?, row.try_get_unchecked(13)?));
         let in_lines = if self.from == From::Lines { jobs.iter().map(place).collect::<sqlx::Result<_>>()? } else { Vec::new() };
-        let place = |row: &PgRow| Ok((row.try_get_unchecked(2)?, row.try_get_unchecked(12)?));
+        let place = |row: &PgRow| Ok((row.try_get_unchecked(2)?, row.try_get_unchecked(13)?));
         let places = if self.from == From::Lines { jobs.iter().map(place).collect::<sqlx::Result<_>>()? } else { HashMap::new() };
         Ok(Rows { jobs, large, in_lines, places, empty_below, ..Rows::default() })
     }
@@ -320,7 +320,7 @@ impl Answer {
         let mut of_lanes = OfLanes::default();
         let mut claimed: Vec<(usize, i64, Claimed)> = Vec::with_capacity(rows.len());
         // The same in every row.
-        let Some(claimed_at): Option<DateTime<Utc>> = rows.first().map(|row| row.try_get(10)).transpose()? else {
+        let Some(claimed_at): Option<DateTime<Utc>> = rows.first().map(|row| row.try_get(11)).transpose()? else {
             return Ok(Brought { swept, ..Brought::default() });
         };
         let in_common = self.request.count_in_common(&rows);
@@ -354,6 +354,7 @@ impl Answer {
                 payload,
                 key: key_of(row, 7, 8)?,
                 meta: row.try_get_unchecked(9)?,
+                system: row.try_get_unchecked(10)?,
                 room_until: start.map(|start| start.until),
             };
             let begin_by = job.may_begin_within().and_then(|within| self.asked.checked_add(within));

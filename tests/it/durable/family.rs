@@ -49,6 +49,7 @@ pub(crate) struct Parent {
     pub(crate) count: u32,
     pub(crate) in_queue: Option<String>,
     pub(crate) key: Option<String>,
+    pub(crate) fair: Option<String>,
     pub(crate) unique: Option<String>,
     pub(crate) expired: bool,
     /// The first attempt fails between the spawns and the joins.
@@ -114,6 +115,9 @@ impl Parent {
         if let Some(key) = self.key {
             map = map.key(key);
         }
+        if let Some(key) = self.fair {
+            map = map.fair(key);
+        }
         if let Some(key) = self.unique {
             map = map.unique(key);
         }
@@ -148,6 +152,9 @@ impl Parent {
             }
             if let Some(key) = &self.key {
                 spawn = spawn.key(key.clone());
+            }
+            if let Some(key) = &self.fair {
+                spawn = spawn.fair(key.clone());
             }
             if let Some(key) = &self.unique {
                 spawn = spawn.unique(key.clone());

@@ -8,13 +8,14 @@ use std::{
 use super::gather::Many;
 use crate::{
     define::{JobType, Place},
-    enqueue::{hooks::call_hooks, options::EnqueueOptions, row::Encoded},
+    enqueue::{
+        hooks::call_hooks,
+        options::{EnqueueOptions, System},
+        row::Encoded,
+    },
     error::Error,
     trace::Carried,
 };
-
-/// The metadata by which whoever ends a node knows that it is one.
-const NODE_OF: &str = "node_of";
 
 /// What becomes of the nodes after one that dies, that is, becomes a dead letter. Default: [`Hold`](Self::Hold).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -119,7 +120,7 @@ impl Plan {
     ) -> (usize, String) {
         let mut options = EnqueueOptions::of::<J>();
         call_hooks(&mut options);
-        options.add_meta(NODE_OF.to_owned(), &self.name);
+        options.system = Some(System::NodeOf(self.name.clone()));
         let mut graph = self.graph();
         let name = within.map_or_else(|| name.to_owned(), |within| format!("{}/{name}", graph.nested[within].name));
         let (waits, if_dead) = (Vec::new(), IfDead::default());

@@ -12,6 +12,7 @@ use crate::{
         EnqueueOptions,
         bulk::write_within,
         explain, insert,
+        options::System,
         places::{Rows, Written},
         row::Row,
     },
@@ -21,9 +22,6 @@ use crate::{
 
 /// Parts go together into one row of the store's.
 const CHUNK: usize = 1000;
-
-/// The metadata by which whoever ends a part knows that it is one.
-const PART_OF: &str = "part_of";
 
 /// Writes all of it in one transaction; returns the ids of its nodes' jobs.
 pub(super) async fn write(
@@ -92,7 +90,7 @@ async fn link(session: &mut Session<'_>, store: Store, ids: &[JobId], names: &[S
 /// Writes the jobs of a node that is many, and says that they are its.
 async fn add_parts(session: &mut Session<'_>, store: Store, node: JobId, many: Many) -> Result<(), Error> {
     let Many { jobs, mut options, in_flight } = many;
-    options.add_meta(PART_OF.to_owned(), &format!("{node}/jobs"));
+    options.system = Some(System::PartOf(format!("{node}/jobs")));
     options.check()?;
     let most = in_flight.map(i32::try_from).transpose().ok().filter(|most| most.is_none_or(|most| most > 0));
     let most = most.ok_or_else(|| {

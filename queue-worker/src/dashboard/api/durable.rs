@@ -47,10 +47,10 @@ pub(super) struct Family {
     children: Vec<JobChild>,
 }
 
-/// The job that has spawned this one, as its metadata say it.
+/// The job that has spawned this one.
 pub(in crate::dashboard) fn parent_of(job: &JobRecord) -> Option<JobId> {
-    let meta: Value = serde_json::from_str(job.meta.as_ref()?.get()).ok()?;
-    meta.get("child_of")?.as_str()?.parse().ok()
+    let system: Value = serde_json::from_str(job.system.as_ref()?.get()).ok()?;
+    system.get("child_of")?.as_str()?.parse().ok()
 }
 
 /// Whom a durable job has spawned, and who has spawned this one.

@@ -14,10 +14,10 @@ use crate::dashboard::{
     problem::{Answer, Problem, Wrong},
 };
 
-/// Whether it is a node of a flow, as its metadata say it.
+/// Whether it is a node of a flow, as its store has it.
 pub(in crate::dashboard) fn is_node(job: &JobRecord) -> bool {
-    let meta: Option<Value> = job.meta.as_ref().and_then(|meta| serde_json::from_str(meta.get()).ok());
-    meta.is_some_and(|meta| meta.get("node_of").is_some())
+    let system: Option<Value> = job.system.as_ref().and_then(|system| serde_json::from_str(system.get()).ok());
+    system.is_some_and(|system| system.get("node_of").is_some())
 }
 
 /// The nodes of the flow that a job belongs to, in the order in which they were added: the first ten thousand. None if it belongs to no flow.

@@ -210,6 +210,7 @@ fn hang() -> ClaimedJob {
         version: 1,
         payload,
         meta: None,
+        system: None,
         key: None,
         claimed_at,
         room_until: None,

@@ -23,13 +23,13 @@ async fn a_parent_holds_nothing_until_all_are_over_and_reads_what_they_came_to_i
         let parent = Parent { fail_between: true, ..waiting(by_map, &[Act::Complete, Act::Fail, Act::Hang], 2) };
         let parent = parent.enqueue(&db.pool).await.unwrap();
         let names = if by_map { "leaf (join)" } else { "leaf/0 (join),leaf/1 (join),leaf/2 (join),leaf/3 (join),leaf/4 (join)" };
-        let meta = if by_map { format!("\"part_of\": \"{}/leaf\"", parent.id()) } else { format!("\"child_of\": \"{}\"", parent.id()) };
+        let system = if by_map { format!("\"part_of\": \"{}/leaf\"", parent.id()) } else { format!("\"child_of\": \"{}\"", parent.id()) };
         let test = async {
             db.until(parent.id(), JobState::Parked).await;
             assert_eq!(db.rows_of(&["lease"]).await, 0);
             assert_eq!(db.count(&format!("select count(*) from queue.parked where names = '{{{names}}}' and run_at is null")).await, 1);
             // The second attempt spawned no other.
-            let metas = format!("select count(*) from queue.job where meta = '{{\"tenant\": \"t\", {meta}}}'");
+            let metas = format!("select count(*) from queue.job where meta = '{{\"tenant\": \"t\"}}' and system = '{{{system}}}'");
             assert_eq!((family(&db).await.len(), db.count(&metas).await), (5, 5));
             if by_map {
                 let why = format!("select count(*) from queue.why({}) w where w::text like '%0 of 5 of%leaf%are over%'", parent.id());
@@ -200,6 +200,34 @@ async fn the_end_of_a_leaf_whose_process_died_too_often_is_told() {
         .await;
         db.finish().await;
     }
+}
+
+#[tokio::test]
+async fn the_end_of_a_leaf_is_told_whichever_statement_enqueues_and_claims_it() {
+    let db = db().await;
+    db.run("select queue.set_limit('queue:limited', 2)").await;
+    let (key, queue) = (|| Some("k".to_owned()), |queue: &str| Some(queue.to_owned()));
+    let mut parents_of = Vec::new();
+    for by_map in [false, true] {
+        let plain = Parent { by_map, count: 3, in_queue: queue("leaves"), ..Parent::default() };
+        let keyed = Parent { key: key(), ..plain.clone() };
+        let fair = Parent { fair: key(), ..plain.clone() };
+        let limited = Parent { in_queue: queue("limited"), ..plain.clone() };
+        for parent in [plain, keyed, fair, limited] {
+            parents_of.push((parent.clone().enqueue(&db.pool).await.unwrap(), parent));
+        }
+    }
+    db.run_while(
+        parents(&db),
+        Box::pin(db.run_while(leaves(&db, "leaves").queue("limited", 2), async {
+            for (parent, of) in parents_of {
+                let Parent { by_map, key, fair, in_queue, .. } = of;
+                assert_eq!(given(&db, &parent).await.counts, [3, 3, 0, 0], "by map: {by_map}, {key:?}, {fair:?}, {in_queue:?}");
+            }
+        })),
+    )
+    .await;
+    db.finish().await;
 }
 
 /// Dead parts are brought back meanwhile, and die again: that counts no more.

@@ -17,8 +17,10 @@ const ENQUEUE: &[&str] = &[
     "enqueue:: capacity:: wake:: schedule::",
     "migrate:: payloads:: refuse:: bulk:: recovery::",
     "roles::attacks refuse::f08",
+    "durable::family::cases::the_end_of_a_leaf",
 ];
-const IN_LINE: &[&str] = &["keys::edges keys::hands unique::held", "guards::notices together::", "keys::ways"];
+const IN_LINE: &[&str] =
+    &["keys::edges keys::hands unique::held", "guards::notices together::", "keys::ways", "durable::family::cases::the_end_of_a_leaf"];
 const OPTIONS: &[&str] = &[
     "guards::notices refuse:: enqueue:: meta:: type_options:: evolution::sql",
     "any_language:: bulk:: payloads::",
@@ -75,7 +77,12 @@ const LIMITS: &[&str] = &[
     "limits:: --skip statements --skip settings --skip attacks --skip suspects --skip behind",
     "limits::attacks",
 ];
-const LINES: &[&str] = &["lines::claims lines::attacks::two held::jobs", "lines:: --skip attacks", "lines::attacks"];
+const LINES: &[&str] = &[
+    "lines::claims lines::attacks::two held::jobs",
+    "lines:: --skip attacks",
+    "lines::attacks",
+    "durable::family::cases::the_end_of_a_leaf",
+];
 const HISTORY: &[&str] = &["history::kept", "history::read history::failing"];
 const PRUNING: &[&str] = &["guards::prune held::pruned", "retention::"];
 
@@ -122,7 +129,15 @@ const NOTICED_BY: &[(&[&str], &[&str])] = &[
     (&["replaced_lanes.sql", "due_lanes.sql", "forget_lanes.sql"], &["lanes::"]),
     (&["queue.meet_lanes"], &["lanes::attacks", "bulk::a_batch", "guards::", "bulk::", MODEL]),
     (&["queue.lock_keys"], &["keys::hands"]),
-    (&["insert_with.sql"], &["together::a_batch guards::order::jobs_stand keys::edges meta::", "keys::ways", "expiry::ways"]),
+    (
+        &["insert_with.sql"],
+        &[
+            "together::a_batch guards::order::jobs_stand keys::edges meta::",
+            "keys::ways",
+            "expiry::ways",
+            "durable::family::cases::the_end_of_a_leaf",
+        ],
+    ),
     (&["note.sql"], &["guards::reports zombies:: held::leases", "progress::"]),
     (&["queue.locked_rows"], &["locked_leases::"]),
     (&["clear_progress.sql"], &["guards::reports held::pruned", "progress::progress_goes"]),
