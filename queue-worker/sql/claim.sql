@@ -1,6 +1,7 @@
 -- ready -> lease: up to $6 jobs of the lanes $3, in the order of the lanes, each lane from its floor $4 on and at most $5 of it.
 -- $1 token, random, chosen by the worker  $2 worker  $3 lanes  $4 floors  $5 how many of each lane  $6 how many in all  $7 the most bytes of a
--- payload: one that has more is left out, and read by itself (payloads.sql)  $8 of which lanes each job has a lease of its own: a transactional
+-- payload: one that has more is left out, and read apart (left_out.sql)  $9 from which id on, $10 up to which job is read here: the executor
+-- opens the days between only; others are read apart  $8 of which lanes each job has a lease of its own: a transactional
 -- job locks its lease until its commit is on the disk, which would keep the others of the lease waiting. Its token is the first half of $1 and its id
 -- Safe: rows are locked with SKIP LOCKED and deleted in one statement, so two claims never take the same job; a worker whose heartbeat has
 -- expired takes none. Runs with synchronous_commit=off: a lost claim is a ready job. The attempt is counted here, so that one which ends
@@ -40,5 +41,5 @@ from taken t
 left join lateral (
   select j.max_attempts, j.payload::text as payload, j.key, j.key_skips, j.meta, j.system
   from queue.job j
-  where j.id = t.id offset 0
+  where j.id = t.id and j.id >= $9 and j.id < $10 offset 0
 ) j on true

@@ -1,5 +1,6 @@
 //! Partitions by day: made ahead, dropped once their retention is over, and what outlives its day.
 
+mod claims;
 mod edges;
 mod survivors;
 

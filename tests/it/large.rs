@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 use sqlx::Executor as _;
 use tests::{TestDb, WorkerProcess, within};
 
-/// As `queue-worker/src/lanes/large.rs` has it.
+/// As `queue-worker/src/lanes/left_out.rs` has it.
 const LARGEST: usize = 32 * MB;
 
 const MB: usize = 1024 * 1024;

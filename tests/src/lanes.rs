@@ -71,7 +71,9 @@ pub async fn claim_each(connection: &mut PgConnection, worker: Uuid, lanes: &[i6
         .bind(vec![most; lanes.len()])
         .bind(most)
         .bind(i32::MAX)
-        .bind(each);
+        .bind(each)
+        .bind(i64::MIN)
+        .bind(i64::MAX);
     let jobs: Vec<ClaimedJob> = claim.fetch_all(connection).await?;
     let (apart, together): (Vec<_>, Vec<_>) = jobs.into_iter().partition(|job| each.contains(&job.lane));
     let of = |job: ClaimedJob| Lease { token: Uuid::from_u64_pair(token.as_u64_pair().0, job.id.0.cast_unsigned()), jobs: vec![job] };

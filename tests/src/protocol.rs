@@ -171,7 +171,9 @@ pub async fn claim_of(
         .bind(each)
         .bind(most)
         .bind(i32::MAX)
-        .bind(Vec::<i64>::new());
+        .bind(Vec::<i64>::new())
+        .bind(i64::MIN)
+        .bind(i64::MAX);
     let mut jobs: Vec<ClaimedJob> = claim.fetch_all(connection).await?;
     jobs.sort_unstable_by_key(|job| job.id);
     Ok(Lease { token, jobs })

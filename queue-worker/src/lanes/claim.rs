@@ -9,18 +9,15 @@ use std::{
 };
 
 use chrono::{DateTime, Utc};
-use queue_core::{
-    JobId, Store,
-    runner::{ClaimedJob, OrderingKey},
-};
-use sqlx::{ColumnIndex, PgConnection, Row as _, postgres::PgRow};
+use queue_core::{JobId, Store, runner::ClaimedJob};
+use sqlx::{PgConnection, Row as _, postgres::PgRow};
 use uuid::Uuid;
 
 use super::{
     hand::InHand,
     held::{Holding, KnownLeases},
     lane::Lane,
-    large::{self, LARGEST},
+    left_out::{self, LARGEST, Stored},
     rescan::{Sweep, Swept},
     room::{Asked, Room, Start},
     track::Track,
@@ -119,8 +116,8 @@ pub(crate) struct Answer {
 #[derive(Default)]
 pub(super) struct Rows {
     pub(super) jobs: Vec<PgRow>,
-    /// The payloads that were read apart.
-    pub(super) large: HashMap<JobId, String>,
+    /// What was read apart.
+    pub(super) left_out: HashMap<JobId, Stored>,
     /// The plain lane, the line and the place in it of each job that stood in one, in the order of their turns.
     pub(super) in_lines: Vec<(i64, i64, i64)>,
     /// The place of each of these.
@@ -253,6 +250,17 @@ impl Request {
         self.limits.as_ref().map_or(&[], |limits| &limits.freed)
     }
 
+    /// Between which ids it reads jobs itself: a day around where its lanes begin, for those that come back have earlier ids than that. It reads
+    /// any as long as that is not known of a lane.
+    fn days(&self) -> (i64, i64) {
+        const DAY: i64 = (24 * 60 * 60 * 1000) << 20;
+        let (first, last) = (self.begins.iter().min(), self.begins.iter().max());
+        match first.zip(last) {
+            Some((first, last)) if *first > 0 => (first.saturating_sub(DAY), last.saturating_add(DAY)),
+            _ => (i64::MIN, i64::MAX),
+        }
+    }
+
     /// What names the lease.
     pub(super) fn token(&self) -> Uuid {
         self.holding.token()
@@ -283,19 +291,20 @@ impl Request {
             .bind(self.shares.iter().map(|share| narrow(share.most)).collect::<Vec<_>>())
             .bind(narrow(self.most))
             .bind(narrow(LARGEST / self.most.max(1)));
-        let statement = if self.from == From::Lines { statement } else { statement.bind(&self.apart) };
+        let (from, beyond) = self.days();
+        let statement = if self.from == From::Lines { statement } else { statement.bind(&self.apart).bind(from).bind(beyond) };
         let began = Instant::now();
         let jobs = bounded(statement.fetch_all(&mut *connection)).await?;
         let empty_below = match self.from {
             From::Lanes { .. } => self.empty_below(connection, store, &jobs, began.elapsed()).await?,
             _ => None,
         };
-        let large = large::read(connection, store, &jobs).await?;
+        let left_out = left_out::read(connection, store, &jobs).await?;
         let place = |row: &PgRow| Ok((row.try_get_unchecked(0)?, row.try_get_unchecked(12)?, row.try_get_unchecked(13)?));
         let in_lines = if self.from == From::Lines { jobs.iter().map(place).collect::<sqlx::Result<_>>()? } else { Vec::new() };
         let place = |row: &PgRow| Ok((row.try_get_unchecked(2)?, row.try_get_unchecked(13)?));
         let places = if self.from == From::Lines { jobs.iter().map(place).collect::<sqlx::Result<_>>()? } else { HashMap::new() };
-        Ok(Rows { jobs, large, in_lines, places, empty_below, ..Rows::default() })
+        Ok(Rows { jobs, left_out, in_lines, places, empty_below, ..Rows::default() })
     }
 }
 
@@ -308,13 +317,13 @@ impl Answer {
     /// The jobs, in the order in which their lanes were named; each lane's floor is its lowest place among them. If the answer never came,
     /// nobody here knows of the lease any more, and what it lists is given back.
     pub(crate) fn read(self, lanes: &mut Track) -> sqlx::Result<Brought> {
-        let Rows { jobs: rows, mut large, in_lines, places, reached, room, start, floors, is_noted, swept, empty_below } = self.rows?;
+        let Rows { jobs: rows, mut left_out, in_lines, places, reached, room, start, floors, is_noted, swept, empty_below } = self.rows?;
         self.request.note_empty(empty_below, &rows, lanes)?;
         if !is_noted {
             self.request.reach(&in_lines, &reached, rows.len() < self.request.most && room == Room::Open).note(lanes);
         }
         // What is taken for one that was not read.
-        let mean = large.values().map(String::len).sum::<usize>() / large.len().max(1);
+        let mean = left_out.values().filter_map(|job| Some(job.payload.as_ref()?.len())).sum::<usize>() / left_out.len().max(1);
         let mut unread = Vec::new();
         let rank: HashMap<i64, usize> = self.request.shares.iter().enumerate().map(|(rank, share)| (share.lane, rank)).collect();
         let mut of_lanes = OfLanes::default();
@@ -328,13 +337,14 @@ impl Answer {
         for row in &rows {
             // Unchecked: the types of the columns are the statement's, which the first claim of any test would find wrong.
             let (lane, seq): (i64, i64) = (row.try_get_unchecked(0)?, row.try_get_unchecked(1)?);
-            let (id, max_attempts): (JobId, Option<i16>) = (row.try_get_unchecked(2)?, row.try_get_unchecked(5)?);
-            let mut payload: Option<String> = row.try_get_unchecked(6)?;
-            if payload.is_none() && !large.is_empty() {
-                payload = large.remove(&id);
-            }
-            // Without either there is no such job, which its attempt tells of.
-            let is_unread = payload.is_none() && max_attempts.is_some();
+            let id: JobId = row.try_get_unchecked(2)?;
+            let payload: Option<String> = row.try_get_unchecked(6)?;
+            let (read, is_unread) = match payload {
+                Some(_) => (Stored::of(row, payload)?, false),
+                None => left_out.remove(&id).map_or_else(|| (Stored::default(), true), |read| (read, false)),
+            };
+            // Without a payload there is no such job, which its attempt tells of.
+            let Stored { max_attempts, payload, key, meta, system } = read;
             let of_lane = of_lanes.of(lane, || OfLane::new(lane, seq, lanes.get(lane), rank.get(&lane)));
             of_lane.lowest = seq.min(of_lane.lowest);
             of_lane.jobs += 1;
@@ -352,9 +362,9 @@ impl Answer {
                 job_type: of_lane.job_type,
                 version: of_lane.version,
                 payload,
-                key: key_of(row, 7, 8)?,
-                meta: row.try_get_unchecked(9)?,
-                system: row.try_get_unchecked(10)?,
+                key,
+                meta,
+                system,
                 room_until: start.map(|start| start.until),
             };
             let begin_by = job.may_begin_within().and_then(|within| self.asked.checked_add(within));
@@ -378,10 +388,4 @@ impl Answer {
 /// How long a job was ready that has this place in its lane, until it was claimed. A place is an id, and so tells when it was taken.
 fn waited(place: i64, claimed_at: DateTime<Utc>) -> Duration {
     Duration::from_millis(u64::try_from(claimed_at.timestamp_millis() - (place >> 20)).unwrap_or(0))
-}
-
-/// The ordering key in a row of a claim: its columns' places or names.
-fn key_of<I: ColumnIndex<PgRow>>(row: &PgRow, key: I, skips_dead: I) -> sqlx::Result<Option<OrderingKey>> {
-    let Some(id) = row.try_get_unchecked(key)? else { return Ok(None) };
-    Ok(Some(OrderingKey { id, skips_dead: row.try_get_unchecked::<Option<bool>, _>(skips_dead)?.unwrap_or(false) }))
 }

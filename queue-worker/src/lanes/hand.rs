@@ -6,7 +6,7 @@ use std::sync::{
     atomic::{AtomicBool, AtomicUsize, Ordering::SeqCst},
 };
 
-use super::large::{LARGEST, is_large};
+use super::left_out::{LARGEST, is_large};
 use crate::live::Bell;
 
 /// What a worker has in hand.

@@ -8,7 +8,7 @@ use uuid::Uuid;
 
 use super::{
     claim::{Request, Rows, narrow},
-    large::{self, LARGEST},
+    left_out::{self, LARGEST},
     rescan::{Extent, Sweep, Swept},
     track::Track,
 };
@@ -37,8 +37,8 @@ impl Request {
             .bind(beyond)
             .bind(self.shares.iter().map(|share| narrow(share.most)).collect::<Vec<_>>());
         let jobs: Vec<PgRow> = bounded(statement.fetch_all(&mut *connection)).await?;
-        let large = large::read(connection, store, &jobs).await?;
-        Ok(Rows { jobs, large, swept: Some(Swept::until(next)), ..Rows::default() })
+        let left_out = left_out::read(connection, store, &jobs).await?;
+        Ok(Rows { jobs, left_out, swept: Some(Swept::until(next)), ..Rows::default() })
     }
 
     async fn extent(&self, connection: &mut PgConnection, store: Store, took: Duration) -> sqlx::Result<Extent> {

@@ -11,7 +11,7 @@ use sqlx::{PgConnection, Row as _, error::DatabaseError, postgres::PgRow};
 
 use super::{
     claim::{Request, Rows, narrow},
-    large::{self, LARGEST},
+    left_out::{self, LARGEST},
     room::{Asked, Room, Start},
 };
 use crate::live::{after_ms, bounded};
@@ -146,7 +146,7 @@ impl Taken {
             .bind(narrow(LARGEST / request.most.max(1)));
         let jobs = bounded(statement.fetch_all(&mut *connection)).await?;
         let now: Option<i64> = jobs.first().map(|row| row.try_get("now_ms")).transpose()?;
-        let large = large::read(connection, store, &jobs).await?;
+        let left_out = left_out::read(connection, store, &jobs).await?;
         let start = self.began.zip(now).map(|((at, within), now)| {
             let within = Duration::from_millis(u64::try_from(within).unwrap_or(0));
             // By the database's clock: how long since the claim. Ours says only how long since we asked for that.
@@ -156,7 +156,7 @@ impl Taken {
         // What is not on the disk a crash takes back, and gives out again.
         let floors = self.floors.filter(|_| !jobs.is_empty());
         let Self { in_lines, places, reached, room, .. } = self;
-        Ok(Rows { jobs, large, in_lines, places, reached, room, start, floors, ..Rows::default() })
+        Ok(Rows { jobs, left_out, in_lines, places, reached, room, start, floors, ..Rows::default() })
     }
 }
 

@@ -7,7 +7,7 @@ mod hand;
 mod held;
 mod known;
 mod lane;
-mod large;
+mod left_out;
 mod late;
 mod limited;
 mod line_up;

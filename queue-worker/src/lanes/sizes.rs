@@ -4,7 +4,7 @@ use std::collections::HashMap;
 
 use super::{
     hand::Hand,
-    large::{fitting, is_large, weighs},
+    left_out::{fitting, is_large, weighs},
 };
 
 /// Of lanes with large payloads.

@@ -94,6 +94,7 @@ kept_types wro
 lanes wro
 leave_lanes w
 leave_waiter pmw
+left_out wo
 limit_beats w
 limit_keys ro
 limits ro
@@ -127,7 +128,6 @@ pause_awaits ro
 pause_schedule o
 paused ro
 pauses wro
-payloads wo
 progress_of wro
 progress_page wro
 promote w

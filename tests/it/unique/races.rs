@@ -185,6 +185,8 @@ async fn claim_payloads(on: &mut PgConnection, worker: uuid::Uuid) -> Vec<(JobId
         .bind(9)
         .bind(i32::MAX)
         .bind(Vec::<i64>::new())
+        .bind(i64::MIN)
+        .bind(i64::MAX)
         .fetch_all(&mut *on)
         .await
         .unwrap();

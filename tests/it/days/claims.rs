@@ -1,0 +1,46 @@
+//! Claims of jobs that were enqueued long before those that their lanes have now.
+
+use queue_core::{Job as _, JobState};
+use tests::{Do, TestDb};
+
+use super::make_past_day;
+
+/// Forty jobs of so many days ago, as if they had come back just now; each gives its number, and has it in its metadata.
+const COME_BACK: &str = "with j as (
+    insert into queue.job (id, lane, max_attempts, payload, meta)
+    select queue.id_at(now() - $1 * interval '1 day') + n, queue.lane_id('default', 'do', 100::smallint, false), 3,
+      jsonb_build_object('act', jsonb_build_object('Ok', n::text)), jsonb_build_object('n', n)
+    from generate_series(1, 40) n
+    returning id, lane
+  )
+  insert into queue.ready (lane, seq, id, attempts) select lane, queue.next_id(), id, 1 from j";
+
+#[tokio::test]
+async fn jobs_that_come_back_after_days_are_run_as_what_they_are_beside_those_of_now_and_one_that_is_gone_is_told_of() {
+    let db = TestDb::new().await;
+    make_past_day(&db.pool, 3).await;
+    db.run_while(db.worker(), async {
+        // From then on its claims begin where the lane does.
+        for _ in 0..3 {
+            let job = Do::ok().enqueue(&db.pool).await.unwrap();
+            db.until(job.id(), JobState::Completed).await;
+        }
+        let mut tx = db.pool.begin().await.unwrap();
+        for days_ago in [3, 9] {
+            sqlx::query(COME_BACK).bind(days_ago).execute(&mut *tx).await.unwrap();
+        }
+        let gone = "insert into queue.ready (lane, seq, id) select lane, queue.next_id(), 17 from queue.ready limit 1";
+        sqlx::query(gone).execute(&mut *tx).await.unwrap();
+        Do::enqueue_all((0..40).map(|_| Do::ok()), &mut *tx).await.unwrap();
+        tx.commit().await.unwrap();
+        db.until_count("select count(*) from queue.dead where id = 17 and error like '%missing%'", 1).await;
+        db.until_count("select count(*) from queue.ready", 0).await;
+        db.until_count("select count(*) from queue.lease", 0).await;
+    })
+    .await;
+    let told = "select count(*) from queue.jobs where state = 'completed' and attempts = 2 and output #>> '{}' = meta ->> 'n'";
+    assert_eq!(db.count(told).await, 80);
+    assert_eq!(db.count("select count(*) from queue.failure where id <> 17").await, 0);
+    sqlx::query("delete from queue.dead where id = 17").execute(&db.pool).await.unwrap();
+    db.finish().await;
+}
