@@ -2,6 +2,7 @@
 
 use std::time::{Duration, Instant};
 
+use queue_core::Store;
 use sqlx::Executor as _;
 use tests::{TestDb, WorkerProcess, within};
 
@@ -119,5 +120,29 @@ async fn a_worker_has_no_more_bytes_in_hand_than_it_may_and_small_jobs_go_on() {
     let failures: Vec<String> = sqlx::query_scalar("select error from queue.failure").fetch_all(&db.pool).await.unwrap();
     assert_eq!(failures, Vec::<String>::new(), "none was given back for it");
     drop(worker);
+    db.finish().await;
+}
+
+/// A row of `left_out.sql`.
+type Read = (i64, Option<i16>, Option<String>, Option<i64>, Option<bool>, Option<String>, Option<String>, bool);
+
+#[tokio::test]
+async fn of_a_job_whose_payload_does_not_fit_all_else_is_read() {
+    let db = TestDb::new().await;
+    let write = "insert into queue.job (id, lane, max_attempts, payload, key, key_skips, meta, system)
+      select n, 1, n, to_jsonb(repeat('x', 1000)), n, true, '{\"a\": 1}', '{\"child_of\": \"1\"}' from generate_series(1, 9) n where n <> 5";
+    db.pool.execute(write).await.unwrap();
+    let read = sqlx::query_as(Store::default().sql(include_str!("../../queue-worker/sql/left_out.sql")));
+    let mut read: Vec<Read> = read.bind((1..=9).collect::<Vec<i64>>()).bind(6200_i64).fetch_all(&db.pool).await.unwrap();
+    read.sort_unstable();
+    let told: Vec<_> = read.iter().map(|(id, attempts, payload, .., is_unread)| (*id, *attempts, payload.is_some(), *is_unread)).collect();
+    let has = |id: i64| (id, Some(i16::try_from(id).unwrap()), id <= 7, id > 7);
+    let expected: Vec<_> = (1..=9).map(|id| if id == 5 { (5, None, false, false) } else { has(id) }).collect();
+    assert_eq!(told, expected, "six payloads fit, and one is gone");
+    for (id, _, _, key, skips, meta, system, _) in read.into_iter().filter(|(id, ..)| *id != 5) {
+        let expected = (Some(id), Some(true), Some("{\"a\": 1}"), Some("{\"child_of\": \"1\"}"));
+        assert_eq!((key, skips, meta.as_deref(), system.as_deref()), expected);
+    }
+    db.pool.execute("delete from queue.job").await.unwrap();
     db.finish().await;
 }

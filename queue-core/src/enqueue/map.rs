@@ -15,9 +15,10 @@ use tracing::Instrument as _;
 use super::{
     bulk,
     hooks::call_hooks,
-    options::{EnqueueOptions, System, option_methods},
+    options::{EnqueueOptions, option_methods},
     row::{Encoded, Row},
     run::Run,
+    system::System,
 };
 use crate::{
     context::{Durable, NewChunk, OwnTransaction, StepName, connection},

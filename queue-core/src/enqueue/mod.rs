@@ -23,6 +23,7 @@ mod row;
 mod run;
 mod sealing;
 mod spawn;
+mod system;
 
 use std::borrow::Cow;
 

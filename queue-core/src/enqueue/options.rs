@@ -10,6 +10,7 @@ use super::{
     expires::{EXPIRES_AT, Expires},
     run::Run,
     sealing::Sealing,
+    system::System,
 };
 use crate::{
     connect::TENANT,
@@ -188,16 +189,6 @@ pub struct EnqueueOptions {
     seal: Option<&'static str>,
 }
 
-/// For whom a job is enqueued, who waits for its end. That of a child is written by `queue.spawn`.
-#[derive(Clone, Debug, Serialize)]
-#[serde(rename_all = "snake_case")]
-pub(super) enum System {
-    /// A node of the flow of this name.
-    NodeOf(String),
-    /// A part of this map, or node: the job, and the name that it goes by there.
-    PartOf(String),
-}
-
 /// The most bytes of a job's metadata as jsonb prints it; `queue.meta_limit()` in SQL says the same.
 const META_LIMIT: usize = 4096;
 
@@ -268,6 +259,7 @@ impl EnqueueOptions {
             unique.check()?;
         }
         self.meta_text()?;
+        self.system.as_ref().map_or(Ok(()), System::check)?;
         self.run.check()?;
         self.expires.check()
     }

@@ -116,8 +116,8 @@ pub(crate) struct Answer {
 #[derive(Default)]
 pub(super) struct Rows {
     pub(super) jobs: Vec<PgRow>,
-    /// What was read apart.
-    pub(super) left_out: HashMap<JobId, Stored>,
+    /// What was read apart, and whether its payload was not.
+    pub(super) left_out: HashMap<JobId, (Stored, bool)>,
     /// The plain lane, the line and the place in it of each job that stood in one, in the order of their turns.
     pub(super) in_lines: Vec<(i64, i64, i64)>,
     /// The place of each of these.
@@ -250,15 +250,13 @@ impl Request {
         self.limits.as_ref().map_or(&[], |limits| &limits.freed)
     }
 
-    /// Between which ids it reads jobs itself: a day around where its lanes begin, for those that come back have earlier ids than that. It reads
-    /// any as long as that is not known of a lane.
+    /// Between which ids it reads jobs itself: from a week before where its lanes begin, for those that come back have earlier ids than that, to a
+    /// day after. It reads any as long as that is known of none.
     fn days(&self) -> (i64, i64) {
         const DAY: i64 = (24 * 60 * 60 * 1000) << 20;
-        let (first, last) = (self.begins.iter().min(), self.begins.iter().max());
-        match first.zip(last) {
-            Some((first, last)) if *first > 0 => (first.saturating_sub(DAY), last.saturating_add(DAY)),
-            _ => (i64::MIN, i64::MAX),
-        }
+        let known = self.begins.iter().copied().filter(|begin| *begin > 0);
+        let days = |(first, last): (i64, i64)| (first.saturating_sub(7 * DAY), last.saturating_add(DAY));
+        known.clone().min().zip(known.max()).map_or((i64::MIN, i64::MAX), days)
     }
 
     /// What names the lease.
@@ -323,7 +321,7 @@ impl Answer {
             self.request.reach(&in_lines, &reached, rows.len() < self.request.most && room == Room::Open).note(lanes);
         }
         // What is taken for one that was not read.
-        let mean = left_out.values().filter_map(|job| Some(job.payload.as_ref()?.len())).sum::<usize>() / left_out.len().max(1);
+        let mean = left_out.values().filter_map(|(job, _)| Some(job.payload.as_ref()?.len())).sum::<usize>() / left_out.len().max(1);
         let mut unread = Vec::new();
         let rank: HashMap<i64, usize> = self.request.shares.iter().enumerate().map(|(rank, share)| (share.lane, rank)).collect();
         let mut of_lanes = OfLanes::default();
@@ -341,7 +339,7 @@ impl Answer {
             let payload: Option<String> = row.try_get_unchecked(6)?;
             let (read, is_unread) = match payload {
                 Some(_) => (Stored::of(row, payload)?, false),
-                None => left_out.remove(&id).map_or_else(|| (Stored::default(), true), |read| (read, false)),
+                None => left_out.remove(&id).unwrap_or((Stored::default(), true)),
             };
             // Without a payload there is no such job, which its attempt tells of.
             let Stored { max_attempts, payload, key, meta, system } = read;

@@ -43,8 +43,9 @@ impl Stored {
     }
 }
 
-/// Reads the jobs that the claim of these rows left out: the first, however large its payload, and as many more as fit.
-pub(super) async fn read(connection: &mut PgConnection, store: Store, rows: &[PgRow]) -> sqlx::Result<HashMap<JobId, Stored>> {
+/// Reads the jobs that the claim of these rows left out, and the payload of the first, however large, and of as many more as fit; says of each whether
+/// its payload is unread.
+pub(super) async fn read(connection: &mut PgConnection, store: Store, rows: &[PgRow]) -> sqlx::Result<HashMap<JobId, (Stored, bool)>> {
     let (mut left_out, mut bytes) = (Vec::<JobId>::new(), 0);
     for row in rows {
         let payload = row.try_get_raw(6)?;
@@ -69,7 +70,7 @@ pub(super) async fn read(connection: &mut PgConnection, store: Store, rows: &[Pg
             meta: row.try_get("meta")?,
             system: row.try_get("system")?,
         };
-        Ok((row.try_get("id")?, of_it))
+        Ok((row.try_get("id")?, (of_it, row.try_get("is_unread")?)))
     };
     bounded(statement.fetch_all(connection)).await?.iter().map(read).collect()
 }

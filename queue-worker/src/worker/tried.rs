@@ -211,7 +211,7 @@ async fn claimed(job: &JobRecord, name: &'static str, pool: &PgPool, store: Stor
         version: job.version.unsigned_abs(),
         payload: job.payload.as_ref().map(|payload| payload.get().to_owned()),
         meta: job.meta.as_ref().map(|meta| meta.get().to_owned()),
-        system: None,
+        system: job.system.as_ref().map(|system| system.get().to_owned()),
         key: None,
         room_until: None,
     })

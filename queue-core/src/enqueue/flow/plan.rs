@@ -8,11 +8,7 @@ use std::{
 use super::gather::Many;
 use crate::{
     define::{JobType, Place},
-    enqueue::{
-        hooks::call_hooks,
-        options::{EnqueueOptions, System},
-        row::Encoded,
-    },
+    enqueue::{hooks::call_hooks, options::EnqueueOptions, row::Encoded, system::System},
     error::Error,
     trace::Carried,
 };
