@@ -112,7 +112,7 @@ create table queue.job (
   key           bigint,    -- queue.key_id, or null: the job waits for no other
   key_skips     boolean,   -- whether the key goes on without this job once it is dead
   meta          jsonb,     -- an object of at most queue.meta_limit() bytes, or null: the user's
-  system        jsonb,     -- for whom it was enqueued, who waits for its end: child_of, node_of or part_of; null: nobody does
+  system        jsonb,     -- which job or flow waits for its end: child_of, node_of or part_of; null: none does
   line          bigint,    -- queue.line_id of its fair key, or null: it has none
   unique_hash   uuid,      -- queue.unique_hash of its uniqueness key, or null: it has none
   constraint job_pkey primary key (id)

@@ -156,7 +156,7 @@ async fn serve(mix: u32) {
         eventually("all are over", async || db.count(left).await == 0).await;
         let (mut each, mut in_a_row) = (Vec::new(), 0);
         while in_a_row < 3 {
-            assert!(each.len() < 40, "{}: so many looks for one job each: {each:?}", names(mix));
+            assert!(each.len() < 40, "{}: looks for each single job: {each:?}", names(mix));
             looks(&counted);
             Plain::default().enqueue(&db.pool).await.unwrap();
             eventually("it is over", async || db.count(left).await == 0).await;

@@ -40,7 +40,7 @@ pub struct ClaimedJob {
     pub payload: Option<String>,
     /// Its metadata, as text: it is read when its handler asks.
     pub meta: Option<String>,
-    /// What the store keeps of it beside that, as text; for [`tells`](Self::tells).
+    /// What waits for its end, as JSON text; for [`tells`](Self::tells).
     pub system: Option<String>,
     /// Its ordering key.
     pub key: Option<OrderingKey>,

@@ -40,7 +40,7 @@ impl Durable {
     /// after those: it runs the iterator from its start, which has to give the same jobs in the same order. Once all are there, that is journaled as
     /// one step, and the iterator is not run any more.
     ///
-    /// They go on whatever becomes of this job, unless somebody cancels it.
+    /// They run even if this job fails or dies; cancelling it cancels them.
     ///
     /// # Errors
     /// Terminal: a name that this attempt has asked for already, that is journaled as another step, or that has more than 193 bytes; and an iterator

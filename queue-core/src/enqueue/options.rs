@@ -183,7 +183,7 @@ pub struct EnqueueOptions {
     pub(super) unique: Option<Uniqueness>,
     /// Each as JSON text, or why there is none.
     meta: BTreeMap<String, Result<Box<RawValue>, String>>,
-    /// What the store keeps of it beside that.
+    /// What waits for its end, if anything does.
     pub(super) system: Option<System>,
     /// The keyring, if the payload is stored encrypted.
     seal: Option<&'static str>,

@@ -28,8 +28,8 @@ impl Durable {
     /// commit: whatever ends an attempt, a name has one child. Say what differs from its type's options, then await it; the
     /// [`Child`] is waited for with [`join`](Child::join).
     ///
-    /// A child goes on whatever becomes of its parent, unless somebody cancels it. One that has expired, or is a dead letter, is over: what its parent is
-    /// told of it does not change when it is requeued.
+    /// A child runs even if its parent fails or dies; cancelling the parent cancels it. Once it has expired or is a dead letter it is over for
+    /// its parent: requeueing it changes nothing there.
     ///
     /// # Errors
     /// Terminal: a name that this attempt has asked for already, that is journaled as another step, or that has more than 193 bytes. As of an enqueue:

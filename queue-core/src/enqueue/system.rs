@@ -1,19 +1,19 @@
-//! What the store keeps of a job beside its metadata.
+//! The column `job.system`: which job or flow waits for the end of a job.
 
 use serde::Serialize;
 
 use crate::{error::Error, payload};
 
-/// A name in it has at most so many bytes as JSON.
+/// The most bytes that it has as JSON.
 const LIMIT: usize = 4096;
 
-/// For whom a job is enqueued, who waits for its end. That of a child is written by `queue.spawn`.
+/// What waits for the end of a job. Of a child it is written by `queue.spawn`.
 #[derive(Clone, Debug, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub(super) enum System {
-    /// A node of the flow of this name.
+    /// The flow of this name: the job is a node of it.
     NodeOf(String),
-    /// A part of this map, or node: the job, and the name that it goes by there.
+    /// The map or node that it is a part of, as `JOB/NAME`.
     PartOf(String),
 }
 

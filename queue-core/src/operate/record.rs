@@ -52,7 +52,7 @@ pub struct JobRecord {
     #[serde(skip_serializing_if = "Option::is_none")]
     #[cfg_attr(feature = "openapi", schema(value_type = Option<serde_json::Value>))]
     pub meta: Option<Box<RawValue>>,
-    /// What the store keeps of it beside that: whose child it is (`child_of`), of which flow a node (`node_of`), or of which map a part (`part_of`).
+    /// What waits for its end: its parent (`child_of`), its flow (`node_of`) or its map (`part_of`). `None` if nothing does.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[cfg_attr(feature = "openapi", schema(value_type = Option<serde_json::Value>))]
     pub system: Option<Box<RawValue>>,

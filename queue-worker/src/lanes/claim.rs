@@ -116,7 +116,7 @@ pub(crate) struct Answer {
 #[derive(Default)]
 pub(super) struct Rows {
     pub(super) jobs: Vec<PgRow>,
-    /// What was read apart, and whether its payload was not.
+    /// The jobs that were read apart, each with whether its payload is still unread.
     pub(super) left_out: HashMap<JobId, (Stored, bool)>,
     /// The plain lane, the line and the place in it of each job that stood in one, in the order of their turns.
     pub(super) in_lines: Vec<(i64, i64, i64)>,
@@ -250,8 +250,8 @@ impl Request {
         self.limits.as_ref().map_or(&[], |limits| &limits.freed)
     }
 
-    /// Between which ids it reads jobs itself: from a week before where its lanes begin, for those that come back have earlier ids than that, to a
-    /// day after. It reads any as long as that is known of none.
+    /// The range of ids within which it reads jobs itself: from a week before the lowest floor of its lanes, because retried jobs have older ids, to
+    /// a day after the highest. All ids if no floor is known.
     fn days(&self) -> (i64, i64) {
         const DAY: i64 = (24 * 60 * 60 * 1000) << 20;
         let known = self.begins.iter().copied().filter(|begin| *begin > 0);
@@ -341,7 +341,7 @@ impl Answer {
                 Some(_) => (Stored::of(row, payload)?, false),
                 None => left_out.remove(&id).unwrap_or((Stored::default(), true)),
             };
-            // Without a payload there is no such job, which its attempt tells of.
+            // Neither payload nor row: the job is gone, and its attempt reports that.
             let Stored { max_attempts, payload, key, meta, system } = read;
             let of_lane = of_lanes.of(lane, || OfLane::new(lane, seq, lanes.get(lane), rank.get(&lane)));
             of_lane.lowest = seq.min(of_lane.lowest);

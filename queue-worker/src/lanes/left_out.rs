@@ -19,7 +19,7 @@ const SMALL: usize = 1024;
 /// Smaller ones wait for no others.
 const WEIGHS: usize = 16 * 1024;
 
-/// What a job is, as its claim brings it or as it is read apart.
+/// The columns of a job, from its claim's answer or read apart.
 #[derive(Default)]
 pub(super) struct Stored {
     /// `None` if there is no such job.
@@ -31,7 +31,7 @@ pub(super) struct Stored {
 }
 
 impl Stored {
-    /// The rest of this job, of whose claim this is a row.
+    /// The columns of the job in this row of a claim.
     pub(super) fn of(row: &PgRow, payload: Option<String>) -> sqlx::Result<Self> {
         Ok(Self {
             max_attempts: row.try_get_unchecked(5)?,
@@ -43,8 +43,8 @@ impl Stored {
     }
 }
 
-/// Reads the jobs that the claim of these rows left out, and the payload of the first, however large, and of as many more as fit; says of each whether
-/// its payload is unread.
+/// Reads the jobs that the claim left out of these rows, with the payload of the first, however large, and of as many more as fit. The flag tells
+/// whether a job's payload is still unread.
 pub(super) async fn read(connection: &mut PgConnection, store: Store, rows: &[PgRow]) -> sqlx::Result<HashMap<JobId, (Stored, bool)>> {
     let (mut left_out, mut bytes) = (Vec::<JobId>::new(), 0);
     for row in rows {

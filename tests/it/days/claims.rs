@@ -5,7 +5,7 @@ use tests::{Do, TestDb};
 
 use super::make_past_day;
 
-/// Forty jobs of so many days ago, as if they had come back just now; each gives its number, and has it in its metadata.
+/// Forty jobs that were enqueued `$1` days ago and are retried now; each returns its number, which its metadata have as well.
 const COME_BACK: &str = "with j as (
     insert into queue.job (id, lane, max_attempts, payload, meta)
     select queue.id_at(now() - $1 * interval '1 day') + n, queue.lane_id('default', 'do', 100::smallint, false), 3,

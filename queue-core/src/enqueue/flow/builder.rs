@@ -73,7 +73,7 @@ pub struct Flow {
 }
 
 impl Flow {
-    /// An empty flow for the default store. The name is for people: each of its jobs is stored with it, and `show` prints it.
+    /// An empty flow for the default store. The name is for people: it is stored with each of its jobs, and `queue-worker show` prints it.
     pub fn new(name: impl Into<String>) -> Self {
         static FLOWS: AtomicU64 = AtomicU64::new(0);
         let name = name.into();
