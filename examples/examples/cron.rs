@@ -29,7 +29,8 @@ struct Tick {
 
 impl Handler for Tick {
     async fn run(self, cx: &Context) -> JobResult {
-        println!("{} at {}", self.of, cx.meta()["tick"]);
+        let tick = cx.tick().ok_or("no schedule has made this job")?;
+        println!("{} at {}", self.of, tick.at);
         Ok(())
     }
 }

@@ -75,12 +75,6 @@ begin
 end
 $$;
 
--- The metadata of a job: what the options say, if they say any, and of which tick it is.
-create function queue.tick_meta(options jsonb, name text, stamp text) returns jsonb
-  language sql immutable parallel safe
-  return case when pg_catalog.jsonb_typeof(options -> 'meta') = 'object' then options -> 'meta' else '{}' end
-    || pg_catalog.jsonb_build_object('schedule', name, 'tick', stamp);
-
 -- What a schedule of this name would be, checked: an unknown option, or one of a wrong type or out of range, is 22023 and named.
 create function queue.read_schedule(name text, job_type text, payload jsonb, options jsonb, source text) returns queue.schedule
   language plpgsql volatile
@@ -104,11 +98,6 @@ begin
   end if;
   perform queue.check_payload(read_schedule.payload);
   perform queue.read_options(read_schedule.job_type, read_schedule.options - own);
-  if not queue.is_meta(queue.tick_meta(read_schedule.options, read_schedule.name, '2000-01-01T00:00:00.000Z')) then
-    raise invalid_parameter_value using
-      message = format('queue.schedule: the option meta has at most %s bytes together with schedule and tick, which are added',
-        queue.meta_limit());
-  end if;
   foreach option in array '{cron,tz,missed,overlap}'::text[] loop
     if jsonb_typeof(read_schedule.options -> option) not in ('string', 'null') then
       raise invalid_parameter_value using message = format('queue.schedule: the option %s is a text', option);

@@ -40,7 +40,7 @@ as $$
 declare
   stamp  text := to_char(tick at time zone 'UTC', 'YYYY-MM-DD"T"HH24:MI:SS.MS"Z"');
   spread bigint := (extract(epoch from plan.jitter) * 1000)::bigint;
-  said   jsonb := plan.options || jsonb_build_object('meta', queue.tick_meta(plan.options, plan.name, stamp));
+  said   jsonb := plan.options || jsonb_build_object('system', jsonb_build_object('schedule', plan.name, 'tick', stamp));
 begin
   if spread > 0 then
     -- The same tick has the same part of it, whoever fires.
@@ -93,17 +93,17 @@ begin atomic
 end;
 
 -- Of a job that ticks of its schedule have overlapped with: the schedule, and the first of those ticks; else an empty object.
-create function queue.why_overlapped(id bigint, meta jsonb) returns jsonb
+create function queue.why_overlapped(id bigint, system jsonb) returns jsonb
   language sql stable
   set search_path = pg_catalog, pg_temp
 begin atomic
   select coalesce((
-    select jsonb_build_object('schedule', meta ->> 'schedule', 'overlapped_since', o.tick)
-    from queue.last_jobs(meta ->> 'schedule') l
+    select jsonb_build_object('schedule', system ->> 'schedule', 'overlapped_since', o.tick)
+    from queue.last_jobs(system ->> 'schedule') l
     cross join lateral (
       select f.tick
       from queue.fire f
-      where f.name = meta ->> 'schedule' and f.tick > l.tick and f.outcome = 'overlapped'
+      where f.name = system ->> 'schedule' and f.tick > l.tick and f.outcome = 'overlapped'
       order by f.tick
       limit 1
     ) o

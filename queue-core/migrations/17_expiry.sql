@@ -4,7 +4,7 @@
 --   ready | scheduled | blocked -> done, expired   by any worker (expire_due), or by the one whose transaction holds the entry (expire_all)
 --   lease -> done, expired                   by its holder, which has not begun it (expire_held)
 --
--- The time stands in the job's metadata, which a claim reads in any case: so a job past its time does not begin, whether or not anybody has looked
+-- The time stands in `job.system`, which a claim reads in any case: so a job past its time does not begin, whether or not anybody has looked
 -- for it, and jobs without one cost nothing. A row of expiry only says when to look for a job: one that has begun or is over by then is
 -- left as it is, and so is one that has another time by now. Begun is what was charged an attempt or a crash: a retry goes on, and so does what a
 -- silent worker had. What was given back uncharged has not begun.
@@ -20,25 +20,36 @@ create table queue.expiry (
   autovacuum_vacuum_insert_scale_factor = 0.5, autovacuum_vacuum_cost_delay = 0
 );
 
--- A time as metadata has it: of one length and in UTC, so that an earlier one is a lesser text.
+-- A time as `job.system` has it: of one length and in UTC, so that an earlier one is a lesser text.
 create function queue.expiry_text(at timestamptz) returns text
   language sql stable strict parallel safe
   return pg_catalog.to_char(at at time zone 'UTC', 'YYYY-MM-DD"T"HH24:MI:SS.US"Z"');
 
--- Whether a job with these metadata is not to begin any more. What is no time of ours, because somebody wrote it by hand, never is one.
-create function queue.is_expired(meta jsonb) returns boolean
+-- Whether a job with this `system` is not to begin any more. What is no time of ours, because somebody wrote it by hand, never is one.
+create function queue.is_expired(system jsonb) returns boolean
   language sql volatile
   return coalesce(
-    meta ->> 'expires_at' ~ '^[0-9]{4}-[0-9]{2}-[0-9]{2}T[0-9]{2}:[0-9]{2}:[0-9]{2}[.][0-9]{6}Z$' and
-    (meta ->> 'expires_at') collate "C" <= queue.expiry_text(pg_catalog.clock_timestamp()), false);
+    system ->> 'expires_at' ~ '^[0-9]{4}-[0-9]{2}-[0-9]{2}T[0-9]{2}:[0-9]{2}:[0-9]{2}[.][0-9]{6}Z$' and
+    (system ->> 'expires_at') collate "C" <= queue.expiry_text(pg_catalog.clock_timestamp()), false);
 
--- These metadata with a time to expire at.
-create function queue.with_expiry(meta jsonb, at timestamptz) returns jsonb
+-- This `system` with a time to expire at.
+create function queue.with_expiry(system jsonb, at timestamptz) returns jsonb
   language sql stable
-  return coalesce(meta, '{}') || pg_catalog.jsonb_build_object('expires_at', queue.expiry_text(at));
+  return coalesce(system, '{}') || pg_catalog.jsonb_build_object('expires_at', queue.expiry_text(at));
+
+-- So many jobs are looked for at these times. In a function, so that a statement that enqueues jobs of all kinds opens the table only if one expires.
+create function queue.look_at(at timestamptz[], ids bigint[]) returns void
+  language plpgsql volatile
+  set search_path = pg_catalog, pg_temp
+as $$
+begin
+  insert into queue.expiry (at, id)
+  select u.at, u.id from unnest(look_at.at, look_at.ids) u (at, id);
+end
+$$;
 
 -- When a job with these options is not to begin any more, null if it may at any time: a time, or an interval from when it may run first, which is
--- its enqueue or run_at; else as long as its type says. Metadata that say a time themselves are refused.
+-- its enqueue or run_at; else as long as its type says.
 create function queue.read_expiry(options jsonb, run_at timestamptz, typed interval) returns timestamptz
   language plpgsql volatile
   set search_path = pg_catalog, pg_temp
@@ -49,9 +60,7 @@ declare
   kind    text := jsonb_typeof(options -> 'expires_in');
   meant   timestamptz;
 begin
-  if options -> 'meta' ? 'expires_at' then
-    raise invalid_parameter_value using message = 'queue.enqueue: the option meta may not have the key expires_at; say the option expires_at';
-  elsif options ->> 'expires_at' is not null and options ->> 'expires_in' is not null then
+  if options ->> 'expires_at' is not null and options ->> 'expires_in' is not null then
     raise invalid_parameter_value using message = 'queue.enqueue: the option expires_at excludes the option expires_in';
   elsif options ->> 'expires_at' is not null then
     meant := queue.read_time(options, 'expires_at',
@@ -93,9 +102,9 @@ create function queue.set_expiry(id bigint, at timestamptz) returns void
 as $$
 begin
   update queue.job j
-  set meta = case when set_expiry.at is null then nullif(j.meta - 'expires_at', '{}') else queue.with_expiry(j.meta, set_expiry.at) end
+  set system = case when set_expiry.at is null then nullif(j.system - 'expires_at', '{}') else queue.with_expiry(j.system, set_expiry.at) end
   where j.id = set_expiry.id
-    and (set_expiry.at is not null or j.meta ? 'expires_at');
+    and (set_expiry.at is not null or j.system ? 'expires_at');
   if set_expiry.at is not null then
     insert into queue.expiry (at, id)
     values (set_expiry.at, set_expiry.id)
@@ -111,8 +120,8 @@ create function queue.forget_expiry(ids bigint[]) returns void
 as $$
 begin
   update queue.job j
-  set meta = nullif(j.meta - 'expires_at', '{}')
-  where j.id = any (forget_expiry.ids) and j.meta ? 'expires_at';
+  set system = nullif(j.system - 'expires_at', '{}')
+  where j.id = any (forget_expiry.ids) and j.system ? 'expires_at';
 end
 $$;
 
@@ -131,7 +140,7 @@ begin
   due := array(
     select j.id
     from queue.job j
-    where j.id = any (expire_all.ids) and queue.is_expired(j.meta)
+    where j.id = any (expire_all.ids) and queue.is_expired(j.system)
     order by j.id
     for update skip locked
   );
@@ -214,7 +223,7 @@ begin
         or exists (select from queue.blocked b where b.key = j.key and b.id = t.id)
       as waits
     from unnest(taken) t
-    cross join lateral (select j.lane, j.key from queue.job j where j.id = t.id and queue.is_expired(j.meta) offset 0) j
+    cross join lateral (select j.lane, j.key from queue.job j where j.id = t.id and queue.is_expired(j.system) offset 0) j
   ) p
   where p.waits or p.runs;
   if live is null then

@@ -231,7 +231,7 @@ create function queue.claim_lines(
 )
   returns table (
     place bigint, lane bigint, id bigint, attempts smallint, crashes smallint, line bigint, seq bigint,
-    max_attempts smallint, payload text, key bigint, key_skips boolean, meta text, system text
+    max_attempts smallint, payload text, key bigint, meta text, system text
   )
   language plpgsql volatile
   set search_path = pg_catalog, pg_temp
@@ -268,11 +268,11 @@ begin
     having count(*) > 0
   )
   select p.turn, t.lane, t.id, t.attempts, t.crashes, t.line, t.seq, j.max_attempts,
-    case when octet_length(j.payload) <= claim_lines.largest then j.payload end, j.key, j.key_skips, j.meta, j.system
+    case when octet_length(j.payload) <= claim_lines.largest then j.payload end, j.key, j.meta, j.system
   from queue.in_turn(chosen) p
   join taken t on t.at = p.at
   left join lateral (
-    select j.max_attempts, j.payload::text as payload, j.key, j.key_skips, j.meta::text as meta, j.system::text as system
+    select j.max_attempts, j.payload::text as payload, j.key, j.meta::text as meta, j.system::text as system
     from queue.job j
     where j.id = t.id offset 0
   ) j on true

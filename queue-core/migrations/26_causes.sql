@@ -136,7 +136,7 @@ $$;
 
 -- Facts of a job that waits: whatever its state, whether any worker serves it, whether it is paused or too late, and who has its entry locked.
 create function queue.why_waiting(
-  id bigint, queue text, stored text, state text, late boolean, meta jsonb, key bigint, lane bigint, seq bigint
+  id bigint, queue text, stored text, state text, late boolean, system jsonb, key bigint, lane bigint, seq bigint
 )
   returns table (rank float8, kind text, facts jsonb)
   language plpgsql stable
@@ -159,8 +159,8 @@ begin
   if held is not null then
     return query select later + 25, 'locked', jsonb_build_object('sessions', held);
   end if;
-  if queue.is_expired(why_waiting.meta) then
-    return query select 1::float8, 'past_expiry', jsonb_build_object('expires_at', why_waiting.meta -> 'expires_at');
+  if queue.is_expired(why_waiting.system) then
+    return query select 1::float8, 'past_expiry', jsonb_build_object('expires_at', why_waiting.system -> 'expires_at');
   end if;
 end
 $$;
@@ -205,7 +205,7 @@ declare
   late     boolean;
   failed   jsonb;
 begin
-  select j.key, j.meta, j.max_attempts, j.lane as plain, l.queue, l.job_type as stored, l.priority, e.state, e.lane, e.seq, e.run_at,
+  select j.key, j.system, j.max_attempts, j.lane as plain, l.queue, l.job_type as stored, l.priority, e.state, e.lane, e.seq, e.run_at,
     e.attempts, e.crashes
   into at
   from queue.job j
@@ -238,7 +238,7 @@ begin
   end if;
   return query
   select w.rank, w.kind, w.facts, where_
-  from queue.why_waiting(why_causes.id, at.queue, at.stored, at.state, late, at.meta, at.key, at.lane, at.seq) w
+  from queue.why_waiting(why_causes.id, at.queue, at.stored, at.state, late, at.system, at.key, at.lane, at.seq) w
   where w.kind <> 'past_expiry' or (at.attempts = 0 and at.crashes = 0);
   failed := (
     select jsonb_build_object('failed_at', f.at, 'error', left(f.error, 500))
@@ -250,7 +250,7 @@ begin
   if at.state = 'scheduled' then
     return query select case when late then 40 else 5 end::float8, case when late then 'due' else 'scheduled' end,
       jsonb_build_object('run_at', at.run_at, 'attempts', at.attempts, 'max_attempts', at.max_attempts)
-        || coalesce(failed, '{}') || queue.why_overlapped(why_causes.id, at.meta), where_;
+        || coalesce(failed, '{}') || queue.why_overlapped(why_causes.id, at.system), where_;
   elsif at.state = 'parked' then
     return query
     select case when late then 40 else 5 end::float8, case when late then 'due' else 'parked' end,

@@ -61,7 +61,7 @@ begin
     where not f.cancelling
   ), replaced as (
     update queue.job j
-    set payload = a.payload, lane = a.lane, meta = nullif(j.meta - 'expires_at', '{}')
+    set payload = a.payload, lane = a.lane, system = nullif(j.system - 'expires_at', '{}')
     from anew a
     where j.id = a.id
   ), entered as (

@@ -194,7 +194,7 @@ begin
   if all_ > 100000 then
     raise invalid_parameter_value using message = 'queue.enqueue_flow: a node is at most 100000 jobs; make several nodes of more';
   end if;
-  if exists (select from queue.job j where j.id = add_parts.node and j.meta ? 'expires_at') then
+  if exists (select from queue.job j where j.id = add_parts.node and j.system ? 'expires_at') then
     raise invalid_parameter_value using message = 'queue.enqueue_flow: a node that is many jobs does not expire; let its jobs expire';
   end if;
   if not queue.put_chunk(add_parts.node, 'jobs', add_parts.chunk, add_parts.first, add_parts.ids, add_parts.most, waits) then

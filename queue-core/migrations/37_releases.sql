@@ -219,8 +219,8 @@ begin
     insert into queue.expiry (at, id)
     select clock_timestamp() + interval '1 second', j.id
     from entered e
-    cross join lateral (select j.id, j.meta from queue.job j where j.id = e.id offset 0) j
-    where j.meta ? 'expires_at'
+    cross join lateral (select j.id, j.system from queue.job j where j.id = e.id offset 0) j
+    where j.system ? 'expires_at'
     on conflict do nothing
   )
   select count(*), array_agg(distinct e.lane) into moved, lanes from entered e;

@@ -147,8 +147,8 @@ $$;
 -- under the same key before it. The empty key is that of the whole queue. A dead letter holds up its key under the policy `block`, and
 -- does not under `skip`.
 create function queue.insert_in_line(
-  job_type text, payload jsonb, queue text, priority integer, max_attempts integer, run_at timestamptz, key text, key_policy text, meta jsonb,
-  system jsonb, line bigint default null
+  job_type text, payload jsonb, queue text, priority integer, max_attempts integer, run_at timestamptz, key text, meta jsonb, system jsonb,
+  line bigint default null
 ) returns bigint
   language plpgsql volatile
   set search_path = pg_catalog, pg_temp
@@ -172,8 +172,8 @@ begin
   perform queue.lock_key(job_key);
   new_id := queue.next_id();
   place := nextval('queue.key_seq');
-  insert into queue.job (id, lane, max_attempts, payload, key, key_skips, meta, system, line)
-  values (new_id, new_lane, insert_in_line.max_attempts, insert_in_line.payload, job_key, insert_in_line.key_policy = 'skip',
+  insert into queue.job (id, lane, max_attempts, payload, key, meta, system, line)
+  values (new_id, new_lane, insert_in_line.max_attempts, insert_in_line.payload, job_key,
     insert_in_line.meta, insert_in_line.system, insert_in_line.line);
   -- Nobody else puts anything under this key while we hold its lock, and what was put before is seen: unless the snapshot is an old one.
   if current_setting('transaction_isolation') = 'read committed' then
@@ -283,7 +283,7 @@ begin
     return null;
   end if;
   state := (select e.state from queue.entry_of(gone.id) e);
-  skips := (select j.key_skips from queue.job j where j.id = gone.id);
+  skips := coalesce((select j.system ? 'skips' from queue.job j where j.id = gone.id), false);
   -- The entry that was deleted is not seen any more, so a job without another one seems to run.
   if state = 'running' then
     insert into queue.dead (id, died_at, lane, attempts, crashes, error)

@@ -152,7 +152,7 @@ begin
   if options ? 'system' then
     said.system := queue.checked_meta(options -> 'system');
   end if;
-  if options ?| '{expires_at,expires_in}' or typed.expires is not null or said.meta ? 'expires_at' then
+  if options ?| '{expires_at,expires_in}' or typed.expires is not null then
     said.expires_at := queue.read_expiry(options, said.run_at, typed.expires);
   end if;
   return said;
@@ -344,7 +344,13 @@ begin
     end if;
   end if;
   if said.expires_at is not null then
-    said.meta := queue.checked_meta(queue.with_expiry(said.meta, said.expires_at));
+    said.system := queue.with_expiry(said.system, said.expires_at);
+  end if;
+  if said.key is not null and said.key_policy = 'skip' then
+    said.system := coalesce(said.system, '{}') || '{"skips": true}';
+  end if;
+  if taken is not null then
+    said.system := coalesce(said.system, '{}') || jsonb_build_object('unique', taken);
   end if;
   if said.key is null and said.fair is null then
     id := queue.insert_job(stored, enqueue_with.payload, said.queue, said.priority, said.max_attempts, said.run_at, said.meta, said.system);
@@ -355,7 +361,7 @@ begin
   else
     perform queue.take_capacity(said.queue, 1);
     id := queue.insert_in_line(stored, enqueue_with.payload, said.queue, said.priority, said.max_attempts, said.run_at,
-      said.key, said.key_policy, said.meta, said.system, queue.line_id(said.fair));
+      said.key, said.meta, said.system, queue.line_id(said.fair));
   end if;
   outcome := 'enqueued';
   if said.expires_at is not null then
@@ -363,7 +369,6 @@ begin
   end if;
   if taken is not null then
     update queue.unique_key u set id = enqueue_with.id, held = said.unique_while, until = said.unique_until where u.hash = taken;
-    update queue.job j set unique_hash = taken where j.id = enqueue_with.id;
   end if;
 end
 $$;

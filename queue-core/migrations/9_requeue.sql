@@ -37,7 +37,7 @@ create function queue.key_holder(id bigint) returns bigint
 begin atomic
   select u.id
   from queue.job j
-  join queue.unique_key u on u.hash = j.unique_hash
+  join queue.unique_key u on u.hash = queue.unique_of(j.system)
   where j.id = key_holder.id and u.id <> j.id and queue.holds(u.held, u.until, queue.state_of(u.id));
 end;
 
@@ -56,10 +56,10 @@ declare
   last    uuid;
 begin
   for taker in
-    select j.id, j.unique_hash as hash
+    select j.id, queue.unique_of(j.system) as hash
     from queue.job j
-    where j.id = any (retake_keys.ids) and j.unique_hash is not null
-    order by j.unique_hash, j.id
+    where j.id = any (retake_keys.ids) and queue.unique_of(j.system) is not null
+    order by hash, j.id
   loop
     begin
       if clock_timestamp() >= give_up then

@@ -9,7 +9,7 @@ grant select (id, seq, name, at) on queue.signal to "queue_role";
 grant select (parent, name, id, at, state, attempts, error) on queue.child to "queue_role";
 grant select on queue.gather to "queue_role";
 grant select on queue.node, queue.edge to "queue_role";
-grant select (id, lane, max_attempts, key, key_skips, meta, system, line) on queue.job to "queue_role";
+grant select (id, lane, max_attempts, key, meta, system, line) on queue.job to "queue_role";
 grant select (worker, claimed_at, lane, ids, attempts, crashes, cancelling) on queue.lease to "queue_role";
 grant select (gate, place, n) on queue.permit to "queue_role";
 grant select (id) on queue.job_default, queue.done_default, queue.failure_default, queue.step_default to "queue_role";

@@ -26,7 +26,7 @@ from (
 cross join lateral (
   select o.key
   from queue.job o
-  where o.id = d.id and o.key is not null and not coalesce(o.key_skips, false)
+  where o.id = d.id and o.key is not null and (o.system ? 'skips') is not true
   limit 1
 ) j
 cross join lateral (

@@ -11,9 +11,8 @@ with reserved as materialized (
   ) as ids
 ), entries as materialized (
   select e.id, e.lane, e.max_attempts, e.run_at, e.expires_at, e.place,
-    case when e.expires_at is not null then queue.with_expiry(o.meta, e.expires_at) else o.meta end as meta, o.system,
-    queue.key_id(o.queue, o.key) as key, o.key_policy operator(pg_catalog.=) 'skip' as skips,
-    queue.line_id(o.fair) as line
+    case when e.expires_at is not null then queue.with_expiry(s.system, e.expires_at) else s.system end as system, o.meta,
+    queue.key_id(o.queue, o.key) as key, queue.line_id(o.fair) as line
   from reserved r
   cross join lateral rows from (
     pg_catalog.unnest(r.ids), pg_catalog.unnest($2::bigint[]), pg_catalog.unnest($3::smallint[]),
@@ -22,9 +21,13 @@ with reserved as materialized (
   cross join lateral pg_catalog.jsonb_to_record(coalesce(e.options, '{}'))
     o (queue pg_catalog.text, key pg_catalog.text, key_policy pg_catalog.text, fair pg_catalog.text, meta pg_catalog.jsonb,
       system pg_catalog.jsonb)
+  cross join lateral (
+    select case when o.key is not null and o.key_policy operator(pg_catalog.=) 'skip'
+      then coalesce(o.system, '{}') operator(pg_catalog.||) '{"skips": true}' else o.system end as system
+  ) s
 ), stored as (
-  insert into queue.job (id, lane, max_attempts, payload, key, key_skips, meta, system, line)
-  select e.id, e.lane, e.max_attempts, ($1)[e.place], e.key, case when e.key is not null then e.skips end, queue.checked_meta(e.meta),
+  insert into queue.job (id, lane, max_attempts, payload, key, meta, system, line)
+  select e.id, e.lane, e.max_attempts, ($1)[e.place], e.key, queue.checked_meta(e.meta),
     queue.checked_meta(e.system), e.line
   from entries e
 ), readied as (
@@ -61,11 +64,11 @@ with reserved as materialized (
   select distinct e.key
   from entries e
   where e.key is not null
-), expiring as (
-  insert into queue.expiry (at, id)
-  select e.expires_at, e.id
+), expiring as materialized (
+  select pg_catalog.array_agg(e.expires_at) as at, pg_catalog.array_agg(e.id) as ids
   from entries e
   where e.expires_at is not null
 )
-select r.ids
+select r.ids, case when x.ids is not null then queue.look_at(x.at, x.ids) end
 from reserved r
+cross join expiring x

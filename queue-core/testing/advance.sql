@@ -19,9 +19,9 @@ with waiting as (
   where ctid = any (array(select e.ctid from queue.expiry e for update skip locked))
 ), late as (
   update queue.job
-  set meta = queue.with_expiry(meta, greatest((meta ->> 'expires_at')::timestamptz - $1 * interval '1 millisecond', '1970-01-01+00'))
+  set system = queue.with_expiry(system, greatest((system ->> 'expires_at')::timestamptz - $1 * interval '1 millisecond', '1970-01-01+00'))
   where id = any (array(
-    select j.id from queue.job j where j.id = any (array(select e.id from queue.expiry e)) and j.meta ? 'expires_at' for update skip locked
+    select j.id from queue.job j where j.id = any (array(select e.id from queue.expiry e)) and j.system ? 'expires_at' for update skip locked
   ))
 ), behind as (
   update queue.blocked

@@ -13,8 +13,8 @@ with gone as (
 ), replaced as (
   update queue.job j
   set payload = $3::text::jsonb, lane = a.lane,
-    meta = case when j.meta operator(pg_catalog.-) 'expires_at'::text operator(pg_catalog.<>) '{}'::jsonb
-      then j.meta operator(pg_catalog.-) 'expires_at'::text end
+    system = case when j.system operator(pg_catalog.-) 'expires_at'::text operator(pg_catalog.<>) '{}'::jsonb
+      then j.system operator(pg_catalog.-) 'expires_at'::text end
   from anew a
   where j.id = a.id
 ), undone as (

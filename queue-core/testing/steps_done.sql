@@ -7,7 +7,7 @@ with uncounted as materialized (
   select coalesce(max(f.at), '-infinity') as failed_at
   from queue.job j
   left join queue.failure f on f.id = j.id and f.attempt = 1
-  where j.id = $1 and j.meta ->> 'expires_at' is not null
+  where j.id = $1 and j.system ? 'expires_at'
   group by j.id
 )
 select s.name, coalesce(u.attempt, s.attempt) as attempt, s.output::text as output,

@@ -35,11 +35,11 @@ with taken as materialized (
   where lane = any ($8)
 )
 select t.lane, t.seq, t.id, t.attempts, t.crashes, j.max_attempts,
-  case when octet_length(j.payload) <= $7 then j.payload end as payload, j.key, j.key_skips, j.meta::text as meta, j.system::text as system,
+  case when octet_length(j.payload) <= $7 then j.payload end as payload, j.key, j.meta::text as meta, j.system::text as system,
   now() as claimed_at
 from taken t
 left join lateral (
-  select j.max_attempts, j.payload::text as payload, j.key, j.key_skips, j.meta, j.system
+  select j.max_attempts, j.payload::text as payload, j.key, j.meta, j.system
   from queue.job j
   where j.id = t.id and j.id >= $9 and j.id < $10 offset 0
 ) j on true

@@ -12,12 +12,12 @@ with durable as materialized (
   where d.place is not null and l.token = $1
 )
 select t.lane, t.seq, t.id, t.attempts, t.crashes, j.max_attempts,
-  case when octet_length(j.payload) <= $7 then j.payload end as payload, j.key, j.key_skips, j.meta::text as meta, j.system::text as system,
+  case when octet_length(j.payload) <= $7 then j.payload end as payload, j.key, j.meta::text as meta, j.system::text as system,
   h.claimed_at, queue.clock_ms() as now_ms
 from held h
 cross join unnest($2::bigint[], $3::bigint[], $4::bigint[], $5::smallint[], $6::smallint[]) t (lane, seq, id, attempts, crashes)
 left join lateral (
-  select j.max_attempts, j.payload::text as payload, j.key, j.key_skips, j.meta, j.system
+  select j.max_attempts, j.payload::text as payload, j.key, j.meta, j.system
   from queue.job j
   where j.id = t.id and j.id between ($4::bigint[])[1] and ($4::bigint[])[cardinality($4::bigint[])] offset 0
 ) j on true

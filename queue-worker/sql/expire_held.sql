@@ -19,10 +19,10 @@ with said as materialized (
   cross join lateral unnest(h.ids, h.attempts, h.crashes) with ordinality u (id, attempts, crashes, place)
 ), fenced as materialized (
   select distinct on (l.token, l.id) l.token, l.id, l.attempts, l.crashes, l.cancelling, j.lane, j.key,
-    l.attempts = 1 and l.crashes = 0 and queue.is_expired(j.meta) as expired
+    l.attempts = 1 and l.crashes = 0 and queue.is_expired(j.system) as expired
   from said s
   join listed l on l.token = s.token and l.id = s.id
-  cross join lateral (select j.lane, j.key, j.meta from queue.job j where j.id = l.id offset 0) j
+  cross join lateral (select j.lane, j.key, j.system from queue.job j where j.id = l.id offset 0) j
 ), left_over as materialized (
   select l.token, array_agg(l.id order by l.place) as ids, array_agg(l.attempts order by l.place) as attempts,
     array_agg(l.crashes order by l.place) as crashes

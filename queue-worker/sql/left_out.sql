@@ -16,11 +16,11 @@ with recursive read (nth, bytes) as (
 ), fitting as materialized (
   select max(r.nth) as many from read r
 )
-select u.id, j.max_attempts, j.payload, j.key, j.key_skips, j.meta, j.system, u.nth > f.many as is_unread
+select u.id, j.max_attempts, j.payload, j.key, j.meta, j.system, u.nth > f.many as is_unread
 from fitting f
 cross join unnest($1::bigint[]) with ordinality u (id, nth)
 left join lateral (
-  select j.max_attempts, case when u.nth <= f.many then j.payload::text end as payload, j.key, j.key_skips, j.meta::text as meta,
+  select j.max_attempts, case when u.nth <= f.many then j.payload::text end as payload, j.key, j.meta::text as meta,
     j.system::text as system
   from queue.job j
   where j.id = u.id and j.id between ($1::bigint[])[1] and ($1::bigint[])[cardinality($1::bigint[])] offset 0

@@ -23,10 +23,10 @@ with held as materialized (
   where l.token = (select h.token from held h) and o.ids is not null
 ), found as materialized (
   select e.state <> 'running' or exists (select from queue.lease l where l.token <> $1 and $2 = any (l.ids)) as elsewhere,
-    e.state, j.key, j.key_skips
+    e.state, j.key, j.system ? 'skips' as skips
   from held h
   cross join queue.entry_of($2) e
-  cross join lateral (select j.key, j.key_skips from queue.job j where j.id = $2 offset 0) j
+  cross join lateral (select j.key, j.system from queue.job j where j.id = $2 offset 0) j
 ), died as (
   insert into queue.dead (id, died_at, lane, attempts, crashes, error)
   select $2, statement_timestamp(), $3::bigint, $4::smallint, $5::smallint, $6::text
@@ -35,7 +35,7 @@ with held as materialized (
 ), freed as (
   delete from queue.active_key k
   using found f
-  where k.key = f.key and k.id = $2 and (f.key_skips or f.state in ('completed', 'cancelled', 'expired'))
+  where k.key = f.key and k.id = $2 and (f.skips or f.state in ('completed', 'cancelled', 'expired'))
   returning k.key, k.seq
 ), hinted as (
   insert into queue.key_hint (key, after)

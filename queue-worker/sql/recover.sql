@@ -13,11 +13,11 @@ with taken as materialized (
 ), fallen as materialized (
   select u.id, coalesce(u.attempts, 1::smallint) as attempts, least(coalesce(u.crashes, 0) + 1, 32767)::smallint as crashes,
     l.queue, l.job_type, l.priority, t.claimed_at,
-    case when j.key_skips or u.id = any (t.cancelling) then j.key end as freed,
+    case when j.system ? 'skips' or u.id = any (t.cancelling) then j.key end as freed,
     coalesce(u.id = any (t.cancelling), false) as cancelling
   from taken t
   cross join lateral unnest(t.ids, t.attempts, t.crashes) u (id, attempts, crashes)
-  cross join lateral (select j.lane, j.key, j.key_skips from queue.job j where j.id = u.id offset 0) j
+  cross join lateral (select j.lane, j.key, j.system from queue.job j where j.id = u.id offset 0) j
   cross join lateral (select l.queue, l.job_type, l.priority from queue.lane l where l.lane = j.lane limit 1) l
 ), solo as materialized (
   select k.*, queue.meet_lane(k.queue, k.job_type, k.priority, true) as lane

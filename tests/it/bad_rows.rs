@@ -138,7 +138,7 @@ async fn f67_a_time_out_of_range_is_refused_at_every_door() {
     let jobs = db.count("select count(*) from queue.job").await;
     let doors = [
         "queue.insert_job('do', '{}', run_at => T)",
-        "queue.insert_in_line('do', '{}', 'default', 100::smallint, 3::smallint, T, 'k', 'block', null, null)",
+        "queue.insert_in_line('do', '{}', 'default', 100::smallint, 3::smallint, T, 'k', null, null)",
         "queue.enqueue('do', '{}', jsonb_build_object('run_at', T))",
         "queue.enqueue('do', '{}', jsonb_build_object('run_at', T, 'key', 'a'))",
         "queue.enqueue('do', '{}', jsonb_build_object('run_at', T, 'unique_key', 'u', 'on_conflict', 'debounce'))",

@@ -86,7 +86,7 @@ async fn check_each_second(pool: &PgPool, name: &str) -> usize {
         assert_eq!((pair[1].tick - pair[0].tick).num_milliseconds(), 1000, "{name}: {:?} and then {:?}", pair[0], pair[1]);
     }
     assert!(fires.iter().all(|fire| fire.outcome == "enqueued" && fire.job.is_some()), "{name}: {fires:?}");
-    let jobs = "select count(*), count(distinct meta ->> 'tick') from queue.job where meta ->> 'schedule' = $1";
+    let jobs = "select count(*), count(distinct system ->> 'tick') from queue.job where system ->> 'schedule' = $1";
     let jobs: (i64, i64) = sqlx::query_as(jobs).bind(name).fetch_one(pool).await.unwrap();
     assert_eq!(jobs, (fires.len() as i64, fires.len() as i64), "{name}: a tick has one job");
     fires.len()

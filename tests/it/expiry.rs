@@ -32,7 +32,7 @@ async fn ok(db: &TestDb) -> JobId {
 
 /// The time of these jobs is over, as if an hour had passed for them; so it is for whoever has them to look for.
 async fn late(db: &TestDb, jobs: &[JobId]) {
-    let back = "with m as (update queue.job set meta = queue.with_expiry(meta, clock_timestamp() - interval '1 s') where id = any ($1))
+    let back = "with m as (update queue.job set system = queue.with_expiry(system, clock_timestamp() - interval '1 s') where id = any ($1))
       update queue.expiry set at = clock_timestamp() - (1 + random()) * interval '1 s' where id = any ($1)";
     sqlx::query(back).bind(jobs).execute(&db.pool).await.unwrap();
 }
@@ -42,10 +42,10 @@ async fn unseen(db: &TestDb) {
     sqlx::query("delete from queue.expiry").execute(&db.pool).await.unwrap();
 }
 
-/// Where a job's metadata say that it expires.
+/// When the store says that a job expires.
 async fn said(db: &TestDb, job: JobId) -> Option<String> {
-    let meta = "select meta ->> 'expires_at' from queue.job where id = $1";
-    sqlx::query_scalar(meta).bind(job).fetch_one(&db.pool).await.unwrap()
+    let said = "select system ->> 'expires_at' from queue.job where id = $1";
+    sqlx::query_scalar(said).bind(job).fetch_one(&db.pool).await.unwrap()
 }
 
 /// How often workers look for it.

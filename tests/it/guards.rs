@@ -141,14 +141,7 @@ async fn leased(on: &mut PgConnection, ids: &[i64], of: &[i64]) -> Lease {
       select $1, $2, $4, $3, array_fill(1::smallint, array[cardinality($3)]), array_fill(0::smallint, array[cardinality($3)])";
     let one = if of.len() == 1 { Some(of[0]) } else { None };
     sqlx::query(lease).bind(token).bind(worker).bind(ids).bind(one).execute(on).await.unwrap();
-    let jobs = ids.iter().zip(lanes).map(|(id, lane)| protocol::ClaimedJob {
-        id: JobId(*id),
-        lane,
-        attempts: 1,
-        crashes: 0,
-        key: None,
-        key_skips: None,
-    });
+    let jobs = ids.iter().zip(lanes).map(|(id, lane)| protocol::ClaimedJob { id: JobId(*id), lane, attempts: 1, crashes: 0, key: None });
     Lease { token, jobs: jobs.collect() }
 }
 

@@ -206,7 +206,8 @@ async fn f66_a_parked_job_frees_its_ordering_key_only_if_that_skips_the_dead() {
             Do { act: Act::Panic }.enqueue(&db.pool).key("k").await.unwrap();
         }
         let elsewhere = Do { act: Act::Panic }.enqueue(&db.pool).key("other").await.unwrap().id();
-        sqlx::query("update queue.job set key_skips = $1").bind(skips).execute(&mut on).await.unwrap();
+        let system = skips.then(|| serde_json::json!({ "skips": true }));
+        sqlx::query("update queue.job set system = $1").bind(system).execute(&mut on).await.unwrap();
         sqlx::query("select * from queue.unblock(0, 100)").execute(&mut on).await.unwrap();
         let worker = register(&mut on).await.unwrap();
         let lease = claim(&mut on, worker, 2).await.unwrap();

@@ -260,7 +260,7 @@ async fn a_time_in_sql_has_the_form_of_rfc_3339_with_an_offset_or_is_refused() {
             ("2099-01-02T09:00:00-05:30", "2099-01-02 14:30:00"),
         ] {
             let id: JobId = sqlx::query_scalar(AssertSqlSafe(call.clone())).bind(time).fetch_one(&mut *on).await.unwrap();
-            let meant = "select coalesce((select run_at from queue.scheduled where id = $1), (meta ->> 'expires_at')::timestamptz)
+            let meant = "select coalesce((select run_at from queue.scheduled where id = $1), (system ->> 'expires_at')::timestamptz)
               = ($2 || '+00')::timestamptz from queue.job where id = $1";
             let meant: bool = sqlx::query_scalar(meant).bind(id).bind(second).fetch_one(&mut *on).await.unwrap();
             assert!(meant, "{option} {time}");

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use crate::TestDb;
 
-/// Moves every column of a time, and the time in a job's metadata at which it expires. Ids, which hold the time of the enqueue, stay.
+/// Moves every column of a time, and the time in `job.system` at which a job expires. Ids, which hold the time of the enqueue, stay.
 const AGE: &str = "do $$
   declare part record;
   begin
@@ -18,7 +18,7 @@ const AGE: &str = "do $$
     loop
       execute format('update %s set %s', part.name, part.changes);
     end loop;
-    update queue.job set meta = queue.with_expiry(meta, (meta ->> 'expires_at')::timestamptz - interval 'AGE ms') where meta ? 'expires_at';
+    update queue.job set system = queue.with_expiry(system, (system ->> 'expires_at')::timestamptz - interval 'AGE ms') where system ? 'expires_at';
   end $$";
 
 impl TestDb {

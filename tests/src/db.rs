@@ -55,7 +55,7 @@ select r.id, 1, -6 from queue.ready r where (r.line is not null) <> exists (sele
  union all
 select j.id, 1, -2
 from queue.job j
-where j.meta ->> 'expires_at' ~ '^[0-9]{4}-[0-9]{2}-[0-9]{2}T[0-9]{2}:[0-9]{2}:[0-9]{2}[.][0-9]{6}Z$'
+where j.system ->> 'expires_at' ~ '^[0-9]{4}-[0-9]{2}-[0-9]{2}T[0-9]{2}:[0-9]{2}:[0-9]{2}[.][0-9]{6}Z$'
   and not exists (select from queue.expiry x where x.id = j.id)
   and (
     exists (select from queue.ready r where r.id = j.id and r.attempts = 0 and r.crashes = 0)
@@ -66,7 +66,7 @@ union all
 select j.id, 1, -3
 from queue.fire f
 join queue.job j on j.id = f.job
-where f.outcome in ('enqueued', 'run_now') and (j.meta ->> 'schedule', j.meta ->> 'tick')
+where f.outcome in ('enqueued', 'run_now') and (j.system ->> 'schedule', j.system ->> 'tick')
   is distinct from (f.name, to_char(f.tick at time zone 'UTC', 'YYYY-MM-DD\"T\"HH24:MI:SS.MS\"Z\"'))
 union all
 select coalesce(f.job, 0), count(f.job), -4 from queue.fire f where f.outcome in ('enqueued', 'run_now') group by 1, f.job is null
@@ -74,8 +74,8 @@ having count(*) > 1 or f.job is null
 union all
 select j.id, 1, -4
 from queue.fire f
-join queue.job j on j.meta ->> 'schedule' = f.name
-  and j.meta ->> 'tick' = to_char(f.tick at time zone 'UTC', 'YYYY-MM-DD\"T\"HH24:MI:SS.MS\"Z\"')
+join queue.job j on j.system ->> 'schedule' = f.name
+  and j.system ->> 'tick' = to_char(f.tick at time zone 'UTC', 'YYYY-MM-DD\"T\"HH24:MI:SS.MS\"Z\"')
 where f.outcome = 'enqueued' and f.job <> j.id
   and not exists (select from queue.fire h where h.job = j.id and h.outcome = 'run_now')
 union all

@@ -1,7 +1,7 @@
 //! The protocol by hand: what a worker does, one statement of its own files at a time, so that tests can put two of them in any order.
 
-use queue_core::{JobId, Store};
-use sqlx::{FromRow, PgConnection, Row as _};
+use queue_core::{JobId, Store, runner::OrderingKey};
+use sqlx::{FromRow, PgConnection, Row as _, postgres::PgRow};
 use uuid::Uuid;
 
 /// A claimed batch.
@@ -14,7 +14,7 @@ pub struct Lease {
 }
 
 /// A claimed job.
-#[derive(Clone, Copy, Debug, FromRow, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ClaimedJob {
     /// Its id.
     pub id: JobId,
@@ -25,9 +25,14 @@ pub struct ClaimedJob {
     /// How many ended with their process.
     pub crashes: i16,
     /// Its ordering key.
-    pub key: Option<i64>,
-    /// Whether that goes on once the job is dead.
-    pub key_skips: Option<bool>,
+    pub key: Option<OrderingKey>,
+}
+
+impl FromRow<'_, PgRow> for ClaimedJob {
+    fn from_row(row: &PgRow) -> sqlx::Result<Self> {
+        let (id, lane, attempts, crashes) = (row.try_get("id")?, row.try_get("lane")?, row.try_get("attempts")?, row.try_get("crashes")?);
+        Ok(Self { id, lane, attempts, crashes, key: OrderingKey::of(row.try_get("key")?, row.try_get("system")?) })
+    }
 }
 
 /// A verdict as the statements of a settle take it.
@@ -46,7 +51,7 @@ impl Said {
     fn frees(&self) -> bool {
         match self.verdict {
             "retry" | "snooze" | "release" => false,
-            "dead" => self.job.key_skips == Some(true),
+            "dead" => self.job.key.is_some_and(|key| key.skips_dead),
             _ => true,
         }
     }
@@ -274,7 +279,7 @@ pub async fn settle_together(connection: &mut PgConnection, said: &[Said]) -> sq
         .bind(vec![7; said.len()])
         .bind(said.iter().map(|s| (s.verdict == "complete").then_some("1")).collect::<Vec<_>>())
         .bind(said.iter().map(|s| fails(s).then_some("as told")).collect::<Vec<_>>())
-        .bind(said.iter().map(|s| s.job.key).collect::<Vec<_>>())
+        .bind(said.iter().map(|s| s.job.key.map(|key| key.id)).collect::<Vec<_>>())
         .bind(said.iter().map(Said::frees).collect::<Vec<_>>())
         .fetch_all(connection)
         .await
@@ -286,7 +291,7 @@ pub async fn settle_forgotten(connection: &mut PgConnection, said: &[Said]) -> s
     sqlx::query_as(sql(include_str!("../../queue-worker/sql/settle_forgotten.sql")))
         .bind(said.iter().map(|s| s.token).collect::<Vec<_>>())
         .bind(ids().collect::<Vec<_>>())
-        .bind(said.iter().map(|s| s.job.key).collect::<Vec<_>>())
+        .bind(said.iter().map(|s| s.job.key.map(|key| key.id)).collect::<Vec<_>>())
         .bind(ids().min())
         .bind(ids().max())
         .fetch_all(connection)

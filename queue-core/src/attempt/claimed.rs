@@ -10,7 +10,7 @@ use uuid::Uuid;
 
 use crate::{
     context::{Fence, Registration},
-    define::{Ending, JobId, OrderingKey, Retain, Tells, Verdict},
+    define::{Ending, JobId, OrderingKey, Retain, System, Tells, Verdict},
     trace::{Beginning, TraceRelation},
 };
 
@@ -40,25 +40,12 @@ pub struct ClaimedJob {
     pub payload: Option<String>,
     /// Its metadata, as text: it is read when its handler asks.
     pub meta: Option<String>,
-    /// What waits for its end, as JSON text; for [`tells`](Self::tells).
+    /// What few jobs have, as JSON text: who waits for its end, when it expires.
     pub system: Option<String>,
     /// Its ordering key.
     pub key: Option<OrderingKey>,
     /// Its start is counted until then by the rate of a limit: its handler begins by then, or the job goes back.
     pub room_until: Option<Instant>,
-}
-
-/// What metadata say of a job's time.
-#[derive(serde::Deserialize)]
-struct Meta {
-    expires_at: String,
-}
-
-/// A time in the form in which `queue.expiry_text` writes it. Any other is not ours: the database would not end the job by it.
-fn as_written(text: &str) -> Option<DateTime<Utc>> {
-    let form = [(10, b'T'), (19, b'.'), (26, b'Z')];
-    let is_ours = text.len() == 27 && form.iter().all(|(place, letter)| text.as_bytes()[*place] == *letter);
-    if is_ours { text.parse().ok() } else { None }
 }
 
 impl ClaimedJob {
@@ -89,16 +76,13 @@ impl ClaimedJob {
 
     /// Which jobs wait for its end.
     pub fn tells(&self) -> Tells {
-        let Some(system) = &self.system else { return Tells::Nobody };
-        // A look in vain costs little; one that is left out would leave others waiting.
-        if system.starts_with("{\"part_of\"") { Tells::Gather } else { Tells::Others }
+        System::read(self.system.as_deref()).tells()
     }
 
     /// How long after its claim it may still begin, by the database's clock; `None` if it may at any time, or has begun before.
     pub fn may_begin_within(&self) -> Option<Duration> {
-        let meta = self.meta.as_deref().filter(|meta| self.attempt == 1 && self.crashes == 0 && meta.contains("\"expires_at\""))?;
-        let Meta { expires_at } = serde_json::from_str(meta).ok()?;
-        let by = as_written(&expires_at)?;
+        let system = self.system.as_deref().filter(|_| self.attempt == 1 && self.crashes == 0);
+        let by = System::read(system).expires_at()?;
         Some((by - self.claimed_at).to_std().unwrap_or_default())
     }
 
@@ -120,9 +104,9 @@ impl ClaimedJob {
 mod tests {
     use super::*;
 
-    fn claimed(meta: &str, attempt: i16, crashes: i16) -> ClaimedJob {
+    fn claimed(expires_at: &str, attempt: i16, crashes: i16) -> ClaimedJob {
         let claimed_at = DateTime::UNIX_EPOCH + Duration::from_mins(1);
-        let (token, id, meta) = (Uuid::nil(), JobId(1), Some(meta.to_owned()));
+        let (token, id, system) = (Uuid::nil(), JobId(1), Some(format!(r#"{{"expires_at": "{expires_at}"}}"#)));
         ClaimedJob {
             token,
             id,
@@ -134,8 +118,8 @@ mod tests {
             job_type: "x",
             version: 1,
             payload: None,
-            meta,
-            system: None,
+            meta: Some(r#"{"expires_at": "1970-01-01T00:00:59.999999Z", "child_of": "17"}"#.to_owned()),
+            system,
             key: None,
             room_until: None,
             claimed_at,
@@ -143,33 +127,11 @@ mod tests {
     }
 
     #[test]
-    fn a_job_tells_whom_the_store_says_and_nobody_for_what_its_users_wrote() {
-        for (system, tells) in [
-            (Some(r#"{"child_of": "17"}"#), Tells::Others),
-            (Some(r#"{"node_of": "nightly"}"#), Tells::Others),
-            (Some(r#"{"node_of": "part_of"}"#), Tells::Others),
-            (Some(r#"{"part_of": "17/pages"}"#), Tells::Gather),
-            (None, Tells::Nobody),
-        ] {
-            for meta in [r#"{"child_of": "17"}"#, r#"{"node_of": null, "part_of": 1}"#, "{}"] {
-                let job = ClaimedJob { system: system.map(str::to_owned), ..claimed(meta, 1, 0) };
-                assert_eq!(job.tells(), tells, "{system:?}, {meta}");
-            }
-        }
-    }
-
-    #[test]
-    fn a_job_may_begin_for_as_long_as_its_metadata_say_unless_it_has_begun() {
-        let meta = |time: &str| format!(r#"{{"a": {{"expires_at": 1}}, "expires_at": "{time}"}}"#);
-        let (soon, past) = (meta("1970-01-01T00:01:01.500000Z"), meta("1970-01-01T00:00:59.999999Z"));
-        assert_eq!(claimed(&soon, 1, 0).may_begin_within(), Some(Duration::from_millis(1500)));
-        assert_eq!(claimed(&past, 1, 0).may_begin_within(), Some(Duration::ZERO));
-        assert_eq!((claimed(&past, 2, 0).may_begin_within(), claimed(&past, 1, 1).may_begin_within()), (None, None));
-        for other in ["1970-01-01T00:00:01Z", "1970-01-01 00:00:01.000000Z", "1970-01-01T00:00:01.00000+00", "soon", ""] {
-            assert_eq!(claimed(&meta(other), 1, 0).may_begin_within(), None, "{other}");
-        }
-        for meta in [r#"{"expires_at": null}"#, r#"{"expires_at": 7}"#, r#"{"a": {"expires_at": "1970-01-01T00:00:01.000000Z"}}"#, "{}"] {
-            assert_eq!(claimed(meta, 1, 0).may_begin_within(), None, "{meta}");
-        }
+    fn a_job_may_begin_until_it_expires_unless_it_has_begun_and_its_metadata_mean_nothing() {
+        let (soon, past) = ("1970-01-01T00:01:01.500000Z", "1970-01-01T00:00:59.999999Z");
+        assert_eq!(claimed(soon, 1, 0).may_begin_within(), Some(Duration::from_millis(1500)));
+        assert_eq!(claimed(past, 1, 0).may_begin_within(), Some(Duration::ZERO));
+        assert_eq!((claimed(past, 2, 0).may_begin_within(), claimed(past, 1, 1).may_begin_within()), (None, None));
+        assert_eq!((claimed("", 1, 0).may_begin_within(), claimed(past, 1, 0).tells()), (None, Tells::Nobody));
     }
 }

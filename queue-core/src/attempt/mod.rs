@@ -96,9 +96,7 @@ async fn keep_log(log: &OpenLog, ended: &Ended, job: &ClaimedJob, options: &Opti
 fn context(registration: &Registration, job: &ClaimedJob, shared: &Arc<Shared>, halt: &Halt) -> Context {
     let attempts = (job.number(), job.most_attempts());
     let mut cx = Context::new(job.fence(registration), job.job_type, attempts, Arc::clone(&halt.ask), Arc::clone(shared));
-    cx.set_version(job.version);
-    cx.set_claimed(job.claimed_at);
-    cx.set_meta(job.meta.clone());
+    cx.set_claimed(job.version, job.meta.clone(), job.system.clone(), job.claimed_at);
     cx.set_room(job.room_until);
     cx
 }

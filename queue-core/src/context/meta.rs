@@ -1,22 +1,30 @@
-//! A job's metadata as it is read.
+//! What a job was enqueued with beside its payload: its metadata, and the tick that it is of.
 
 use std::{collections::BTreeMap, sync::OnceLock};
 
 use serde_json::{Map, Value, value::RawValue};
 
+use crate::define::{System, Tick};
+
 /// Kept as text, and read when somebody asks.
+#[derive(Default)]
 pub(super) struct Meta {
     text: Option<String>,
+    system: Option<String>,
     entries: OnceLock<Map<String, Value>>,
 }
 
 impl Meta {
-    pub(super) fn new(text: Option<String>) -> Self {
-        Self { text, entries: OnceLock::new() }
+    pub(super) fn new(text: Option<String>, system: Option<String>) -> Self {
+        Self { text, system, entries: OnceLock::new() }
     }
 
     pub(super) fn entries(&self) -> &Map<String, Value> {
         self.entries.get_or_init(|| read_meta(self.text.as_deref()))
+    }
+
+    pub(super) fn tick(&self) -> Option<Tick> {
+        System::read(self.system.as_deref()).tick()
     }
 }
 

@@ -73,7 +73,7 @@ pub use self::{
 };
 use self::{meta::Meta, since::LastJournaled};
 use crate::{
-    define::{Failure, JobId, stored_type},
+    define::{Failure, JobId, Tick, stored_type},
     error::Error,
     schema::Store,
     seal::Bound,
@@ -117,7 +117,7 @@ impl Context {
             attempt,
             max_attempts,
             claimed_at: DateTime::UNIX_EPOCH,
-            meta: Meta::new(None),
+            meta: Meta::default(),
             room_until: None,
             came_late: AtomicBool::new(false),
             ask,
@@ -132,16 +132,9 @@ impl Context {
         }
     }
 
-    pub(crate) fn set_version(&mut self, version: u16) {
-        self.version = version;
-    }
-
-    pub(crate) fn set_claimed(&mut self, at: DateTime<Utc>) {
-        self.claimed_at = at;
-    }
-
-    pub(crate) fn set_meta(&mut self, text: Option<String>) {
-        self.meta = Meta::new(text);
+    /// What its claim has brought of the job: its version, its metadata and `job.system`, and when it was.
+    pub(crate) fn set_claimed(&mut self, version: u16, meta: Option<String>, system: Option<String>, at: DateTime<Utc>) {
+        (self.version, self.meta, self.claimed_at) = (version, Meta::new(meta, system), at);
     }
 
     pub(crate) fn set_room(&mut self, until: Option<Instant>) {
@@ -240,6 +233,11 @@ impl Context {
     /// ```
     pub fn meta(&self) -> &Map<String, Value> {
         self.meta.entries()
+    }
+
+    /// The tick that the job is of, if a schedule made it: for which time it runs, however late.
+    pub fn tick(&self) -> Option<Tick> {
+        self.meta.tick()
     }
 
     /// Fires when the attempt must end now, and says why: the job was cancelled, or the grace period of the worker's shutdown has ended, or the

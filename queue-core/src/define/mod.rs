@@ -12,6 +12,7 @@ mod ending;
 mod isolate;
 mod retry;
 mod state_key;
+mod system;
 mod text;
 mod timing;
 mod unique;
@@ -29,6 +30,7 @@ pub use self::{
     options::Options,
     retry::{Backoff, Outcome, Verdict, verdict},
     state_key::StateKey,
+    system::Tick,
     timing::{Due, Missed, Overlap, Timing},
     unique::{Enqueued, OnConflict, Unique, UniqueKey, While},
     version::{OldPayload, stored_type, type_and_version},
@@ -37,6 +39,7 @@ pub(crate) use self::{
     failure::among,
     of::{Place, places_in},
     retry::LONGEST_WAIT,
+    system::System,
     text::check_output,
     version::NEWEST,
 };

@@ -6,9 +6,6 @@ use chrono::{DateTime, Utc};
 
 use crate::error::Error;
 
-/// The key under which a job's metadata have the time.
-pub(super) const EXPIRES_AT: &str = "expires_at";
-
 /// 3,000 years, in seconds.
 pub(super) const FARTHEST: u64 = 94_608_000_000;
 

@@ -6,12 +6,7 @@ use chrono::SecondsFormat;
 use serde::{Serialize, ser::SerializeMap};
 use serde_json::value::RawValue;
 
-use super::{
-    expires::{EXPIRES_AT, Expires},
-    run::Run,
-    sealing::Sealing,
-    system::System,
-};
+use super::{expires::Expires, run::Run, sealing::Sealing, system::System};
 use crate::{
     connect::TENANT,
     define::{Durability, JobType, KeyPolicy, OnConflict, While, stored_type},
@@ -192,9 +187,6 @@ pub struct EnqueueOptions {
 /// The most bytes of a job's metadata as jsonb prints it; `queue.meta_limit()` in SQL says the same.
 const META_LIMIT: usize = 4096;
 
-/// What the time of an expiry takes of it, which the database adds.
-const EXPIRY_ROOM: usize = 64;
-
 /// What was said of a job's uniqueness, by its type or by its enqueue.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Uniqueness {
@@ -281,9 +273,6 @@ impl EnqueueOptions {
         }
         let out =
             |value| Err(Error::OutOfRange { what: "the metadata", value, range: "at most 4 KiB of JSON that jsonb gives back exactly" });
-        if self.meta.contains_key(EXPIRES_AT) {
-            return out(format!("the key `{EXPIRES_AT}`, which is said with `expires_at(..)`"));
-        }
         if let Some((key, why)) = self.meta.iter().find_map(|(key, value)| Some((key, value.as_ref().err()?))) {
             return out(format!("wrong at `{}`: {why}", key.escape_debug()));
         }
@@ -304,7 +293,7 @@ impl EnqueueOptions {
         let parts = [Some((TRACEPARENT, traceparent)), tracestate.as_ref().map(|state| (TRACESTATE, state))];
         for (key, text) in parts.into_iter().flatten() {
             self.add_meta(key.to_owned(), text);
-            if payload::encode(&self.said_meta(), META_LIMIT - EXPIRY_ROOM).is_err() {
+            if payload::encode(&self.said_meta(), META_LIMIT).is_err() {
                 self.meta.remove(key);
                 return;
             }

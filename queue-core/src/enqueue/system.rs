@@ -1,11 +1,11 @@
-//! The column `job.system`: which job or flow waits for the end of a job.
+//! What an enqueue says of the column `job.system`: which job or flow waits for the end of a job.
 
 use serde::Serialize;
 
 use crate::{error::Error, payload};
 
-/// The most bytes that it has as JSON.
-const LIMIT: usize = 4096;
+/// The most bytes that it has as JSON. The database adds up to a hundred of its own to it, and holds 4096.
+const LIMIT: usize = 3900;
 
 /// What waits for the end of a job. Of a child it is written by `queue.spawn`.
 #[derive(Clone, Debug, Serialize)]
@@ -23,7 +23,7 @@ impl System {
         let wrong = |error| Error::OutOfRange {
             what: "the name of a flow or map",
             value: format!("wrong: {error}"),
-            range: "at most 4 KiB of text without NUL",
+            range: "at most 3,900 bytes of text without NUL",
         };
         payload::encode(self, LIMIT).map(drop).map_err(wrong)
     }

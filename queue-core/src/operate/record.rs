@@ -52,7 +52,9 @@ pub struct JobRecord {
     #[serde(skip_serializing_if = "Option::is_none")]
     #[cfg_attr(feature = "openapi", schema(value_type = Option<serde_json::Value>))]
     pub meta: Option<Box<RawValue>>,
-    /// What waits for its end: its parent (`child_of`), its flow (`node_of`) or its map (`part_of`). `None` if nothing does.
+    /// What the store keeps of few jobs: what waits for its end, which is its parent (`child_of`), its flow (`node_of`) or its map (`part_of`); when it
+    /// expires (`expires_at`); that its ordering key goes on without it once it is dead (`skips`); the hash of its uniqueness key (`unique`); of
+    /// which tick it is (`schedule`, `tick`).
     #[serde(skip_serializing_if = "Option::is_none")]
     #[cfg_attr(feature = "openapi", schema(value_type = Option<serde_json::Value>))]
     pub system: Option<Box<RawValue>>,

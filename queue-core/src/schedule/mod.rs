@@ -30,4 +30,4 @@ pub use self::{
     record::{Fire, ScheduleRecord, find, fires, list},
     spec::{Declaration, Schedule},
 };
-pub use crate::define::{Missed, Overlap};
+pub use crate::define::{Missed, Overlap, Tick};

@@ -239,7 +239,7 @@ impl Taken {
         let (name, version) = type_and_version(row.try_get("job_type")?);
         let job_type = registry.names().find(|(known, _)| *known == name).map_or("", |(known, _)| known);
         let key: Option<i64> = row.try_get("key")?;
-        let skips: Option<bool> = row.try_get("key_skips")?;
+        let system: Option<String> = row.try_get("system")?;
         let job = ClaimedJob {
             token: Uuid::nil(),
             id: row.try_get("id")?,
@@ -253,8 +253,8 @@ impl Taken {
             version,
             payload: row.try_get("payload")?,
             meta: row.try_get("meta")?,
-            system: row.try_get("system")?,
-            key: key.map(|id| OrderingKey { id, skips_dead: skips.unwrap_or(false) }),
+            key: OrderingKey::of(key, system.as_deref()),
+            system,
             room_until: None,
         };
         Ok(Self { job, seq: row.try_get("seq")?, checkpoint: row.try_get("checkpoint")? })

@@ -298,9 +298,9 @@ impl Request {
             _ => None,
         };
         let left_out = left_out::read(connection, store, &jobs).await?;
-        let place = |row: &PgRow| Ok((row.try_get_unchecked(0)?, row.try_get_unchecked(12)?, row.try_get_unchecked(13)?));
+        let place = |row: &PgRow| Ok((row.try_get_unchecked(0)?, row.try_get_unchecked(11)?, row.try_get_unchecked(12)?));
         let in_lines = if self.from == From::Lines { jobs.iter().map(place).collect::<sqlx::Result<_>>()? } else { Vec::new() };
-        let place = |row: &PgRow| Ok((row.try_get_unchecked(2)?, row.try_get_unchecked(13)?));
+        let place = |row: &PgRow| Ok((row.try_get_unchecked(2)?, row.try_get_unchecked(12)?));
         let places = if self.from == From::Lines { jobs.iter().map(place).collect::<sqlx::Result<_>>()? } else { HashMap::new() };
         Ok(Rows { jobs, left_out, in_lines, places, empty_below, ..Rows::default() })
     }
@@ -327,7 +327,7 @@ impl Answer {
         let mut of_lanes = OfLanes::default();
         let mut claimed: Vec<(usize, i64, Claimed)> = Vec::with_capacity(rows.len());
         // The same in every row.
-        let Some(claimed_at): Option<DateTime<Utc>> = rows.first().map(|row| row.try_get(11)).transpose()? else {
+        let Some(claimed_at): Option<DateTime<Utc>> = rows.first().map(|row| row.try_get(10)).transpose()? else {
             return Ok(Brought { swept, ..Brought::default() });
         };
         let in_common = self.request.count_in_common(&rows);

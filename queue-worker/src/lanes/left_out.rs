@@ -6,7 +6,7 @@
 use std::collections::HashMap;
 
 use queue_core::{JobId, Store, runner::OrderingKey};
-use sqlx::{ColumnIndex, PgConnection, Row as _, ValueRef as _, postgres::PgRow};
+use sqlx::{PgConnection, Row as _, ValueRef as _, postgres::PgRow};
 
 use crate::live::bounded;
 
@@ -33,12 +33,13 @@ pub(super) struct Stored {
 impl Stored {
     /// The columns of the job in this row of a claim.
     pub(super) fn of(row: &PgRow, payload: Option<String>) -> sqlx::Result<Self> {
+        let system: Option<String> = row.try_get_unchecked(9)?;
         Ok(Self {
             max_attempts: row.try_get_unchecked(5)?,
             payload,
-            key: key_of(row, 7, 8)?,
-            meta: row.try_get_unchecked(9)?,
-            system: row.try_get_unchecked(10)?,
+            key: OrderingKey::of(row.try_get_unchecked(7)?, system.as_deref()),
+            meta: row.try_get_unchecked(8)?,
+            system,
         })
     }
 }
@@ -63,22 +64,17 @@ pub(super) async fn read(connection: &mut PgConnection, store: Store, rows: &[Pg
     let statement = sqlx::query(store.sql(include_str!("../../sql/left_out.sql"))).bind(left_out);
     let statement = statement.bind(i64::try_from(LARGEST.saturating_sub(bytes)).unwrap_or(i64::MAX));
     let read = |row: &PgRow| {
+        let system: Option<String> = row.try_get("system")?;
         let of_it = Stored {
             max_attempts: row.try_get("max_attempts")?,
             payload: row.try_get("payload")?,
-            key: key_of(row, "key", "key_skips")?,
+            key: OrderingKey::of(row.try_get("key")?, system.as_deref()),
             meta: row.try_get("meta")?,
-            system: row.try_get("system")?,
+            system,
         };
         Ok((row.try_get("id")?, (of_it, row.try_get("is_unread")?)))
     };
     bounded(statement.fetch_all(connection)).await?.iter().map(read).collect()
-}
-
-/// The ordering key in a row of a claim: its columns' places or names.
-fn key_of<I: ColumnIndex<PgRow>>(row: &PgRow, key: I, skips_dead: I) -> sqlx::Result<Option<OrderingKey>> {
-    let Some(id) = row.try_get_unchecked(key)? else { return Ok(None) };
-    Ok(Some(OrderingKey { id, skips_dead: row.try_get_unchecked::<Option<bool>, _>(skips_dead)?.unwrap_or(false) }))
 }
 
 /// How many jobs with payloads of this size a claim may ask for: half as many as fit, for some are larger than the last.

@@ -115,9 +115,9 @@ async fn a_wrong_call_is_refused_and_named_in_sql_and_in_rust() {
         .await;
     assert!(big.unwrap_err().to_string().contains("the limit is"));
     let metadata =
-        "select queue.schedule('a', 'do', '{}', jsonb_build_object('every', 60, 'meta', jsonb_build_object('x', repeat('x', 4070))))";
+        "select queue.schedule('a', 'do', '{}', jsonb_build_object('every', 60, 'meta', jsonb_build_object('x', repeat('x', 4090))))";
     let metadata = sqlx::query(metadata).execute(&db.pool).await;
-    assert!(metadata.unwrap_err().to_string().contains("together with schedule and tick"));
+    assert!(metadata.unwrap_err().to_string().contains("the option meta"));
     for (schedule, why) in [
         (each_second().job_json("do", &serde_json::json!({"x": ["\0"]})), "U+0000"),
         (Schedule::cron("* * * *").job(&quick()), "five fields"),
@@ -145,11 +145,11 @@ async fn a_wrong_call_is_refused_and_named_in_sql_and_in_rust() {
 async fn a_schedule_whose_metadata_are_null_or_as_large_as_may_be_has_jobs() {
     let db = TestDb::new().await;
     let made = "select queue.schedule('null', 'do', '{}', '{\"every\": 60, \"meta\": null}'),
-      queue.schedule(repeat('n', 64), 'do', '{}', jsonb_build_object('every', 60, 'meta', jsonb_build_object('x', repeat('x', 3960))))";
+      queue.schedule(repeat('n', 64), 'do', '{}', jsonb_build_object('every', 60, 'meta', jsonb_build_object('x', repeat('x', 4086))))";
     sqlx::query(made).execute(&db.pool).await.unwrap();
     for name in ["null".to_owned(), "n".repeat(64)] {
         schedule::run_now(&db.pool, STORE(), &name).await.unwrap();
-        assert_eq!(db.count(&format!("select count(*) from queue.job where meta ->> 'schedule' = '{name}'")).await, 1);
+        assert_eq!(db.count(&format!("select count(*) from queue.job where system ->> 'schedule' = '{name}'")).await, 1);
     }
     db.finish().await;
 }

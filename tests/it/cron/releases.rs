@@ -23,7 +23,7 @@ struct Nightly {
 
 impl Handler for Nightly {
     async fn run(self, cx: &Context) -> JobResult {
-        assert_eq!(cx.meta()["schedule"], "nightly");
+        assert_eq!(cx.tick().map(|tick| tick.schedule).as_deref(), Some("nightly"));
         Ok(())
     }
 }

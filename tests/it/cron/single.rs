@@ -68,7 +68,7 @@ async fn of_schedules_with_one_definition_and_one_tick_each_fires_its_own() {
     for name in ["b", "a", "c"] {
         assert_eq!(fire(&mut on, name, "enqueue").await, ["enqueued"]);
         let theirs = format!(
-            "select count(*) from queue.fire f join queue.job j on j.id = f.job where f.name = '{name}' and j.meta ->> 'schedule' = f.name"
+            "select count(*) from queue.fire f join queue.job j on j.id = f.job where f.name = '{name}' and j.system ->> 'schedule' = f.name"
         );
         assert_eq!(db.count(&theirs).await, 1, "{name}");
     }
@@ -106,7 +106,7 @@ async fn a_job_now_is_of_the_schedule_that_is_named_and_is_not_put_off() {
     }
     for name in ["a", "b"] {
         let job = schedule::run_now(&db.pool, STORE(), name).await.unwrap();
-        let of = "select j.meta ->> 'schedule' from queue.job j join queue.ready r on r.id = j.id where j.id = $1";
+        let of = "select j.system ->> 'schedule' from queue.job j join queue.ready r on r.id = j.id where j.id = $1";
         let of: Option<String> = sqlx::query_scalar(of).bind(job).fetch_optional(&db.pool).await.unwrap();
         assert_eq!(of.as_deref(), Some(name));
     }

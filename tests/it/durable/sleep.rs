@@ -54,8 +54,8 @@ async fn a_job_that_has_begun_does_not_expire_in_its_sleep() {
         db.until(asleep, JobState::Scheduled).await;
         let late = plan([]).enqueue(&db.pool).queue("unserved").expires_in(Duration::from_mins(5)).await.unwrap().id();
         let over = "update queue.expiry set at = now() - interval '1 s';
-            update queue.job set meta = jsonb_set(meta, '{expires_at}', to_jsonb(queue.expiry_text(now() - interval '1 s')))
-            where meta ? 'expires_at'";
+            update queue.job set system = jsonb_set(system, '{expires_at}', to_jsonb(queue.expiry_text(now() - interval '1 s')))
+            where system ? 'expires_at'";
         db.run(over).await;
         db.run("select from queue.expire_due('-infinity', 100)").await;
         db.until(late, JobState::Expired).await;

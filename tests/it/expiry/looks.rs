@@ -1,13 +1,14 @@
 //! For which jobs is looked again, how often, and when.
 
+use queue_core::Job as _;
 use sqlx::PgConnection;
 use tests::{
-    TestDb,
+    Act, Do, TestDb,
     operate::{self, expire_due},
     protocol::{claim, register},
 };
 
-use super::{connect, late, looked_for, ok};
+use super::{HOUR, connect, late, looked_for, ok};
 
 async fn run(on: &mut PgConnection, text: &'static str) {
     sqlx::raw_sql(text).execute(on).await.unwrap();
@@ -69,6 +70,19 @@ async fn however_often_it_was_looked_for_it_is_looked_for_again_within_minutes()
 }
 
 #[tokio::test]
+async fn whoever_has_the_table_of_expiries_locked_stops_only_what_expires() {
+    let db = TestDb::new().await;
+    let (mut on, mut holder) = (connect(&db).await, db.pool.begin().await.unwrap());
+    sqlx::query("lock table queue.expiry in share mode").execute(&mut *holder).await.unwrap();
+    sqlx::query("set lock_timeout = '50ms'").execute(&mut on).await.unwrap();
+    let jobs = || [Do { act: Act::Ok("1".to_owned()) }, Do { act: Act::Ok("2".to_owned()) }];
+    assert_eq!(Do::enqueue_all(jobs(), &mut on).key("k").meta("a", 1).await.unwrap(), 2);
+    assert!(Do::enqueue_all(jobs(), &mut on).expires_in(HOUR).await.unwrap_err().to_string().contains("55P03"));
+    holder.rollback().await.unwrap();
+    db.finish().await;
+}
+
+#[tokio::test]
 async fn a_time_is_set_of_one_job_and_may_be_said_again() {
     let db = TestDb::new().await;
     let mut on = connect(&db).await;
@@ -78,7 +92,7 @@ async fn a_time_is_set_of_one_job_and_may_be_said_again() {
         sqlx::query(set).bind(job).execute(&mut on).await.unwrap();
     }
     assert_eq!((looked_for(&db, job).await, looked_for(&db, other).await), (2, 1), "of each time once");
-    assert_eq!(db.count("select count(distinct meta) from queue.job").await, 2);
+    assert_eq!(db.count("select count(distinct system) from queue.job").await, 2);
     for wrong in ["update queue.expiry set at = '1969-01-01+00'", "update queue.expiry set at = 'infinity'"] {
         let said = sqlx::query(wrong).execute(&mut on).await.unwrap_err().to_string();
         assert!(said.contains("expiry_at_in_range"), "{said}");

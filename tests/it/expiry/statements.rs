@@ -83,7 +83,7 @@ async fn those_that_are_due_first_expire_first_and_no_more_than_so_many() {
     for place in 0..6 {
         let job = ok(&db).await;
         jobs.push(job);
-        let due = "with j as (update queue.job set meta = queue.with_expiry(meta, now() - $2 * interval '1 s') where id = $1)
+        let due = "with j as (update queue.job set system = queue.with_expiry(system, now() - $2 * interval '1 s') where id = $1)
           update queue.expiry set at = now() - $2 * interval '1 s' where id = $1";
         sqlx::query(due).bind(job).bind(10.0 + f64::from(place)).execute(&mut on).await.unwrap();
     }
@@ -191,11 +191,13 @@ async fn a_time_that_somebody_wrote_by_hand_ends_nothing_and_stops_nothing() {
     let mut bad = Vec::new();
     for text in [r#""""#, r#""soon""#, r#""0""#, "null", "7", "{}", r#""2020-01-01""#, r#""2020-01-01T00:00:00Z""#] {
         let job = ok(&db).await;
-        let spoil = "update queue.job set meta = jsonb_build_object('expires_at', $2::text::jsonb) where id = $1";
+        let spoil = "update queue.job set system = jsonb_build_object('expires_at', $2::text::jsonb) where id = $1";
         sqlx::query(spoil).bind(job).bind(text).execute(&mut on).await.unwrap();
         sqlx::query("update queue.expiry set at = '1970-01-01+00' where id = $1").bind(job).execute(&mut on).await.unwrap();
         bad.push(job);
     }
+    // Metadata are the user's, whatever their keys.
+    bad.push(Do { act: Act::Ok(String::new()) }.enqueue(&db.pool).meta("expires_at", "2020-01-01T00:00:00.000000Z").await.unwrap().id());
     late(&db, &[good]).await;
     assert_eq!(expire_due(&mut on).await.unwrap(), 1);
     assert_eq!(db.count("select count(*) from queue.expiry").await, 0);

@@ -32,7 +32,7 @@ impl queue_core::Handler for ByType {
 /// The seconds from the enqueue, or from when it is due, to the expiry; and that it is looked for then.
 async fn seconds(db: &TestDb, job: JobId) -> i64 {
     let text = "select round(extract(epoch from e.at - coalesce(s.run_at, queue.enqueued_at(j.id))))::bigint
-      from queue.job j join queue.expiry e on e.id = j.id and queue.expiry_text(e.at) = j.meta ->> 'expires_at'
+      from queue.job j join queue.expiry e on e.id = j.id and queue.expiry_text(e.at) = j.system ->> 'expires_at'
       left join queue.scheduled s on s.id = j.id where j.id = $1";
     sqlx::query_scalar(text).bind(job).fetch_optional(&db.pool).await.unwrap().unwrap_or(-1)
 }
@@ -162,7 +162,6 @@ async fn a_time_that_is_none_or_that_comes_before_the_job_may_run_is_refused_and
             "would expire at 2100-01-01T00:00:00.000000Z, before it may run",
         ),
         (r#"{"expires_at": "2020-01-01T00:00:00Z", "after": 1}"#, "before it may run"),
-        (r#"{"meta": {"expires_at": "2100-01-01T00:00:00.000000Z"}}"#, "say the option expires_at"),
     ] {
         let refused = sqlx::query("select queue.enqueue('do', '{}', $1::text::jsonb)").bind(options).execute(&mut on).await.err();
         let refused = refused.unwrap_or_else(|| panic!("{options} is taken"));
@@ -178,7 +177,6 @@ async fn a_time_that_is_none_or_that_comes_before_the_job_may_run_is_refused_and
         ("before all", quickly().expires_at(year(-1)).await.map(drop)),
         ("at once", quickly().expires_in(Duration::ZERO).await.map(drop)),
         ("never", quickly().expires_in(Duration::MAX).await.map(drop)),
-        ("by hand", quickly().meta("expires_at", "2100").await.map(drop)),
         ("many, before they may run", Do::enqueue_all([quick()], &db.pool).at(now + HOUR).expires_at(now + HOUR).await.map(drop)),
         ("many, too late", Do::enqueue_all([quick()], &db.pool).at(year(8020)).expires_in(40 * 365 * 24 * HOUR).await.map(drop)),
     ] {

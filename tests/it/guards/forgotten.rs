@@ -1,6 +1,6 @@
 //! Jobs that completed and leave no record: only they go, and only under their own lease or entry.
 
-use queue_core::JobId;
+use queue_core::{JobId, runner::OrderingKey};
 use sqlx::{Connection as _, PgConnection};
 use tests::{
     TestDb,
@@ -28,7 +28,7 @@ async fn headed(on: &mut PgConnection, key: i64, job: JobId) {
 /// The job of a verdict with that key.
 fn keyed(lease: &Lease, index: usize, key: i64) -> Said {
     let mut said = lease.one(index, "forget");
-    said.job.key = Some(key);
+    said.job.key = Some(OrderingKey { id: key, skips_dead: false });
     said
 }
 

@@ -13,7 +13,7 @@ macro_rules! expiring {
                select coalesce(cardinality(e.expired), 0) from queue.expire_due('-infinity', 1000) e $$;",
             $given,
             ";
-             update queue.job set meta = queue.with_expiry(meta, clock_timestamp() - interval '1 s');
+             update queue.job set system = queue.with_expiry(system, clock_timestamp() - interval '1 s');
              update queue.expiry set at = clock_timestamp() - interval '1 s'"
         )
     };

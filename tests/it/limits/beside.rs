@@ -158,7 +158,7 @@ async fn a_job_whose_time_is_over_before_it_begins_gives_its_permit_to_the_next(
     }
     let last = Limited { ms: 0 }.enqueue(&db.pool).await.unwrap().id();
     // Their time is over, and nobody but who claims them looks for it.
-    let late = "update queue.job set meta = queue.with_expiry(meta, clock_timestamp() - interval '1 s') where meta is not null";
+    let late = "update queue.job set system = queue.with_expiry(system, clock_timestamp() - interval '1 s') where system is not null";
     db.run(late).await;
     db.run("delete from queue.expiry").await;
     db.run_while(worker(&db), async {

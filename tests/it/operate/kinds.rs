@@ -97,7 +97,7 @@ async fn metadata_choose_jobs_in_every_state() {
             }
         }
         let late = of(&mut on, tenant, "default", None).await;
-        let back = "update queue.job set meta = queue.with_expiry(meta, now() - interval '1 s') where id = $1";
+        let back = "update queue.job set system = queue.with_expiry(system, now() - interval '1 s') where id = $1";
         sqlx::query(back).bind(late).execute(&mut on).await.unwrap();
         sqlx::query("select queue.expire_all(array[$1])").bind(late).execute(&mut on).await.unwrap();
         jobs.push(late);

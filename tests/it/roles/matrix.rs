@@ -238,7 +238,7 @@ gather_hint w:SIUD
 gather_part w:SIUD
 id_seq w:select,usage
 idle w:SIUD
-job w:SD r:id,lane,max_attempts,key,key_skips,meta,system,line o:id,lane,max_attempts,payload,key,key_skips,meta,system,line
+job w:SD r:id,lane,max_attempts,key,meta,system,line o:id,lane,max_attempts,payload,key,meta,system,line
 job_default r:id o:id
 jobs r:id,queue,job_type,priority,state,attempts,max_attempts,crashes,enqueued_at,run_at,finished_at,worker,error,meta,system,version o:S
 key_bound w:S r:S o:S

@@ -57,6 +57,8 @@ async fn of_dead_letters_of_one_key_one_is_requeued() {
         settle(&mut on, &lease.all("dead")).await.unwrap();
     }
     let other = say("2").enqueue(&mut on).await.unwrap();
+    // Written by hand, it is the hash of no key.
+    sqlx::query("update queue.job set system = '{\"unique\": \"2\"}' where id = $1").bind(other.id()).execute(&mut on).await.unwrap();
     let lease = claim(&mut on, worker, 1).await.unwrap();
     settle(&mut on, &lease.all("dead")).await.unwrap();
     let swept = requeue_all(&mut on, Store::default(), &Filter::default()).await.unwrap();

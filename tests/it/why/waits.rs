@@ -133,7 +133,7 @@ async fn a_time_to_begin_that_has_passed_is_told_and_one_that_has_begun_is_not_l
         assert!(cause.says.contains("had not begun in time"), "{}", cause.says);
         let retried = Do { act: Act::RetryIn(3_600_000) }.enqueue(&db.pool).expires_in(Duration::from_secs(5)).await.unwrap().id();
         db.until(retried, JobState::Scheduled).await;
-        sqlx::query("update queue.job set meta = queue.with_expiry(meta, now() - interval '1 s') where id = $1")
+        sqlx::query("update queue.job set system = queue.with_expiry(system, now() - interval '1 s') where id = $1")
             .bind(retried)
             .execute(&db.pool)
             .await

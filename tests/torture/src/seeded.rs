@@ -192,7 +192,7 @@ pub const BUGS: [Bug; 19] = [
     Bug {
         name: "expiry looked at before the claim only",
         scene: "expiry",
-        edits: &[edit("queue-core/src/attempt/claimed.rs", "self.attempt == 1 && self.crashes == 0 && meta", "self.attempt == 0 && meta")],
+        edits: &[edit("queue-core/src/attempt/claimed.rs", "self.attempt == 1 && self.crashes == 0", "self.attempt == 0")],
     },
     Bug {
         name: "a pause that is read and not heeded",

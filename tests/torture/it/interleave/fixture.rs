@@ -39,7 +39,7 @@ pub(super) const LIMIT: &str = "type:do";
 pub(super) const BY_KEY: &str = "queue:default";
 const UNIQUE: &str = "insert into queue.unique_key (hash, id, held) values (queue.unique_hash('default', 'do', $2), $1, 'queued')";
 
-const LATE: &str = "update queue.job set meta = queue.with_expiry(meta, now() - interval '1 minute');
+const LATE: &str = "update queue.job set system = queue.with_expiry(system, now() - interval '1 minute');
   insert into queue.expiry (at, id) select now() - interval '1 minute', id from queue.job";
 /// The tick of the schedule is due, one of last week was missed; somebody waited for jobs, and a job that is over has a report; a type is published; figures
 /// are older than they are kept.

@@ -12,7 +12,7 @@ use super::{
 };
 
 /// Their times have come, and that of all that is said of when to look for them.
-const LATE: &str = "update queue.job set meta = queue.with_expiry(meta, now() - interval '1 minute') where id = any ($1)";
+const LATE: &str = "update queue.job set system = queue.with_expiry(system, now() - interval '1 minute') where id = any ($1)";
 const DUE: &str = "update queue.expiry e set at = now() - interval '1 hour' + o.n * interval '1 us'
     from (select ctid, row_number() over () as n from queue.expiry where id = any ($1)) o where e.ctid = o.ctid";
 

@@ -181,7 +181,6 @@ impl Player {
             attempts: row.get("attempts"),
             crashes: row.get("crashes"),
             key: None,
-            key_skips: None,
         };
         let mut jobs: Vec<ClaimedJob> = rows.map(job).collect();
         jobs.sort_unstable_by_key(|job| job.id);

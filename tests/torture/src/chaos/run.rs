@@ -224,7 +224,7 @@ pub(super) async fn drain(database: &Database, patience: Duration) -> Result<boo
 pub(super) async fn finals(database: &Database) -> Result<Vec<Final>> {
     const FINALS: &str =
         "select (j.payload->>'n')::bigint as n, coalesce(j.payload->>'act' = 'Poison', false) as poison,
-         (extract(epoch from (j.meta->>'expires_at')::timestamptz) * 1000000)::bigint as expires_at, coalesce(e.state, 'nowhere') as state, coalesce(e.attempts, 0) as attempts,
+         (extract(epoch from (j.system->>'expires_at')::timestamptz) * 1000000)::bigint as expires_at, coalesce(e.state, 'nowhere') as state, coalesce(e.attempts, 0) as attempts,
          e.output, e.error, coalesce((extract(epoch from e.at) * 1000000)::bigint, 0) as at
        from queue.job j
        left join (

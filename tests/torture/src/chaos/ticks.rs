@@ -76,12 +76,12 @@ pub(super) async fn account(database: &Database) -> Result<Account> {
         from queue.schedule s
       ), fired as (
         select f.name, f.tick
-        from queue.fire f join queue.job j on j.id = f.job and j.meta ->> 'schedule' = f.name
+        from queue.fire f join queue.job j on j.id = f.job and j.system ->> 'schedule' = f.name
         where f.outcome = 'enqueued'
       )
       select (select coalesce(sum(ticks), 0) from due)::bigint as due,
         (select coalesce(sum(greatest(d.ticks - (select count(*) from fired f where f.name = d.name), 0)), 0) from due d)::bigint as missed,
-        ((select count(*) from queue.job j where j.meta ? 'tick') - (select count(*) from fired)) as doubled";
+        ((select count(*) from queue.job j where j.system ? 'tick') - (select count(*) from fired)) as doubled";
     let until = Instant::now() + PATIENCE;
     while Instant::now() < until && database.count(BEHIND).await? > 0 {
         tokio::time::sleep(Duration::from_millis(100)).await;

@@ -164,8 +164,8 @@ async fn expires(world: &World) -> Result<()> {
     let within = within.expires_in(Duration::from_mins(10)).await?;
     let by = echo("expires at").enqueue(world.pool()).store(world.store).queue(IDLE).expires_at(Utc::now() + TimeDelta::hours(1)).await?;
     for job in [within, by] {
-        let meta = job.find(world.pool()).await?.meta.map(|meta| meta.get().to_owned()).unwrap_or_default();
-        ensure!(meta.contains("expires_at"), "{meta}");
+        let system = job.find(world.pool()).await?.system.map(|system| system.get().to_owned()).unwrap_or_default();
+        ensure!(system.contains("expires_at"), "{system}");
     }
     Ok(())
 }

@@ -348,7 +348,7 @@ impl Handler for Lax {
 
 impl Handler for Ticks {
     async fn run(self, cx: &Context) -> JobResult {
-        given(cx).note("ticks", "");
+        given(cx).note("ticks", cx.tick().map_or_else(String::new, |tick| tick.schedule));
         Ok(())
     }
 }
