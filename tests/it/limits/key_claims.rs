@@ -28,13 +28,14 @@ async fn held(db: &TestDb) -> i64 {
 async fn of_each_key_a_claim_takes_no_more_than_there_are_permits_and_one_that_waits_sees_what_the_first_took() {
     let (db, mut one, worker) = with(0).await;
     let mut two = connect(&db.url).await;
-    fill(&mut one, "default", ["a"; 6].into_iter().chain(["b"; 6]).chain(["c"; 2])).await;
     one.run("select queue.set_limit('type:t', 3, keyed => true)").await;
     let limits = &["type:t"];
+    assert!(claim(&mut one, worker, limits, 4, &[]).await.unwrap().ids.is_empty(), "there is nothing; the limit is in force now");
+    fill(&mut one, "default", ["a"; 6].into_iter().chain(["b"; 6]).chain(["c"; 2])).await;
     let mut open = one.begin().await.unwrap();
     let first = claim(&mut open, worker, limits, 4, &[]).await.unwrap();
     assert_eq!((first.ids.len(), first.closed.as_deref()), (4, None));
-    let error = claim(&mut two, worker, limits, 9, &[]).await.unwrap_err();
+    let error = claim(&mut two, worker, limits, 4, &[]).await.unwrap_err();
     assert_eq!(error.as_database_error().unwrap().code().as_deref(), Some("55P03"), "it waits for the first one");
     open.commit().await.unwrap();
     let second = claim(&mut two, worker, limits, 20, &[]).await.unwrap();
@@ -81,6 +82,7 @@ async fn a_limit_that_becomes_one_by_key_waits_until_all_know_and_counts_in_what
     on.run("select queue.set_limit('type:t', 2, keyed => true)").await;
     let some = claim(&mut on, worker, &["type:t"], 20, &[]).await.unwrap();
     assert_eq!(some.of, counts([("a", 1), ("b", 1)]), "two jobs without a key run");
+    assert_eq!(some.floors, None, "what ran already was counted in, below any floor");
     on.run("select queue.set_limit('type:t', 2, keyed => false)").await;
     let other = register(&mut on).await.unwrap();
     let none = claim(&mut on, worker, &["type:t"], 20, &[]).await.unwrap();
