@@ -1,7 +1,5 @@
 //! Rolling deploys: two releases work on one store at a time, and neither takes anything from the other.
 
-mod indexes;
-
 use std::time::{Duration, Instant};
 
 use queue_core::{

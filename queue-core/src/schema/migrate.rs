@@ -6,7 +6,7 @@ use sqlx::{AssertSqlSafe, PgConnection};
 
 use super::{
     applied::{Applied, applied},
-    citus, concurrent,
+    citus,
     locks::{LOCK_TIMEOUT, PAUSE, in_the_way, is_locked},
     migration::{Migration, tables_of},
     roles::closed,
@@ -92,9 +92,6 @@ const PATIENCE: Duration = Duration::from_mins(1);
 /// nothing to do. A fresh store is made in one transaction. On a store in use each migration is one, which waits 50 ms at most for a lock, and is
 /// tried again for a minute. In a transaction of the caller's all of it is part of that, and nothing is tried again.
 ///
-/// A migration that builds indexes on tables that may be large is no transaction on a store in use: each is built beside the work on its table,
-/// and waits for nobody's lock while others wait for it. Let it be a direct connection to the server then, and not a transaction pooler's.
-///
 /// # Errors
 /// [`Error::Encoding`], [`Error::NoRights`], [`Error::RowSecurity`], [`Error::NewerSchema`], [`Error::ChangedMigration`], [`Error::ForeignSchema`],
 /// [`Error::SchemaInUse`], or the database's error. After an error
@@ -107,16 +104,13 @@ pub async fn migrate(connection: &mut PgConnection, store: Store) -> Result<Vec<
 #[doc(hidden)]
 pub async fn migrate_with(connection: &mut PgConnection, store: Store, later: &[Migration], patience: Duration) -> Result<Vec<i32>, Error> {
     let known = [&MIGRATIONS, later].concat();
-    let (lent, mut began) = (in_transaction(connection).await?, Instant::now());
-    let (mut fresh, mut built, mut met) = (Vec::new(), None, 0);
+    let (lent, began) = (in_transaction(connection).await?, Instant::now());
+    let (mut fresh, mut met) = (Vec::new(), 0);
     loop {
-        match one_step(connection, store, &known, lent, built).await {
-            Ok(Step { done, more, build }) => {
+        match one_step(connection, store, &known, lent).await {
+            Ok(Step { done, more }) => {
                 fresh.extend(done);
-                if let Some(migration) = build {
-                    concurrent::build(connection, store, &migration, patience).await?;
-                    (built, began) = (Some(migration.version), Instant::now());
-                } else if !more {
+                if !more {
                     break;
                 }
             }
@@ -144,17 +138,14 @@ pub async fn migrate_with(connection: &mut PgConnection, store: Store, later: &[
 struct Step {
     done: Vec<i32>,
     more: bool,
-    /// Comes next, and is no transaction.
-    build: Option<Migration>,
 }
 
-/// What is `built` is only recorded.
-async fn one_step(connection: &mut PgConnection, store: Store, known: &[Migration], lent: bool, built: Option<i32>) -> Result<Step, Error> {
+async fn one_step(connection: &mut PgConnection, store: Store, known: &[Migration], lent: bool) -> Result<Step, Error> {
     // Not the driver's `begin`, which leaves its connection in a transaction when this future is dropped half-way.
     let mut session = Session::on(connection).await?;
     // After an error the caller's own transaction, if there is one, is as it was.
     sqlx::raw_sql("savepoint queue_migrate").execute(session.connection()).await?;
-    match apply(session.connection(), store, known, lent, built).await {
+    match apply(session.connection(), store, known, lent).await {
         Ok(step) => {
             session.commit().await?;
             Ok(step)
@@ -168,7 +159,7 @@ async fn one_step(connection: &mut PgConnection, store: Store, known: &[Migratio
     }
 }
 
-async fn apply(tx: &mut PgConnection, store: Store, known: &[Migration], lent: bool, built: Option<i32>) -> Result<Step, Error> {
+async fn apply(tx: &mut PgConnection, store: Store, known: &[Migration], lent: bool) -> Result<Step, Error> {
     // Or a default `now()` would be whatever the caller's search_path finds first. Put back by hand: the caller may be in a transaction.
     let before: Vec<String> = sqlx::query_scalar(BEFORE).bind(&SETTINGS[..]).fetch_all(&mut *tx).await?;
     sqlx::query(SET).bind("search_path").bind("pg_catalog, pg_temp").execute(&mut *tx).await?;
@@ -183,22 +174,15 @@ async fn apply(tx: &mut PgConnection, store: Store, known: &[Migration], lent: b
         citus::prepare(tx, store).await?;
     }
     let missing: Vec<&Migration> = known.iter().filter(|migration| !found.contains(&migration.version)).collect();
-    let (mut done, mut build, all) = (Vec::new(), None, missing.len());
+    let (mut done, all) = (Vec::new(), missing.len());
     for migration in missing.into_iter().take(if is_fresh || lent { all } else { 1 }) {
-        let is_built = built == Some(migration.version);
-        if migration.is_concurrent() && !is_fresh && !lent && !is_built {
-            build = Some(*migration);
-            break;
-        }
         if !is_fresh {
             sqlx::raw_sql(LOCK_TIMEOUT).execute(&mut *tx).await?;
         }
-        if is_built {
-            // Nothing is left to be done.
-        } else if is_distributed {
-            citus::apply(tx, &migration.text(store)).await?;
+        if is_distributed {
+            citus::apply(tx, store.text(migration.sql)).await?;
         } else {
-            sqlx::raw_sql(AssertSqlSafe(migration.text(store).into_owned())).execute(&mut *tx).await?;
+            sqlx::raw_sql(store.text(migration.sql)).execute(&mut *tx).await?;
         }
         sqlx::query(store.sql("insert into queue.migration (version, name, hash, compatible) values ($1, $2, $3, $4)"))
             .bind(migration.version)
@@ -223,7 +207,7 @@ async fn apply(tx: &mut PgConnection, store: Store, known: &[Migration], lent: b
         sqlx::query(SET).bind(name).bind(value).execute(&mut *tx).await?;
     }
     sqlx::raw_sql("release savepoint queue_migrate").execute(tx).await?;
-    Ok(Step { done, more, build })
+    Ok(Step { done, more })
 }
 
 /// The migrations that the store has; if some are missing, we are its owner, and nobody else will apply one before our transaction ends. By the
@@ -328,7 +312,7 @@ pub fn print(store: Store) -> String {
         let (version, name) = (migration.version, migration.name);
         let record = store.text("insert into queue.migration (version, name, hash, compatible) values");
         let hash = migration.hash();
-        let sql = migration.text(store);
+        let sql = store.text(migration.sql);
         text = format!("{text}\n-- Migration {version}: {name}\n\n{sql}\n{record} ({version}, '{name}', {hash}, {COMPATIBLE});\n");
     }
     text + "\n" + &closed(store) + store.text("\nselect queue.add_days(7);\n\ncommit;\n")

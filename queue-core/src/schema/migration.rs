@@ -1,9 +1,5 @@
 //! One step of the schema.
 
-use std::borrow::Cow;
-
-use super::store::Store;
-
 /// One step of the schema. Its text is final once released: a change is a new migration.
 #[doc(hidden)]
 #[derive(Clone, Copy, Debug)]
@@ -11,9 +7,6 @@ pub struct Migration {
     pub(super) version: i32,
     pub(super) name: &'static str,
     /// On a store that is in use it takes the locks that it needs with its first statement, for it waits for each only a moment.
-    ///
-    /// One that builds indexes on tables that may be large begins with the line `-- concurrently`, and has nothing but statements
-    /// `create index concurrently name on queue.table ..;`. See `concurrent`.
     pub(super) sql: &'static str,
 }
 
@@ -21,17 +14,6 @@ impl Migration {
     /// Of this version.
     pub const fn new(version: i32, name: &'static str, sql: &'static str) -> Self {
         Self { version, name, sql }
-    }
-
-    /// Whether it builds indexes beside the work on their tables, and so is no transaction.
-    pub(super) fn is_concurrent(&self) -> bool {
-        self.sql.starts_with("-- concurrently\n")
-    }
-
-    /// Its text for a transaction on a store that nobody works with, where an index is built at once.
-    pub(super) fn text(&self, store: Store) -> Cow<'static, str> {
-        let text = store.text(self.sql);
-        if self.is_concurrent() { Cow::Owned(text.replace(" index concurrently ", " index ")) } else { Cow::Borrowed(text) }
     }
 
     /// FNV-1a of the lines without their comments, which may be mended: tells that a file was edited after its release, no more.

@@ -6,7 +6,6 @@ mod roles;
 mod applied;
 mod channel;
 mod citus;
-mod concurrent;
 mod locks;
 mod migration;
 mod pooler;
