@@ -81,6 +81,9 @@ declare
   said    jsonb := producer_enqueue_with.options;
   chosen  text;
 begin
+  if said ? 'system' and ((said -> 'system') - '{child_of,node_of,part_of}'::text[] = '{}') is not true then
+    raise invalid_parameter_value using message = 'queue.enqueue: there is no option system';
+  end if;
   if queue.limits_producers() then
     chosen := (queue.read_options(producer_enqueue_with.job_type, said)).queue;
     perform queue.check_queue(chosen, producer_enqueue_with.caller);

@@ -37,14 +37,14 @@ create function queue.with_expiry(system jsonb, at timestamptz) returns jsonb
   language sql stable
   return coalesce(system, '{}') || pg_catalog.jsonb_build_object('expires_at', queue.expiry_text(at));
 
--- So many jobs are looked for at these times. In a function, so that a statement that enqueues jobs of all kinds opens the table only if one expires.
-create function queue.look_at(at timestamptz[], ids bigint[]) returns void
+-- Inserts these rows of expiry. A function, so that an enqueue of jobs without expiry does not open the table.
+create function queue.insert_expiries(at timestamptz[], ids bigint[]) returns void
   language plpgsql volatile
   set search_path = pg_catalog, pg_temp
 as $$
 begin
   insert into queue.expiry (at, id)
-  select u.at, u.id from unnest(look_at.at, look_at.ids) u (at, id);
+  select u.at, u.id from unnest(insert_expiries.at, insert_expiries.ids) u (at, id);
 end
 $$;
 

@@ -48,6 +48,7 @@ create table queue.gate (
   not_before  timestamptz  not null default '-infinity',  -- nothing begins before this: a handler was told to slow down
   read_at     timestamptz  not null default '-infinity',  -- when all of its leases were read last
   lines       bigint[]     not null default '{}',         -- somebody found no room for these lines, and is to be told of some: a hundred at most
+  constraint gate_times_in_range check (greatest(not_before, read_at) < '10000-01-01+00'),
   constraint gate_pkey primary key (gate)
 ) with (fillfactor = 10, autovacuum_vacuum_scale_factor = 0, autovacuum_vacuum_threshold = 500, autovacuum_vacuum_cost_delay = 0);
 

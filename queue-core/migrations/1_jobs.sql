@@ -102,12 +102,12 @@ create index lane_by_id on queue.lane (lane);
 create index lane_by_birth on queue.lane (born);
 create index lane_by_queue on queue.lane (queue);
 
--- What was enqueued. Immutable; a day a partition. A ninth column would cost each row eight bytes: what few jobs have is in `system`.
+-- What was enqueued; a day a partition. A ninth column would cost each row eight bytes: optional attributes that the store keeps are in `system`.
 --   child_of | node_of | part_of   which job or flow waits for its end
 --   expires_at                     when it is not to begin any more: queue.expiry_text
 --   skips                          its ordering key goes on without it once it is dead
 --   unique                         queue.unique_hash of its uniqueness key
---   schedule, tick                 which tick of which schedule it is of
+--   schedule, tick                 the schedule and the tick that enqueued it
 --
 -- Rules are kept by the functions that enqueue and by the bulk path, not by CHECKs: those are prepared anew for every statement, which made 12 of
 -- the 46 us of an enqueue.
@@ -118,7 +118,7 @@ create table queue.job (
   payload       jsonb    not null,
   key           bigint,    -- queue.key_id, or null: the job waits for no other
   meta          jsonb,     -- an object of at most queue.meta_limit() bytes, or null: the user's
-  system        jsonb,     -- an object of what is said above, or null
+  system        jsonb,     -- an object with the keys above, or null
   line          bigint,    -- queue.line_id of its fair key, or null: it has none
   constraint job_pkey primary key (id)
 ) partition by range (id);
@@ -338,7 +338,6 @@ create function queue.insert_job(
   max_attempts  integer     default 20,
   run_at        timestamptz default null,
   meta          jsonb       default null,
-  system        jsonb       default null,
   caller        queue.caller default queue.called_by()
 ) returns bigint
   language plpgsql volatile security definer
@@ -367,19 +366,19 @@ begin
   if queue.may_overflow(written) then
     perform queue.check_numbers(insert_job.payload);
   end if;
-  if meta is not null or system is not null then
-    perform queue.checked_meta(insert_job.meta), queue.checked_meta(insert_job.system);
+  if meta is not null then
+    perform queue.checked_meta(insert_job.meta);
   end if;
   -- In one statement, for a look of its own would be a twentieth of an enqueue. A queue that may be full is asked before anything is written.
-  insert into queue.job (id, lane, max_attempts, payload, meta, system)
-  select new_id, new_lane, insert_job.max_attempts, insert_job.payload, insert_job.meta, insert_job.system
+  insert into queue.job (id, lane, max_attempts, payload, meta)
+  select new_id, new_lane, insert_job.max_attempts, insert_job.payload, insert_job.meta
   where not (select l.has_capacity from queue.lane l where l.lane operator(pg_catalog.=) new_lane and l.has_capacity is not null limit 1);
   if not found then
     perform queue.take_capacity(insert_job.queue, 1);
     perform queue.meet_lane(insert_job.queue, insert_job.job_type, insert_job.priority, false);
     new_id := queue.next_id();
-    insert into queue.job (id, lane, max_attempts, payload, meta, system)
-    values (new_id, new_lane, insert_job.max_attempts, insert_job.payload, insert_job.meta, insert_job.system);
+    insert into queue.job (id, lane, max_attempts, payload, meta)
+    values (new_id, new_lane, insert_job.max_attempts, insert_job.payload, insert_job.meta);
   end if;
   if run_at operator(pg_catalog.>) pg_catalog.clock_timestamp() then
     insert into queue.scheduled (run_at, id, lane) values (insert_job.run_at, new_id, new_lane);

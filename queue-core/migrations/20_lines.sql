@@ -1,6 +1,6 @@
 -- Lines: jobs with a fair key stand in lines, one for each key, and lines are served in turn. What one key has waiting delays no other.
 --
---   insert_fair, insert_with   nothing -> ready, in a line       by the producer
+--   insert_unkeyed, insert_with   nothing -> ready, in a line       by the producer
 --   line_up                    ready -> ready, in a line         by any worker: what came back, or was due, or free to go on
 --   claim_lines                ready, in a line -> lease         by a worker
 --
@@ -28,8 +28,9 @@ begin
 end
 $$;
 
--- Enqueues one job with a fair key and no ordering key, for queue.enqueue_with, which has checked the options and taken the capacity.
-create function queue.insert_fair(
+-- Enqueues one job without an ordering key that has a fair key or attributes in `system`, for queue.enqueue_with, which has checked the options
+-- and taken the capacity.
+create function queue.insert_unkeyed(
   job_type text, payload jsonb, queue text, priority integer, max_attempts integer, run_at timestamptz, fair text, meta jsonb,
   system jsonb
 ) returns bigint
@@ -37,25 +38,27 @@ create function queue.insert_fair(
   set search_path = pg_catalog, pg_temp
 as $$
 declare
-  plain   bigint := queue.lane_id(insert_fair.queue, insert_fair.job_type, insert_fair.priority, false);
+  plain   bigint := queue.lane_id(insert_unkeyed.queue, insert_unkeyed.job_type, insert_unkeyed.priority, false);
   new_id  bigint := queue.next_id();
 begin
   if plain is null then
     raise null_value_not_allowed using message = 'queue.enqueue: the job type may not be null';
   end if;
-  perform queue.check_payload(insert_fair.payload);
-  perform queue.check_run_at(insert_fair.run_at);
+  perform queue.check_payload(insert_unkeyed.payload);
+  perform queue.check_run_at(insert_unkeyed.run_at);
   insert into queue.job (id, lane, max_attempts, payload, meta, system, line)
-  values (new_id, plain, insert_fair.max_attempts, insert_fair.payload, insert_fair.meta, insert_fair.system,
-    queue.line_id(insert_fair.fair));
-  perform queue.meet_lane(insert_fair.queue, insert_fair.job_type, insert_fair.priority, false);
+  values (new_id, plain, insert_unkeyed.max_attempts, insert_unkeyed.payload, insert_unkeyed.meta, insert_unkeyed.system,
+    queue.line_id(insert_unkeyed.fair));
+  perform queue.meet_lane(insert_unkeyed.queue, insert_unkeyed.job_type, insert_unkeyed.priority, false);
   if run_at > clock_timestamp() then
-    insert into queue.scheduled (run_at, id, lane) values (insert_fair.run_at, new_id, plain);
+    insert into queue.scheduled (run_at, id, lane) values (insert_unkeyed.run_at, new_id, plain);
+  elsif insert_unkeyed.fair is null then
+    insert into queue.ready (lane, seq, id) values (plain, new_id, new_id);
   else
     insert into queue.ready (lane, seq, id, line)
-    values (queue.meet_lined(plain), queue.next_id(), new_id, queue.line_id(insert_fair.fair));
+    values (queue.meet_lined(plain), queue.next_id(), new_id, queue.line_id(insert_unkeyed.fair));
   end if;
-  perform queue.wake(insert_fair.queue);
+  perform queue.wake(insert_unkeyed.queue);
   return new_id;
 end
 $$;

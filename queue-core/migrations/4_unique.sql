@@ -21,7 +21,7 @@ create function queue.unique_hash(queue text, job_type text, unique_key text) re
   language sql immutable parallel safe
   return pg_catalog.encode(pg_catalog.substring(queue.digest(queue || '/' || job_type || '/' || unique_key), 1, 16), 'hex')::uuid;
 
--- The hash of the uniqueness key of a job with this `system`, null if it has none. What is no hash, because it was written by hand, is none.
+-- The hash of the uniqueness key of a job with this `system`, null if it has none. Values that are no UUID are ignored.
 create function queue.unique_of(system jsonb) returns uuid
   language sql immutable parallel safe
   return case when system ->> 'unique' ~ '^[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}$' then (system ->> 'unique')::uuid end;

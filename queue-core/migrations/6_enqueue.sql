@@ -1,6 +1,6 @@
 -- The enqueue, for every language: queue.enqueue(job_type, payload, options). Options are named in a jsonb object; this file is where they are
 -- read and checked. Plain jobs go on to queue.insert_job, jobs with an ordering key to queue.insert_in_line, those with a fair key alone to
--- queue.insert_fair.
+-- queue.insert_unkeyed.
 --
 --   type_options   written by workers when they start (publish_types), read by enqueues that leave out one of these options
 
@@ -150,7 +150,7 @@ begin
     said.meta := queue.checked_meta(options -> 'meta');
   end if;
   if options ? 'system' then
-    said.system := queue.checked_meta(options -> 'system');
+    said.system := options -> 'system';
   end if;
   if options ?| '{expires_at,expires_in}' or typed.expires is not null then
     said.expires_at := queue.read_expiry(options, said.run_at, typed.expires);
@@ -352,11 +352,15 @@ begin
   if taken is not null then
     said.system := coalesce(said.system, '{}') || jsonb_build_object('unique', taken);
   end if;
-  if said.key is null and said.fair is null then
-    id := queue.insert_job(stored, enqueue_with.payload, said.queue, said.priority, said.max_attempts, said.run_at, said.meta, said.system);
+  if said.system is not null and not queue.is_meta(said.system) then
+    raise invalid_parameter_value using message = format('queue.enqueue: the name of its flow is too long: of a job the store keeps at most %s bytes',
+      queue.meta_limit());
+  end if;
+  if said.key is null and said.fair is null and said.system is null then
+    id := queue.insert_job(stored, enqueue_with.payload, said.queue, said.priority, said.max_attempts, said.run_at, said.meta);
   elsif said.key is null then
     perform queue.take_capacity(said.queue, 1);
-    id := queue.insert_fair(stored, enqueue_with.payload, said.queue, said.priority, said.max_attempts, said.run_at, said.fair, said.meta,
+    id := queue.insert_unkeyed(stored, enqueue_with.payload, said.queue, said.priority, said.max_attempts, said.run_at, said.fair, said.meta,
       said.system);
   else
     perform queue.take_capacity(said.queue, 1);

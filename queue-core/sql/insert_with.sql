@@ -64,11 +64,11 @@ with reserved as materialized (
   select distinct e.key
   from entries e
   where e.key is not null
-), expiring as materialized (
+), expiries as materialized (
   select pg_catalog.array_agg(e.expires_at) as at, pg_catalog.array_agg(e.id) as ids
   from entries e
   where e.expires_at is not null
 )
-select r.ids, case when x.ids is not null then queue.look_at(x.at, x.ids) end
+select r.ids, case when x.ids is not null then queue.insert_expiries(x.at, x.ids) end
 from reserved r
-cross join expiring x
+cross join expiries x

@@ -122,6 +122,7 @@ async fn a_loop_that_panics_starts_again_and_goes_on_once_its_row_is_mended() {
         let job = Do { act: Act::Ok(String::new()) }.enqueue(&db.pool).await.unwrap().id();
         db.until(job, JobState::Completed).await;
         sqlx::query("update queue.schedule set since = now(), next_at = null where name = 'bad'").execute(&db.pool).await.unwrap();
+        sqlx::query("select queue.tell_schedules()").execute(&db.pool).await.unwrap();
         for name in ["good", "bad"] {
             eventually("its ticks fire", async || db.count(&format!("select count(*) from queue.fire where name = '{name}'")).await > 0)
                 .await;

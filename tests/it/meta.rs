@@ -149,11 +149,13 @@ async fn the_test_kit_gives_metadata_and_shows_it() {
 
     let db = TestDb::new().await;
     let mut tx = db.pool.begin().await.unwrap();
-    Tell.enqueue(&mut tx).max_attempts(1).meta("tenant", "acme").await.unwrap();
+    let hour = std::time::Duration::from_hours(1);
+    Tell.enqueue(&mut tx).max_attempts(1).meta("tenant", "acme").expires_in(hour).await.unwrap();
     Tell.enqueue(&mut tx).max_attempts(1).await.unwrap();
     let waiting = testing::enqueued_jobs::<Tell>(&mut tx).await.unwrap();
     let acme: Map<String, Value> = [("tenant".to_owned(), json!("acme"))].into_iter().collect();
     assert_eq!(waiting.iter().map(|job| job.meta.clone()).collect::<Vec<_>>(), [acme, Map::new()]);
+    assert_eq!(waiting.iter().map(|job| job.expires_at.is_some()).collect::<Vec<_>>(), [true, false]);
     let drained = testing::drain(&mut tx).register::<Tell>().await.unwrap();
     assert_eq!(drained.outputs::<Tell>(), [json!({"tenant": "acme"}), json!({})]);
     tx.rollback().await.unwrap();

@@ -267,6 +267,7 @@ async fn f66_a_refused_verdict_is_not_completed_with_what_is_left_of_its_lease()
 }
 
 #[tokio::test]
+#[ignore = "deep"]
 async fn f66_a_transactional_job_whose_ending_is_refused_is_charged_and_dead_in_the_end() {
     for (table, reason) in [("done", "cannot be committed"), ("scheduled", "`retry` cannot be stored")] {
         let db = TestDb::new().await;

@@ -153,7 +153,7 @@ async fn f19_f23_names_and_attempts_out_of_range_are_refused_before_any_sql() {
 }
 
 /// A call of a SQL function, and what it is refused with.
-const REFUSED: [(&str, &str); 37] = [
+const REFUSED: [(&str, &str); 38] = [
     ("insert_job(null, '{}')", "only run_at may be null"),
     ("insert_job('do', null)", "only run_at may be null"),
     ("insert_job('do', '{}', null)", "only run_at may be null"),
@@ -182,6 +182,7 @@ const REFUSED: [(&str, &str); 37] = [
     ("enqueue('do', '{}', '{\"after\": \"soon\"}')", "the option after is an interval or a number of seconds"),
     ("enqueue('do', '{}', '{\"after\": 1e30}')", "the option after is an interval or a number of seconds"),
     ("enqueue('do', '{}', '{\"after\": 1, \"run_at\": \"2999-01-01T00:00:00Z\"}')", "the option run_at excludes the option after"),
+    ("enqueue_flow(repeat('f', 4090), '[{\"name\": \"a\", \"job_type\": \"do\", \"payload\": {}}]')", "the name of its flow is too long"),
     ("enqueue('do', '{}', '{\"meta\": [1]}')", "the option meta is an object of at most 4096 bytes"),
     ("enqueue('do', '{}', jsonb_build_object('meta', jsonb_build_object('a', repeat('x', 4088))))", "the option meta is an object"),
     (

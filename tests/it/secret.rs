@@ -324,6 +324,7 @@ async fn stores_have_secrets_of_their_own() {
 }
 
 #[tokio::test]
+#[ignore = "deep"]
 async fn a_channel_that_is_given_another_name_is_listened_to_by_and_by() {
     let db = TestDb::new().await;
     db.run_while(sleeper(&db), async {

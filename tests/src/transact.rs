@@ -45,7 +45,7 @@ impl Handler for Within {
             "hang" => tokio::time::timeout(Duration::from_millis(50), std::future::pending()).await?,
             // Dropped while the statement runs.
             "sleep in sql" => {
-                tokio::time::timeout(Duration::from_millis(50), tx.execute("select pg_sleep(30)")).await??;
+                tokio::time::timeout(Duration::from_millis(50), tx.execute("select pg_sleep(1)")).await??;
             }
             "bad sql" => {
                 tx.execute("select 1 / 0").await?;

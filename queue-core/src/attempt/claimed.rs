@@ -40,7 +40,7 @@ pub struct ClaimedJob {
     pub payload: Option<String>,
     /// Its metadata, as text: it is read when its handler asks.
     pub meta: Option<String>,
-    /// What few jobs have, as JSON text: who waits for its end, when it expires.
+    /// Optional attributes that the store keeps, as JSON text: who waits for its end, when it expires, which tick enqueued it.
     pub system: Option<String>,
     /// Its ordering key.
     pub key: Option<OrderingKey>,

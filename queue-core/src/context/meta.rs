@@ -1,4 +1,4 @@
-//! What a job was enqueued with beside its payload: its metadata, and the tick that it is of.
+//! A job's metadata, and the tick that enqueued it.
 
 use std::{collections::BTreeMap, sync::OnceLock};
 

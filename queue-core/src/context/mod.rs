@@ -132,7 +132,7 @@ impl Context {
         }
     }
 
-    /// What its claim has brought of the job: its version, its metadata and `job.system`, and when it was.
+    /// Sets the version, metadata, system attributes and claim time.
     pub(crate) fn set_claimed(&mut self, version: u16, meta: Option<String>, system: Option<String>, at: DateTime<Utc>) {
         (self.version, self.meta, self.claimed_at) = (version, Meta::new(meta, system), at);
     }
@@ -235,7 +235,7 @@ impl Context {
         self.meta.entries()
     }
 
-    /// The tick that the job is of, if a schedule made it: for which time it runs, however late.
+    /// Returns the tick of a schedule that enqueued the job, if one did: the time for which it runs, however late that is.
     pub fn tick(&self) -> Option<Tick> {
         self.meta.tick()
     }

@@ -1,4 +1,4 @@
-//! The column `job.system`, as a claim returns it: what few jobs have.
+//! The column `job.system`: optional attributes of a job that the store keeps.
 
 use chrono::{DateTime, Utc};
 use serde::Deserialize;
@@ -6,8 +6,9 @@ use serde_json::value::RawValue;
 
 use super::ending::{OrderingKey, Tells};
 
-/// The tick of a schedule that a job is of; see [`Context::tick`](crate::Context::tick).
+/// The tick of a schedule that enqueued a job; see [`Context::tick`](crate::Context::tick).
 #[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
 pub struct Tick {
     /// The schedule's name.
     pub schedule: String,
@@ -15,7 +16,7 @@ pub struct Tick {
     pub at: DateTime<Utc>,
 }
 
-/// What it says of a job. Whatever is written in it by hand, the rest is read.
+/// Parsed `job.system`. An invalid value does not prevent reading the others.
 #[derive(Debug, Default, Deserialize)]
 #[serde(default)]
 pub(crate) struct System<'a> {
@@ -59,7 +60,7 @@ impl<'a> System<'a> {
         if is_ours { text.parse().ok() } else { None }
     }
 
-    /// The tick that it is of.
+    /// The tick that enqueued it.
     pub(crate) fn tick(&self) -> Option<Tick> {
         let text = |raw: &RawValue| serde_json::from_str::<String>(raw.get()).ok();
         Some(Tick { schedule: text(self.schedule?)?, at: text(self.tick?)?.parse().ok()? })

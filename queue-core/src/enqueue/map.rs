@@ -18,7 +18,7 @@ use super::{
     options::{EnqueueOptions, option_methods},
     row::{Encoded, Row},
     run::Run,
-    system::System,
+    system::Awaited,
 };
 use crate::{
     context::{Durable, NewChunk, OwnTransaction, StepName, connection},
@@ -120,7 +120,7 @@ where
             call_hooks(&mut options);
             let span = trace::enqueue(Some(&options.queue), Some(options.job_type));
             options.carry(trace::carried(&span).as_ref());
-            options.system = Some(System::PartOf(format!("{}/{name}", cx.id())));
+            options.system = Some(Awaited::PartOf(format!("{}/{name}", cx.id())));
             options.check()?;
             let spawned = spawn(cx, &name, jobs, options, most).instrument(span.clone()).await;
             trace::enqueued_all(&span, spawned.as_ref().map(|total| total.unsigned_abs()));

@@ -6,7 +6,7 @@ use chrono::SecondsFormat;
 use serde::{Serialize, ser::SerializeMap};
 use serde_json::value::RawValue;
 
-use super::{expires::Expires, run::Run, sealing::Sealing, system::System};
+use super::{expires::Expires, run::Run, sealing::Sealing, system::Awaited};
 use crate::{
     connect::TENANT,
     define::{Durability, JobType, KeyPolicy, OnConflict, While, stored_type},
@@ -179,7 +179,7 @@ pub struct EnqueueOptions {
     /// Each as JSON text, or why there is none.
     meta: BTreeMap<String, Result<Box<RawValue>, String>>,
     /// What waits for its end, if anything does.
-    pub(super) system: Option<System>,
+    pub(super) system: Option<Awaited>,
     /// The keyring, if the payload is stored encrypted.
     seal: Option<&'static str>,
 }
@@ -251,7 +251,7 @@ impl EnqueueOptions {
             unique.check()?;
         }
         self.meta_text()?;
-        self.system.as_ref().map_or(Ok(()), System::check)?;
+        self.system.as_ref().map_or(Ok(()), Awaited::check)?;
         self.run.check()?;
         self.expires.check()
     }

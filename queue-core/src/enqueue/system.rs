@@ -1,23 +1,23 @@
-//! What an enqueue says of the column `job.system`: which job or flow waits for the end of a job.
+//! Which flow or map waits for the end of a job: the part of the column `job.system` that an enqueue gives.
 
 use serde::Serialize;
 
 use crate::{error::Error, payload};
 
-/// The most bytes that it has as JSON. The database adds up to a hundred of its own to it, and holds 4096.
+/// The most bytes that it has as JSON. The database adds up to 110 of its own to it, and holds 4096.
 const LIMIT: usize = 3900;
 
 /// What waits for the end of a job. Of a child it is written by `queue.spawn`.
 #[derive(Clone, Debug, Serialize)]
 #[serde(rename_all = "snake_case")]
-pub(super) enum System {
+pub(super) enum Awaited {
     /// The flow of this name: the job is a node of it.
     NodeOf(String),
     /// The map or node that it is a part of, as `JOB/NAME`.
     PartOf(String),
 }
 
-impl System {
+impl Awaited {
     /// Whether the database can hold it.
     pub(super) fn check(&self) -> Result<(), Error> {
         let wrong = |error| Error::OutOfRange {

@@ -9,7 +9,7 @@ use sqlx::{FromRow, Row as _, postgres::PgRow, types::Json};
 use uuid::Uuid;
 
 use crate::{
-    define::{JobId, JobState, UnknownState},
+    define::{JobId, JobState, System, Tick, UnknownState},
     results::Progress,
 };
 
@@ -52,9 +52,9 @@ pub struct JobRecord {
     #[serde(skip_serializing_if = "Option::is_none")]
     #[cfg_attr(feature = "openapi", schema(value_type = Option<serde_json::Value>))]
     pub meta: Option<Box<RawValue>>,
-    /// What the store keeps of few jobs: what waits for its end, which is its parent (`child_of`), its flow (`node_of`) or its map (`part_of`); when it
-    /// expires (`expires_at`); that its ordering key goes on without it once it is dead (`skips`); the hash of its uniqueness key (`unique`); of
-    /// which tick it is (`schedule`, `tick`).
+    /// Optional attributes that the store keeps: what waits for its end, which is its parent (`child_of`), its flow (`node_of`) or its map
+    /// (`part_of`); `expires_at`; `skips`, if its ordering key goes on without it once it is dead; the hash of its uniqueness key (`unique`); the
+    /// tick that enqueued it (`schedule`, `tick`).
     #[serde(skip_serializing_if = "Option::is_none")]
     #[cfg_attr(feature = "openapi", schema(value_type = Option<serde_json::Value>))]
     pub system: Option<Box<RawValue>>,
@@ -96,6 +96,18 @@ pub struct AttemptFailure {
     pub ran: Duration,
     /// Why it failed.
     pub error: String,
+}
+
+impl JobRecord {
+    /// When it is not to begin any more, if it expires.
+    pub fn expires_at(&self) -> Option<DateTime<Utc>> {
+        System::read(self.system.as_ref().map(|system| system.get())).expires_at()
+    }
+
+    /// The tick of a schedule that enqueued it, if one did.
+    pub fn tick(&self) -> Option<Tick> {
+        System::read(self.system.as_ref().map(|system| system.get())).tick()
+    }
 }
 
 impl fmt::Debug for JobRecord {

@@ -105,7 +105,7 @@ impl Schedule {
         self
     }
 
-    /// The job of each tick, with the options of its type. Its metadata will have the schedule's name as `schedule`, and the tick as `tick`.
+    /// The job of each tick, with the options of its type. Its handler asks [`Context::tick`](crate::Context::tick) for which tick it runs.
     pub fn job<J: JobType>(self, job: &J) -> Self {
         self.job_with(job, |_| {})
     }

@@ -14,7 +14,7 @@ use super::Error;
 use crate::{
     connect::IntoConnection,
     context::read_meta,
-    define::{JobId, JobState, JobType, OldPayload},
+    define::{JobId, JobState, JobType, OldPayload, System},
     enqueue::explain,
     schema::{Connection, Store},
     seal::{self, Bound, Unopened},
@@ -38,6 +38,8 @@ pub struct EnqueuedJob<T> {
     pub state: JobState,
     /// When it is due, if it is scheduled.
     pub run_at: Option<DateTime<Utc>>,
+    /// When it is not to begin any more, if it expires.
+    pub expires_at: Option<DateTime<Utc>>,
     /// How often it may be tried.
     pub max_attempts: i16,
     /// How often it was tried.
@@ -129,6 +131,7 @@ fn read<T: JobType>(row: &PgRow) -> Result<EnqueuedJob<T>, Error> {
         // The statement asks for three states, all of which are known.
         state: state.parse().unwrap_or(JobState::Ready),
         run_at: row.try_get("run_at")?,
+        expires_at: System::read(row.try_get("system")?).expires_at(),
         max_attempts: row.try_get("max_attempts")?,
         attempts: row.try_get("attempts")?,
     })

@@ -2,8 +2,9 @@
 
 use std::{fmt, future::IntoFuture, marker::PhantomData, ops::Deref, pin::Pin, sync::Arc};
 
-use chrono::Utc;
+use chrono::{DateTime, SecondsFormat, Utc};
 use serde::Serialize;
+use serde_json::json;
 use sqlx::PgPool;
 use uuid::Uuid;
 
@@ -39,6 +40,7 @@ pub struct Run<T> {
     pub(super) signals: Vec<TestSignal>,
     pub(super) children: Vec<(String, ChildLook)>,
     options: EnqueueOptions,
+    system: Option<String>,
     pub(super) middleware: Vec<Arc<dyn Middleware>>,
     pub(super) asked: Option<CancelReason>,
 }
@@ -58,6 +60,7 @@ impl<T: Handler> Run<T> {
             signals: Vec::new(),
             children: Vec::new(),
             options,
+            system: None,
             middleware: Vec::new(),
             asked: None,
         }
@@ -186,6 +189,13 @@ impl<T: Handler> Run<T> {
         self
     }
 
+    /// What `cx.tick()` has: the schedule's name, and the time for which the job runs.
+    pub fn tick(mut self, schedule: impl Into<String>, at: DateTime<Utc>) -> Self {
+        let at = at.to_rfc3339_opts(SecondsFormat::Millis, true);
+        self.system = Some(json!({ "schedule": schedule.into(), "tick": at }).to_string());
+        self
+    }
+
     /// Runs it under a worker that is shutting down: `cx.shutting_down()` and `cx.cancelled()` have fired, and a failure is no failure.
     pub fn shutting_down(mut self) -> Self {
         self.asked = Some(CancelReason::Shutdown);
@@ -234,7 +244,7 @@ impl<T: Handler> Run<T> {
             Some(pool) => pool.clone(),
             None => no_pool().await,
         };
-        (ClaimedJob { meta, ..claimed(&self.job, 1, self.attempt, self.max_attempts) }, pool)
+        (ClaimedJob { meta, system: self.system.clone(), ..claimed(&self.job, 1, self.attempt, self.max_attempts) }, pool)
     }
 }
 

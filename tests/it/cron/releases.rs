@@ -5,6 +5,7 @@ use std::time::Duration;
 use queue_core::{
     Context, Handler, JobResult, job,
     schedule::{self, Schedule},
+    testing,
 };
 use queue_worker::Worker;
 use serde::{Deserialize, Serialize};
@@ -26,6 +27,11 @@ impl Handler for Nightly {
         assert_eq!(cx.tick().map(|tick| tick.schedule).as_deref(), Some("nightly"));
         Ok(())
     }
+}
+
+#[tokio::test]
+async fn in_a_test_a_handler_is_given_a_tick() {
+    testing::run(Nightly::default()).tick("nightly", chrono::DateTime::UNIX_EPOCH).await.output();
 }
 
 /// A worker in the background, and how to end it.

@@ -9,6 +9,7 @@ use tests::WorkerProcess;
 use super::user::{eventually, remove, scratch_folder};
 
 #[test]
+#[ignore = "deep"]
 fn a_worker_on_a_server_of_its_own_says_so_unless_it_was_told_to() {
     let folder = scratch_folder("unnamed");
     let place = folder.to_str().unwrap();

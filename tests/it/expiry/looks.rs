@@ -1,6 +1,6 @@
 //! For which jobs is looked again, how often, and when.
 
-use queue_core::Job as _;
+use queue_core::{Batch, Job as _};
 use sqlx::PgConnection;
 use tests::{
     Act, Do, TestDb,
@@ -79,6 +79,14 @@ async fn whoever_has_the_table_of_expiries_locked_stops_only_what_expires() {
     assert_eq!(Do::enqueue_all(jobs(), &mut on).key("k").meta("a", 1).await.unwrap(), 2);
     assert!(Do::enqueue_all(jobs(), &mut on).expires_in(HOUR).await.unwrap_err().to_string().contains("55P03"));
     holder.rollback().await.unwrap();
+    // Of one enqueue each is looked for at its own time.
+    let mut batch = Batch::new();
+    for (job, hours) in jobs().into_iter().zip(1..) {
+        batch.add(job).unwrap().expires_in(hours * HOUR);
+    }
+    batch.enqueue(&mut on).await.unwrap();
+    let own = "select count(*) from queue.job j join queue.expiry e on e.id = j.id and queue.expiry_text(e.at) = j.system ->> 'expires_at'";
+    assert_eq!((db.count(own).await, db.count("select count(distinct at) from queue.expiry").await), (2, 2));
     db.finish().await;
 }
 

@@ -176,6 +176,19 @@ async fn no_door_uses_what_its_caller_has_made() {
         let done = store.tries("web", &format!("{SESSION} {sql}")).await;
         assert!(done.is_ok(), "{sql}: {done:?}");
     }
+    // Whose uniqueness key a job has, and which schedule enqueued it, the store says, and nobody else.
+    for system in [
+        r#"{"unique": "00000000-0000-0000-0000-000000000000"}"#,
+        r#"{"schedule": "a", "tick": "b"}"#,
+        r#"{"skips": true}"#,
+        "[]",
+        "null",
+        "7",
+    ] {
+        let forged = format!("select queue.enqueue('do', '{{}}', '{{\"system\": {system}}}')");
+        let refused = store.tries("web", &forged).await;
+        assert!(refused.as_ref().is_err_and(|error| error.starts_with("22023 ")), "{system}: {refused:?}");
+    }
     let jobs = store.db.count("select count(*) from queue.job").await.unwrap();
     assert_eq!(jobs, 8, "each was enqueued, in the store's own tables");
     assert_eq!(

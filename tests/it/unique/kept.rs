@@ -53,6 +53,27 @@ async fn days_pass(on: &mut PgConnection) {
 }
 
 #[tokio::test]
+async fn a_key_is_held_in_the_states_of_its_kind_and_until_its_time() {
+    let db = TestDb::new().await;
+    for (held, states) in [
+        ("live", "ready scheduled blocked running parked"),
+        ("queued", "ready scheduled blocked"),
+        ("kept", "ready scheduled blocked running parked completed dead cancelled expired"),
+    ] {
+        let all = "ready scheduled blocked running parked completed dead cancelled expired";
+        let holds = format!("select count(*) from string_to_table('{all}', ' ') s where queue.holds('{held}', null, s)");
+        let named = format!("{holds} and s = any (string_to_array('{states}', ' '))");
+        let count = states.split(' ').count() as i64;
+        assert_eq!((db.count(&holds).await, db.count(&named).await), (count, count), "{held}");
+    }
+    for (until, holds) in [("1 minute", 1), ("-1 minute", 0)] {
+        let until = format!("select count(*) where queue.holds('until', now() + interval '{until}', null)");
+        assert_eq!(db.count(&until).await, holds, "{until}");
+    }
+    db.finish().await;
+}
+
+#[tokio::test]
 async fn a_key_is_held_as_long_as_it_says_whatever_becomes_of_its_job() {
     let comes_back = |verdict| ["retry", "snooze", "release"].contains(&verdict);
     for held in [While::Live, While::Queued, While::Kept, While::For(Duration::from_hours(1))] {

@@ -8,7 +8,7 @@ use std::{
 use super::gather::Many;
 use crate::{
     define::{JobType, Place},
-    enqueue::{hooks::call_hooks, options::EnqueueOptions, row::Encoded, system::System},
+    enqueue::{hooks::call_hooks, options::EnqueueOptions, row::Encoded, system::Awaited},
     error::Error,
     trace::Carried,
 };
@@ -116,7 +116,7 @@ impl Plan {
     ) -> (usize, String) {
         let mut options = EnqueueOptions::of::<J>();
         call_hooks(&mut options);
-        options.system = Some(System::NodeOf(self.name.clone()));
+        options.system = Some(Awaited::NodeOf(self.name.clone()));
         let mut graph = self.graph();
         let name = within.map_or_else(|| name.to_owned(), |within| format!("{}/{name}", graph.nested[within].name));
         let (waits, if_dead) = (Vec::new(), IfDead::default());

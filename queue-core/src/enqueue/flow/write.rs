@@ -14,7 +14,7 @@ use crate::{
         explain, insert,
         places::{Rows, Written},
         row::Row,
-        system::System,
+        system::Awaited,
     },
     error::Error,
     schema::{Connection, Session, Store},
@@ -90,7 +90,7 @@ async fn link(session: &mut Session<'_>, store: Store, ids: &[JobId], names: &[S
 /// Writes the jobs of a node that is many, and says that they are its.
 async fn add_parts(session: &mut Session<'_>, store: Store, node: JobId, many: Many) -> Result<(), Error> {
     let Many { jobs, mut options, in_flight } = many;
-    options.system = Some(System::PartOf(format!("{node}/jobs")));
+    options.system = Some(Awaited::PartOf(format!("{node}/jobs")));
     options.check()?;
     let most = in_flight.map(i32::try_from).transpose().ok().filter(|most| most.is_none_or(|most| most > 0));
     let most = most.ok_or_else(|| {

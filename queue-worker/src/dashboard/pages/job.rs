@@ -12,6 +12,7 @@ use queue_core::{
     JobId, JobState, Progress,
     operate::{self, AttemptLog, Cause, CauseKind, FlowNode, JobChild, JobGather, JobRecord, JobSignal, JobStep, Why, WorkerRecord},
     runner::percent,
+    schedule::Tick,
 };
 use serde_json::Value;
 use uuid::Uuid;
@@ -357,6 +358,10 @@ fn facts(frame: &Frame, job: &JobRecord, worker: Option<&WorkerRecord>, now: Dat
     facts.extend(parent_of(job).map(parent));
     facts.push(moment("enqueued", job.enqueued_at));
     facts.extend(job.run_at.map(|at| moment("due", at)));
+    facts.extend(job.expires_at().map(|at| moment("expires", at)));
+    if let Some(Tick { schedule, at, .. }) = job.tick() {
+        facts.extend([plain("schedule", schedule), moment("tick", at)]);
+    }
     facts.extend(job.finished_at.map(|at| moment(if job.state == JobState::Dead { "died" } else { "over" }, at)));
     facts.extend(job.ran.map(|ran| plain("ran", show::span(ran))));
     let named = |id: Uuid| {

@@ -19,8 +19,12 @@ const ENQUEUE: &[&str] = &[
     "roles::attacks refuse::f08",
     "durable::family::cases::the_end_of_a_leaf",
 ];
-const IN_LINE: &[&str] =
-    &["keys::edges keys::hands unique::held", "guards::notices together::", "keys::ways", "durable::family::cases::the_end_of_a_leaf"];
+const IN_LINE: &[&str] = &[
+    "keys::edges keys::hands unique::held",
+    "guards::notices together::",
+    "keys::ways lines::ways bad_rows::",
+    "durable::family::cases::the_end_of_a_leaf",
+];
 const OPTIONS: &[&str] = &[
     "guards::notices refuse:: enqueue:: meta:: type_options:: evolution::sql",
     "any_language:: bulk:: payloads::",
@@ -30,8 +34,11 @@ const OPTIONS: &[&str] = &[
 ];
 const WHERE: &[&str] =
     &["guards::looks", "unique::held", "unique:: together::a_unique --skip races --skip worker", "results:: operate::", "expiry::"];
-const UNIQUE: &[&str] =
-    &["unique::held unique::kept held::pruned evolution::sql", "unique:: together::a_unique --skip races --skip worker", "unique::races"];
+const UNIQUE: &[&str] = &[
+    "unique::held unique::kept held::pruned evolution::sql",
+    "unique:: together::a_unique --skip races --skip worker",
+    "unique::races bad_rows::no_table",
+];
 const BEATS: &[&str] = &["guards::", "recovery:: lease::", MODEL];
 const OPERATORS: &[&str] = &[
     "guards::control guards::order held::jobs control::no_act",
@@ -72,7 +79,7 @@ const BY_KEY: &[&str] = &[
     "limits::statements",
 ];
 const LIMITS: &[&str] = &[
-    "limits::statements held::leases held::workers",
+    "limits::statements held::leases held::workers bad_rows::no_table",
     "limits::settings",
     "limits:: --skip statements --skip settings --skip attacks --skip suspects --skip behind",
     "limits::attacks",
@@ -226,7 +233,7 @@ const NOTICED_BY: &[(&[&str], &[&str])] = &[
     (&["queue.bound", "queue.bound_type", "queue.gate", "queue.permit", "queue.rate", "queue.bound_in_force"], LIMITS),
     (&["queue.set_limit", "queue.unset_limit", "queue.forget_gates", "queue.limits", "queue.room", "queue.read_permits"], LIMITS),
     (&["queue.adopt", "queue.claim_limited", "confirm.sql", "slow_down.sql", "prune_rates.sql"], LIMITS),
-    (&["queue.meet_lined", "queue.insert_fair"], LINES),
+    (&["queue.meet_lined", "queue.insert_unkeyed"], LINES),
     (
         &["queue.key_bound", "queue.set_limit_key", "queue.line_room", "queue.line_starts", "queue.choose_keyed", "queue.choose_of_keys"],
         BY_KEY,
@@ -255,7 +262,7 @@ const NOTICED_BY: &[(&[&str], &[&str])] = &[
             "queue.expiry",
             "queue.is_expired",
             "queue.with_expiry",
-            "queue.look_at",
+            "queue.insert_expiries",
             "queue.read_expiry",
             "queue.set_expiry",
             "queue.forget_expiry",
