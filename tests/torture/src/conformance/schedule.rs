@@ -83,7 +83,7 @@ async fn declared(world: &World) -> Result<()> {
     for name in [name.as_str(), "conf_declared"] {
         fired(world, name).await?;
     }
-    world.until("a job of the type has run", async || Ok(world.given.noted("ticks").contains(&"conf_declared".to_owned()))).await
+    world.until("a job of the type has run, and knows its tick", async || Ok(world.given.noted("ticks").contains(&name))).await
 }
 
 async fn pause(world: &World) -> Result<()> {
