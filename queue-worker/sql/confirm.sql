@@ -19,6 +19,6 @@ cross join unnest($2::bigint[], $3::bigint[], $4::bigint[], $5::smallint[], $6::
 left join lateral (
   select j.max_attempts, j.payload::text as payload, j.key, j.meta, j.system
   from queue.job j
-  where j.id = t.id and j.id between ($4::bigint[])[1] and ($4::bigint[])[cardinality($4::bigint[])] offset 0
+  where j.id = t.id and j.id >= ($4::bigint[])[1] and j.id <= ($4::bigint[])[cardinality($4::bigint[])] offset 0
 ) j on true
 where h.is_whole or t.id = any (h.ids)

@@ -10,7 +10,7 @@ with recursive read (nth, bytes) as (
   left join lateral (
     select j.payload::text as payload
     from queue.job j
-    where j.id = ($1::bigint[])[r.nth + 1] and j.id between ($1::bigint[])[1] and ($1::bigint[])[cardinality($1::bigint[])] offset 0
+    where j.id = ($1::bigint[])[r.nth + 1] and j.id >= ($1::bigint[])[1] and j.id <= ($1::bigint[])[cardinality($1::bigint[])] offset 0
   ) j on true
   where r.nth < cardinality($1) and (r.nth = 0 or r.bytes + coalesce(octet_length(j.payload), 0) <= $2)
 ), fitting as materialized (
@@ -23,5 +23,5 @@ left join lateral (
   select j.max_attempts, case when u.nth <= f.many then j.payload::text end as payload, j.key, j.meta::text as meta,
     j.system::text as system
   from queue.job j
-  where j.id = u.id and j.id between ($1::bigint[])[1] and ($1::bigint[])[cardinality($1::bigint[])] offset 0
+  where j.id = u.id and j.id >= ($1::bigint[])[1] and j.id <= ($1::bigint[])[cardinality($1::bigint[])] offset 0
 ) j on true

@@ -101,6 +101,6 @@ async fn a_server_that_is_killed_loses_no_tick_that_had_its_job() {
     assert_eq!(database.count(broken).await.unwrap(), 0, "a tick and its job are one commit");
     let gaps = "select count(*) from (select tick - lag(tick) over (partition by name order by tick) as gap from queue.fire) g where gap <> interval '1 s'";
     assert_eq!(database.count(gaps).await.unwrap(), 0, "none missed");
-    let doubled = "select count(*) from (select from queue.job group by meta having count(*) > 1) d";
+    let doubled = "select count(*) from (select from queue.job group by system having count(*) > 1) d";
     assert_eq!(database.count(doubled).await.unwrap(), 0, "none twice");
 }
