@@ -152,7 +152,9 @@ fn every_statement_that_writes_is_played() {
                 "queue.prune_gathers(",
             ];
             let name = path.file_stem().unwrap().to_str().unwrap();
-            if writes.iter().any(|word| code.contains(word)) && !MANY.contains(&name) {
+            // What doctor proposes is text.
+            let only_reads = MANY.contains(&name) || name.starts_with("doctor_");
+            if writes.iter().any(|word| code.contains(word)) && !only_reads {
                 assert!(played.contains(&name), "{name}.sql writes, and is not played against the others");
             }
         }

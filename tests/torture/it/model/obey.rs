@@ -130,7 +130,7 @@ impl Player {
         }
         let freed: Vec<Uuid> = self.leases.iter().filter(|_| tells).map(|lease| lease.token).collect();
         let read = "update queue.gate set read_at = $1::text::timestamptz";
-        let read = sqlx::query(read).bind(if belt { "-infinity" } else { "infinity" });
+        let read = sqlx::query(read).bind(if belt { "-infinity" } else { "9999-12-31+00" });
         read.execute(&mut self.connection).await.map_err(fault)?;
         let token = Uuid::new_v4();
         let lease = Lease { token, jobs: self.take_limited((token, worker), &lanes, most, &freed).await? };
