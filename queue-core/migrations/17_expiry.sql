@@ -25,7 +25,7 @@ create function queue.expiry_text(at timestamptz) returns text
   language sql stable strict parallel safe
   return pg_catalog.to_char(at at time zone 'UTC', 'YYYY-MM-DD"T"HH24:MI:SS.US"Z"');
 
--- Whether a job with this `system` is not to begin any more. What is no time of ours, because somebody wrote it by hand, never is one.
+-- Whether a job with this `system` has expired. A value that expiry_text has not written never expires a job.
 create function queue.is_expired(system jsonb) returns boolean
   language sql volatile
   return coalesce(

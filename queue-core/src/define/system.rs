@@ -1,7 +1,7 @@
 //! The column `job.system`: optional attributes of a job that the store keeps.
 
 use chrono::{DateTime, Utc};
-use serde::Deserialize;
+use serde::{Deserialize, de::IgnoredAny};
 use serde_json::value::RawValue;
 
 use super::ending::{OrderingKey, Tells};
@@ -20,16 +20,12 @@ pub struct Tick {
 #[derive(Debug, Default, Deserialize)]
 #[serde(default)]
 pub(crate) struct System<'a> {
-    #[serde(borrow)]
-    child_of: Option<&'a RawValue>,
-    #[serde(borrow)]
-    node_of: Option<&'a RawValue>,
-    #[serde(borrow)]
-    part_of: Option<&'a RawValue>,
+    child_of: Option<IgnoredAny>,
+    node_of: Option<IgnoredAny>,
+    part_of: Option<IgnoredAny>,
+    skips: Option<IgnoredAny>,
     #[serde(borrow)]
     expires_at: Option<&'a RawValue>,
-    #[serde(borrow)]
-    skips: Option<&'a RawValue>,
     #[serde(borrow)]
     schedule: Option<&'a RawValue>,
     #[serde(borrow)]
@@ -52,7 +48,7 @@ impl<'a> System<'a> {
         }
     }
 
-    /// When it is not to begin any more. Any time but in the form that `queue.expiry_text` writes is none: the database would not end the job by it.
+    /// When it expires. Only the form that `queue.expiry_text` writes counts: the database ends no job by another.
     pub(crate) fn expires_at(&self) -> Option<DateTime<Utc>> {
         let text: &str = serde_json::from_str(self.expires_at?.get()).ok()?;
         let form = [(10, b'T'), (19, b'.'), (26, b'Z')];

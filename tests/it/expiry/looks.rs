@@ -70,7 +70,7 @@ async fn however_often_it_was_looked_for_it_is_looked_for_again_within_minutes()
 }
 
 #[tokio::test]
-async fn whoever_has_the_table_of_expiries_locked_stops_only_what_expires() {
+async fn a_lock_on_the_table_of_expiries_stops_only_jobs_that_expire() {
     let db = TestDb::new().await;
     let (mut on, mut holder) = (connect(&db).await, db.pool.begin().await.unwrap());
     sqlx::query("lock table queue.expiry in share mode").execute(&mut *holder).await.unwrap();

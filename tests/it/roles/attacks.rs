@@ -176,7 +176,7 @@ async fn no_door_uses_what_its_caller_has_made() {
         let done = store.tries("web", &format!("{SESSION} {sql}")).await;
         assert!(done.is_ok(), "{sql}: {done:?}");
     }
-    // Whose uniqueness key a job has, and which schedule enqueued it, the store says, and nobody else.
+    // A producer cannot give its job another's uniqueness key, or the tick of a schedule.
     for system in [
         r#"{"unique": "00000000-0000-0000-0000-000000000000"}"#,
         r#"{"schedule": "a", "tick": "b"}"#,
