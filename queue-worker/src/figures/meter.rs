@@ -29,23 +29,37 @@ type Seen = Vec<(f64, Vec<KeyValue>)>;
 /// What readers are told, metric by metric.
 type Latest = Arc<Mutex<HashMap<&'static str, Seen>>>;
 
-/// Tells the meter until `closing` fires, and once more then: what counts stays, what is measured is over.
-pub(crate) async fn feed(figures: Figures, meter: Meter, closing: CancellationToken) {
-    let latest = Latest::default();
-    observe(&meter, &latest);
-    let mut recorder = Recorder::new(&meter);
-    loop {
-        let is_last = closing.is_cancelled();
-        // A store that does not answer keeps nobody from the last word.
-        let gathered = if is_last { Some(figures.own()) } else { closing.run_until_cancelled(figures.gather()).await };
-        let Some(families) = gathered else { continue };
-        recorder.record(&families);
-        let seen = families.iter().filter(|family| !is_last || family.metric.kind == Kind::Counter);
-        *latest.lock().unwrap_or_else(PoisonError::into_inner) = seen.map(|family| (family.metric.name, numbers(family))).collect();
-        if is_last {
-            return;
+/// What a meter is told, and what it has been told.
+pub(crate) struct Feed {
+    figures: Figures,
+    latest: Latest,
+    recorder: Recorder,
+    closing: CancellationToken,
+}
+
+impl Feed {
+    pub(crate) fn new(figures: Figures, meter: &Meter, closing: CancellationToken) -> Self {
+        let (latest, recorder) = (Latest::default(), Recorder::new(meter));
+        observe(meter, &latest);
+        Self { figures, latest, recorder, closing }
+    }
+
+    /// Tells the meter until `closing` fires, and once more then: what counts stays, what is measured is over.
+    pub(crate) async fn run(&mut self) {
+        loop {
+            let is_last = self.closing.is_cancelled();
+            // A store that does not answer keeps nobody from the last word.
+            let gathered = if is_last { Some(self.figures.own()) } else { self.closing.run_until_cancelled(self.figures.gather()).await };
+            let Some(families) = gathered else { continue };
+            self.recorder.record(&families);
+            let seen = families.iter().filter(|family| !is_last || family.metric.kind == Kind::Counter);
+            *self.latest.lock().unwrap_or_else(PoisonError::into_inner) =
+                seen.map(|family| (family.metric.name, numbers(family))).collect();
+            if is_last {
+                return;
+            }
+            let _ = timeout(EVERY, self.closing.cancelled()).await;
         }
-        let _ = timeout(EVERY, closing.cancelled()).await;
     }
 }
 

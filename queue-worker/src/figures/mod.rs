@@ -11,4 +11,4 @@ mod meter;
 
 pub(crate) use self::gather::Figures;
 #[cfg(feature = "otel")]
-pub(crate) use self::meter::feed;
+pub(crate) use self::meter::Feed;

@@ -168,11 +168,8 @@ impl Ticks {
     /// Does what is due for these schedules. What fails by itself is put aside; an error is everybody's.
     async fn see_to(&mut self, plans: &[Planned], patience_ms: i32) -> sqlx::Result<()> {
         let mut questions = Vec::with_capacity(plans.len());
-        for plan in plans {
-            // The search for a tick may take a millisecond, and others wait for this thread.
-            tokio::task::yield_now().await;
-            let timing = self.timings.entry(plan.definition).or_insert_with(|| plan.timing());
-            if let Some(question) = plan.question(timing) {
+        for (plan, question) in plans.iter().zip(self.questions(plans.to_vec()).await) {
+            if let Some(question) = question {
                 questions.push(question);
             } else {
                 // Its worker is of a newer release, and can.
@@ -189,8 +186,26 @@ impl Ticks {
         Ok(())
     }
 
+    /// On a thread of its own: a search for a tick may take milliseconds, and the other loops of the worker have this one.
+    async fn questions(&mut self, plans: Vec<Planned>) -> Vec<Option<Question>> {
+        let mut timings = std::mem::take(&mut self.timings);
+        let search = move || {
+            let ask = |plan: &Planned| {
+                let timing = timings.entry(plan.definition).or_insert_with(|| plan.timing());
+                plan.question(timing)
+            };
+            let asked = plans.iter().map(ask).collect();
+            (asked, timings)
+        };
+        // It is not cancelled as long as somebody waits here, so it has panicked.
+        let (asked, timings) =
+            tokio::task::spawn_blocking(search).await.unwrap_or_else(|error| std::panic::resume_unwind(error.into_panic()));
+        self.timings = timings;
+        asked
+    }
+
     /// Returns whether there was an answer; one without an answer is put aside.
-    async fn fire(&mut self, questions: &[Question<'_>], patience_ms: i32) -> sqlx::Result<bool> {
+    async fn fire(&mut self, questions: &[Question], patience_ms: i32) -> sqlx::Result<bool> {
         if questions.is_empty() {
             return Ok(true);
         }
@@ -214,19 +229,19 @@ impl Ticks {
     }
 
     /// Its statement has failed as a whole, and left nothing behind: says so in another, so that it has no more than the grace after all.
-    async fn failed(&mut self, question: &Question<'_>, why: &str, patience_ms: i32) -> sqlx::Result<()> {
+    async fn failed(&mut self, question: &Question, why: &str, patience_ms: i32) -> sqlx::Result<()> {
         self.link.get().await?;
         let said = ask(&mut self.link, self.config.store, &[question.in_vain(why)], patience_ms).await;
         match self.link.note(said) {
             Ok(said) if !said.is_empty() => self.note(question, said.iter(), patience_ms),
             Err(error) if self.link.is_new() => return Err(error),
-            _ => self.raised(question.plan, why, patience_ms),
+            _ => self.raised(&question.plan, why, patience_ms),
         }
         Ok(())
     }
 
     /// What came of the ticks of one schedule.
-    fn note<'f>(&mut self, Question { plan, why, .. }: &Question<'_>, fired: impl Iterator<Item = &'f Fired>, patience_ms: i32) {
+    fn note<'f>(&mut self, Question { plan, why, .. }: &Question, fired: impl Iterator<Item = &'f Fired>, patience_ms: i32) {
         let (mut any, mut failed) = (false, false);
         for Fired { tick, outcome, job, why, .. } in fired {
             any = true;

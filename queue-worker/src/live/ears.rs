@@ -58,10 +58,10 @@ impl Drop for Leave {
 }
 
 impl Ears {
-    /// With what is to be given to [`listen_for_many`].
-    pub(crate) fn open() -> (Self, UnboundedReceiver<Word>) {
-        let (words, heard) = unbounded_channel();
-        (Self(words), heard)
+    /// With those that are to be listened for.
+    pub(crate) fn open(pool: PgPool) -> (Self, Listeners) {
+        let (said, words) = unbounded_channel();
+        (Self(said), Listeners { pool, words, all: HashMap::new(), has_warned: false })
     }
 
     /// Rings the bell for every notification of this store, for ever.
@@ -75,94 +75,10 @@ impl Ears {
     }
 }
 
-/// The stores that are listened for.
-#[derive(Default)]
-struct Listeners(HashMap<u64, Listener>);
-
-/// Listens for whoever says so, until nobody can any more.
-pub(crate) async fn listen_for_many(pool: PgPool, mut words: UnboundedReceiver<Word>) {
-    let (mut listeners, mut has_said) = (Listeners::default(), false);
-    loop {
-        // Not before somebody wants it.
-        while listeners.0.is_empty() {
-            match words.recv().await {
-                Some(word) => drop(listeners.mind(word)),
-                None => return,
-            }
-        }
-        let mut pause = Duration::from_millis(500);
-        match listen_once(&pool, &mut listeners, &mut words).await {
-            Ok(Some(Left::All)) => return,
-            Ok(Some(Left::Some)) => pause = Duration::ZERO,
-            Ok(None) => {
-                pause = REFUSED;
-                if !std::mem::replace(&mut has_said, true) {
-                    tracing::warn!("{NO_SESSION}");
-                }
-            }
-            Err(error) => complain(&error, "cannot listen; polling meanwhile"),
-        }
-        let again = sleep(jittered(pause));
-        tokio::pin!(again);
-        loop {
-            tokio::select! {
-                () = &mut again => break,
-                word = words.recv() => match word {
-                    Some(word) => drop(listeners.mind(word)),
-                    None => return,
-                },
-            }
-        }
-    }
-}
-
 /// Who is left when a connection is given up in peace.
 enum Left {
     Some,
     All,
-}
-
-/// Until the connection ends. None if it may not listen.
-async fn listen_once(pool: &PgPool, listeners: &mut Listeners, words: &mut UnboundedReceiver<Word>) -> sqlx::Result<Option<Left>> {
-    let to = pool.connect_options();
-    let options = (*to).clone().application_name("queue-worker listen").disable_statement_logging();
-    let Listening { mut listener, keeps_session } = bounded(Listening::open(options)).await?;
-    if !keeps_session {
-        return Ok(None);
-    }
-    for one in listeners.0.values_mut() {
-        one.channel = None;
-        one.begin(&mut listener).await?;
-    }
-    loop {
-        tokio::select! {
-            word = words.recv() => match word.map(|word| listeners.mind(word)) {
-                None => return Ok(Some(Left::All)),
-                Some(Minded::New(number)) => {
-                    if let Some(one) = listeners.0.get_mut(&number) {
-                        one.begin(&mut listener).await?;
-                    }
-                }
-                Some(Minded::Gone(Some(channel))) => bounded(listener.unlisten(&channel)).await?,
-                Some(Minded::Gone(None)) => {}
-            },
-            told = timeout(SILENCE, listener.try_recv()) => match told {
-                Ok(Ok(Some(told))) => {
-                    for one in listeners.0.values().filter(|one| one.channel.as_deref() == Some(told.channel())) {
-                        hear(told.payload(), &one.bell, &one.pauses);
-                    }
-                }
-                // A lost connection that the driver has replaced: notifications may have been missed.
-                Ok(Ok(None)) => listeners.0.values().for_each(Listener::ring),
-                Ok(Err(error)) => return Err(error),
-                Err(_) if !is_same_place(&pool.connect_options(), &to) => return Ok(Some(Left::Some)),
-                // The other end may still be there, and nobody would write to it.
-                Err(_) => {
-                    bounded(sqlx::raw_sql("select").execute(&mut listener)).await?;
-                }
-            },
-        }
-    }
 }
 
 /// What was done about a word.
@@ -172,16 +88,103 @@ enum Minded {
     Gone(Option<String>),
 }
 
+/// The stores that are listened for.
+pub(crate) struct Listeners {
+    pool: PgPool,
+    words: UnboundedReceiver<Word>,
+    all: HashMap<u64, Listener>,
+    has_warned: bool,
+}
+
 impl Listeners {
+    /// Listens for whoever says so, until nobody can any more.
+    pub(crate) async fn listen(&mut self) {
+        loop {
+            // Not before somebody wants it.
+            while self.all.is_empty() {
+                match self.words.recv().await {
+                    Some(word) => drop(self.mind(word)),
+                    None => return,
+                }
+            }
+            let mut pause = Duration::from_millis(500);
+            match self.listen_once().await {
+                Ok(Some(Left::All)) => return,
+                Ok(Some(Left::Some)) => pause = Duration::ZERO,
+                Ok(None) => {
+                    pause = REFUSED;
+                    if !std::mem::replace(&mut self.has_warned, true) {
+                        tracing::warn!("{NO_SESSION}");
+                    }
+                }
+                Err(error) => complain(&error, "cannot listen; polling meanwhile"),
+            }
+            let again = sleep(jittered(pause));
+            tokio::pin!(again);
+            loop {
+                tokio::select! {
+                    () = &mut again => break,
+                    word = self.words.recv() => match word {
+                        Some(word) => drop(self.mind(word)),
+                        None => return,
+                    },
+                }
+            }
+        }
+    }
+
+    /// Until the connection ends. None if it may not listen.
+    async fn listen_once(&mut self) -> sqlx::Result<Option<Left>> {
+        let to = self.pool.connect_options();
+        let options = (*to).clone().application_name("queue-worker listen").disable_statement_logging();
+        let Listening { mut listener, keeps_session } = bounded(Listening::open(options)).await?;
+        if !keeps_session {
+            return Ok(None);
+        }
+        for one in self.all.values_mut() {
+            one.channel = None;
+            one.begin(&mut listener).await?;
+        }
+        loop {
+            tokio::select! {
+                word = self.words.recv() => match word.map(|word| self.mind(word)) {
+                    None => return Ok(Some(Left::All)),
+                    Some(Minded::New(number)) => {
+                        if let Some(one) = self.all.get_mut(&number) {
+                            one.begin(&mut listener).await?;
+                        }
+                    }
+                    Some(Minded::Gone(Some(channel))) => bounded(listener.unlisten(&channel)).await?,
+                    Some(Minded::Gone(None)) => {}
+                },
+                told = timeout(SILENCE, listener.try_recv()) => match told {
+                    Ok(Ok(Some(told))) => {
+                        for one in self.all.values().filter(|one| one.channel.as_deref() == Some(told.channel())) {
+                            hear(told.payload(), &one.bell, &one.pauses);
+                        }
+                    }
+                    // A lost connection that the driver has replaced: notifications may have been missed.
+                    Ok(Ok(None)) => self.all.values().for_each(Listener::ring),
+                    Ok(Err(error)) => return Err(error),
+                    Err(_) if !is_same_place(&self.pool.connect_options(), &to) => return Ok(Some(Left::Some)),
+                    // The other end may still be there, and nobody would write to it.
+                    Err(_) => {
+                        bounded(sqlx::raw_sql("select").execute(&mut listener)).await?;
+                    }
+                },
+            }
+        }
+    }
+
     fn mind(&mut self, word: Word) -> Minded {
         match word {
             Word::Hear(number, listener) => {
-                self.0.insert(number, listener);
+                self.all.insert(number, listener);
                 Minded::New(number)
             }
             Word::Leave(number) => {
-                let channel = self.0.remove(&number).and_then(|gone| gone.channel);
-                Minded::Gone(channel.filter(|channel| self.0.values().all(|one| one.channel.as_ref() != Some(channel))))
+                let channel = self.all.remove(&number).and_then(|gone| gone.channel);
+                Minded::Gone(channel.filter(|channel| self.all.values().all(|one| one.channel.as_ref() != Some(channel))))
             }
         }
     }

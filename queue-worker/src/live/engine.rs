@@ -56,13 +56,8 @@ impl Engine {
         &self.handle
     }
 
-    /// Spawns a loop that goes on until the worker ends; should it end sooner, be it by a panic, that is known.
-    #[cfg(feature = "otel")]
-    pub(crate) fn watch<T: Send + 'static>(&self, which: Loop, task: impl Future<Output = T> + Send + 'static) -> JoinHandle<T> {
-        self.handle.spawn(self.vitals.clone().watch(which, task))
-    }
-
-    /// Spawns such a loop, and starts it again whenever it panics, with what `start` makes anew.
+    /// Spawns a loop that goes on until the worker ends, and starts it again whenever it panics, with what `start` makes anew. Should it end sooner,
+    /// that is known.
     pub(crate) fn supervise<T: Send + 'static, F: Future<Output = T> + Send + 'static>(
         &self,
         which: Loop,

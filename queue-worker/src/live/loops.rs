@@ -44,6 +44,8 @@ loops! {
     Logs = "logs", "Writes what handlers have logged.";
     History = "history", "Writes what came of attempts.";
     Meter = "meter", "Tells figures to a meter of OpenTelemetry.";
+    Stores = "stores", "Looks at stores of a database that have no worker.";
+    Ears = "ears", "Listens for all stores of a database.";
 }
 
 #[cfg(test)]
@@ -80,14 +82,13 @@ mod tests {
         let names: BTreeSet<&str> = Loop::ALL.iter().map(|which| which.name()).collect();
         assert_eq!(names.len(), Loop::ALL.len(), "each has a name of its own");
         for which in Loop::ALL {
-            let watched: usize =
-                ["watch", "supervise", "restart"].iter().map(|how| all.matches(&format!("{how}(Loop::{which:?}, ")).count()).sum();
+            let watched: usize = ["supervise", "restart"].iter().map(|how| all.matches(&format!("{how}(Loop::{which:?}, ")).count()).sum();
             assert_eq!((watched, all.matches(&format!("Loop::{which:?}")).count()), (1, 1), "{which:?}");
         }
     }
 
     /// What else is started, where, and why nobody needs to watch it: a part of its line.
-    const OTHERS: [(&str, &str); 39] = [
+    const OTHERS: [(&str, &str); 37] = [
         // It ends by itself.
         ("worker/running.rs", "tokio::spawn(tell_ready("),
         ("worker.rs", "engine.handle().spawn(running.stop("),
@@ -125,11 +126,8 @@ mod tests {
         // `try` waits for them.
         ("worker/tried.rs", "tokio::spawn(async move {"),
         ("worker/tried.rs", "apart.spawn(attempt("),
-        // Those of many stores: without them stores are polled, or what a store has to do is seen by its worker or nobody, who is told by `why`.
-        ("stores/site.rs", "on.spawn(listen_for_many("),
-        ("stores/tend.rs", "engine.spawn(async move { empty.run_until_cancelled(scout("),
-        ("stores/tend.rs", "engine.spawn(one.live()"),
-        ("stores/mod.rs", "loops.handle().spawn(tend("),
+        ("stores/tend.rs", "handle().spawn(one.live()"), // begun with anew
+        ("stores/mod.rs", "loops.handle().spawn(tend("), // the worker ends with an error
         // These run what is watched.
         ("live/heartbeat.rs", "hearts.spawn(beats)"),
         ("live/heartbeat.rs", ".spawn(move || runtime.block_on(beats))"),

@@ -40,7 +40,7 @@ pub(crate) use self::{
     cluster::Cluster,
     config::MOST_CRASHES,
     connect::{Link, Wires, bounded, has_moved, jittered, pause_after},
-    ears::{Ears, listen_for_many},
+    ears::Ears,
     engine::Engine,
     exchange::Exchange,
     heartbeat::{Identity, Load, Pulse},

@@ -96,14 +96,7 @@ impl Mark {
 }
 
 impl Vitals {
-    /// A loop that goes on until the worker ends; should it end sooner, be it by a panic, that is known.
-    #[cfg(any(test, feature = "otel"))]
-    pub(crate) async fn watch<T>(self, which: Loop, task: impl Future<Output = T>) -> T {
-        let _watched = Watched { vitals: self, which };
-        task.await
-    }
-
-    /// A loop that goes on until the worker ends, and is started again whenever it panics.
+    /// A loop that goes on until the worker ends, and is started again whenever it panics; should it end sooner, that is known.
     pub(crate) async fn supervise<T, F: Future<Output = T>>(self, which: Loop, start: impl FnMut() -> F) -> T {
         let watched = Watched { vitals: self, which };
         watched.vitals.restart(which, &CancellationToken::new(), start).await
@@ -230,14 +223,13 @@ mod tests {
     #[tokio::test]
     async fn a_loop_that_ends_is_known_unless_it_was_asked_to() {
         let vitals = Vitals::default();
-        let panics = tokio::spawn(vitals.clone().watch(Loop::Scout, async { assert!(std::env::args().count() == 0, "it ends") }));
-        assert!(panics.await.is_err());
-        tokio::spawn(vitals.clone().watch(Loop::Settle, async {})).await.unwrap();
+        vitals.clone().supervise(Loop::Scout, async || ()).await;
+        vitals.clone().supervise(Loop::Settle, async || ()).await;
         assert_eq!((vitals.ended(), vitals.is_stopping()), (Some("scout"), false));
         assert_eq!(vitals.panicked(), None);
         let vitals = Vitals::default();
         vitals.stop();
-        tokio::spawn(vitals.clone().watch(Loop::Scout, async {})).await.unwrap();
+        vitals.clone().supervise(Loop::Scout, async || ()).await;
         assert_eq!((vitals.ended(), vitals.is_stopping()), (None, true));
     }
 

@@ -4,13 +4,13 @@ use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 
 use queue_core::stores::Member;
 use sqlx::PgPool;
-use tokio::{runtime::Handle, sync::OnceCell};
+use tokio::sync::{self, OnceCell};
 use tokio_util::sync::CancellationToken;
 
 use super::watched::Watched;
 use crate::{
     error::Error,
-    live::{Ears, Exchange, Link, Wires, listen_for_many},
+    live::{Ears, Engine, Exchange, Link, Loop, Wires},
 };
 
 /// A database.
@@ -69,15 +69,19 @@ impl Site {
     }
 
     /// One store more. From the second on somebody listens for all: that of a single one is polled, and has the connections of that too.
-    pub(super) fn join(&self, watched: Arc<Watched>, on: &Handle) {
+    pub(super) fn join(&self, watched: Arc<Watched>, engine: &Engine) {
         let mut all = self.watched();
         all.push(watched);
         let stores = all.len();
         drop(all);
         if stores > 1 {
             self.ears.get_or_init(|| {
-                let (ears, words) = Ears::open();
-                on.spawn(listen_for_many(self.direct.clone(), words));
+                let (ears, listeners) = Ears::open(self.direct.clone());
+                let listeners = Arc::new(sync::Mutex::new(listeners));
+                drop(engine.supervise(Loop::Ears, move || {
+                    let listeners = Arc::clone(&listeners);
+                    async move { listeners.lock().await.listen().await }
+                }));
                 ears
             });
             // One is for heartbeats, one for listening, and one prunes.

@@ -12,6 +12,7 @@ use super::{
     site::Site,
     watched::Watched,
 };
+use crate::live::Loop;
 
 /// A store that there is at present.
 struct Known {
@@ -103,11 +104,14 @@ impl Stores {
                 return false;
             }
         };
-        let engine = self.common.loops.handle();
+        let engine = &self.common.loops;
         let site = self.sites.iter().find(|site| site.has(member)).cloned().unwrap_or_else(|| {
             let site = Arc::new(Site::of(member, direct));
             let (empty, scouting) = (site.empty.clone(), Arc::clone(&site));
-            engine.spawn(async move { empty.run_until_cancelled(scout(scouting)).await });
+            drop(engine.supervise(Loop::Stores, move || {
+                let (empty, site) = (empty.clone(), Arc::clone(&scouting));
+                async move { empty.run_until_cancelled(scout(site)).await }
+            }));
             self.sites.push(Arc::clone(&site));
             site
         });
@@ -116,7 +120,7 @@ impl Stores {
         let watched = Arc::new(Watched::new(member.clone(), number, served));
         site.join(Arc::clone(&watched), engine);
         let one = OneStore { common: Arc::clone(&self.common), site: Arc::clone(&site), watched, gone: gone.clone() };
-        let life = engine.spawn(one.live());
+        let life = engine.handle().spawn(one.live());
         self.known.insert(member.name().to_owned(), Known { member: member.clone(), number, site, gone, life });
         true
     }

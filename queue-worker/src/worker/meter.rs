@@ -1,15 +1,15 @@
 //! Figures of a worker for a meter of OpenTelemetry.
 
-use std::time::Duration;
+use std::{sync::Arc, time::Duration};
 
 use opentelemetry::metrics::Meter;
 use tokio::{task::JoinHandle, time::timeout};
 use tokio_util::sync::CancellationToken;
 
-use super::Worker;
+use super::{Worker, tellers::kept};
 use crate::{
     error::Error,
-    figures::{Figures, feed},
+    figures::{Feed, Figures},
     live::{Engine, Loop, Vitals},
     tally::Tallies,
 };
@@ -46,7 +46,11 @@ impl Worker {
         let Some(meter) = self.meter.clone() else { return Ok(None) };
         let engine = Engine::start("queue metrics").map_err(|error| Error::Thread(error.to_string()))?.telling(vitals);
         let (figures, closing) = (Figures::new(tallies, vitals, &self.pool, self.config.store), CancellationToken::new());
-        let task = engine.watch(Loop::Meter, feed(figures, meter, closing.clone()));
+        let feed = kept(Feed::new(figures, &meter, closing.clone()));
+        let task = engine.supervise(Loop::Meter, move || {
+            let feed = Arc::clone(&feed);
+            async move { feed.lock().await.run().await }
+        });
         Ok(Some(Feeding { task, closing, _engine: engine }))
     }
 }

@@ -33,8 +33,8 @@ pub(super) struct Planned {
 
 /// What is to be done about one.
 #[derive(Clone)]
-pub(super) struct Question<'p> {
-    pub(super) plan: &'p Planned,
+pub(super) struct Question {
+    pub(super) plan: Planned,
     due: Due,
     /// Why it has no ticks from now on.
     pub(super) why: Option<String>,
@@ -84,7 +84,7 @@ impl Planned {
 
     /// What is to be done about it. None if it is left to those who can read it: of what workers declare, no other release may say that it is
     /// wrong.
-    pub(super) fn question(&self, timing: &Result<Timing, String>) -> Option<Question<'_>> {
+    pub(super) fn question(&self, timing: &Result<Timing, String>) -> Option<Question> {
         let nothing = |next| Due { ticks: Vec::new(), verb: "enqueue", next };
         let (due, why) = match (timing, self.next_at) {
             (Err(_), _) if self.source == "static" => return None,
@@ -95,11 +95,11 @@ impl Planned {
                 (timing.due(missed, self.grace(), tick, self.skip_at, self.now)?, None)
             }
         };
-        Some(Question { plan: self, due, why })
+        Some(Question { plan: self.clone(), due, why })
     }
 }
 
-impl Question<'_> {
+impl Question {
     /// That it was tried in vain, in a statement that left nothing behind.
     pub(super) fn in_vain(&self, why: &str) -> Self {
         let mut question = self.clone();
@@ -109,7 +109,7 @@ impl Question<'_> {
 }
 
 /// Does what is due for each, in one commit: what came of it. Nothing of those for which others were first, or which they have locked.
-pub(super) async fn ask(link: &mut Link, store: Store, questions: &[Question<'_>], patience_ms: i32) -> sqlx::Result<Vec<Fired>> {
+pub(super) async fn ask(link: &mut Link, store: Store, questions: &[Question], patience_ms: i32) -> sqlx::Result<Vec<Fired>> {
     let ticks = |due: &Due| {
         let ticks: Vec<String> = due.ticks.iter().map(|tick| tick.to_rfc3339_opts(SecondsFormat::Micros, true)).collect();
         format!("{{{}}}", ticks.join(","))
