@@ -64,7 +64,7 @@ create function queue.lane_id(queue text, job_type text, priority integer, solo 
   language sql immutable strict parallel safe
   return queue.hash(queue || '/' || job_type || '/' || priority::text || '/' || solo::text);
 
--- The lined twin of a plain lane, in which its jobs stand in lines (20_lines.sql), and the plain lane of a lined one.
+-- The lined twin of a plain lane, in which its jobs stand in lines (16_lines.sql), and the plain lane of a lined one.
 create function queue.twin_of(lane bigint) returns bigint
   language sql immutable strict parallel safe
   return lane # 6148914691236517205;
@@ -80,7 +80,7 @@ create table queue.lane (
   job_type  text     not null,                               -- as stored: see queue.stored_type
   priority  smallint not null,
   solo      boolean  not null,                               -- jobs under suspicion of ending their process: claimed one at a time
-  lined     boolean  not null default false,                 -- its jobs stand in lines, which are served in turn: see 20_lines.sql
+  lined     boolean  not null default false,                 -- its jobs stand in lines, which are served in turn: see 16_lines.sql
   born      xid8     not null default pg_current_xact_id(),  -- workers ask for what was born since they last looked
   -- Whether an enqueue into this lane has to ask for the capacity of its queue: it looks at this row anyway, and asking every time would be a
   -- tenth of its cost. True of every lane of a queue with a capacity; elsewhere it may be, and does no harm. Null of one that is leaving.
@@ -188,7 +188,7 @@ create table queue.worker (
   queues      text[]      not null,
   types       text[],     -- the job types that it can run, aliases included; null if it did not say
   ttl         interval    not null default '30 s',  -- how long a heartbeat lasts
-  paused_seen bigint      not null default 0,  -- of what the pauses up to this number cover, nothing begins here; see 14_pauses.sql
+  paused_seen bigint      not null default 0,  -- of what the pauses up to this number cover, nothing begins here; see 12_pauses.sql
   declares    bigint[],   -- the definitions of the schedules that it declares
   busy        integer,    -- how many of its slots ran something at its last heartbeat, of so many; null if it did not say
   slots       integer,
@@ -284,7 +284,7 @@ create table queue.secret (
 );
 insert into queue.secret default values;
 
--- The name of a channel, for those who listen: 'wake' or 'over'. A door, as in 13_doors.sql.
+-- The name of a channel, for those who listen: 'wake' or 'over'. A door, as in 11_doors.sql.
 create function queue.channel(purpose text) returns text
   language plpgsql stable security definer
   set search_path = pg_catalog, pg_temp
@@ -294,7 +294,7 @@ begin
 end
 $$;
 
--- Says something over a channel, at the end of the transaction. Nothing secret: whoever has the name can listen. A door, as in 13_doors.sql.
+-- Says something over a channel, at the end of the transaction. Nothing secret: whoever has the name can listen. A door, as in 11_doors.sql.
 -- Not in a transaction that is to be prepared, which must not notify: it has set queue_transaction.notify to off.
 create function queue.notify(purpose text, payload text) returns void
   language plpgsql volatile security definer
@@ -328,7 +328,7 @@ create function queue.called_by() returns name
   return null::name;
 
 -- Enqueues one job without an ordering key in the caller's transaction, and returns its id: the fast path of queue.enqueue, and a door, as
--- in 13_doors.sql. It has the owner's rights on its caller's path, for a path of its own would be 4 % of its cost: so everything in it is
+-- in 11_doors.sql. It has the owner's rights on its caller's path, for a path of its own would be 4 % of its cost: so everything in it is
 -- qualified, operators too, and what it calls has a path of its own, or was bound when it was made.
 create function queue.insert_job(
   job_type      text,

@@ -83,7 +83,7 @@ begin atomic
   limit 1;
 end;
 
--- Who waits for a signal: durable jobs that have begun (31_signals.sql).
+-- Who waits for a signal: durable jobs that have begun (22_durable.sql).
 create table queue.parked (
   id        bigint       not null,
   lane      bigint       not null,

@@ -1,5 +1,5 @@
 -- Control: what operators and programs do to jobs that wait or run, from any language. Each act is one set-based function over ids (.._all), which
--- returns the ids that it changed and never fails for a job in another state. For one job, see 10_control_one.sql.
+-- returns the ids that it changed and never fails for a job in another state. Acts by their names, and on one job, come last.
 --
 --   cancel_waiting_all   ready | scheduled | blocked | parked -> done, cancelled, and its ordering key goes on without it
 --   cancel_running_all   lease, marked: the worker tells the handler to stop, and the attempt's end is the job's
@@ -358,3 +358,457 @@ begin
   end if;
 end
 $$;
+
+-- What is done to jobs that are over. As above, rows which others hold are passed over.
+--
+--   requeue_all   dead -> ready | blocked
+--   reopen        done | done_many -> ready | blocked
+--   discard_all   dead -> nothing
+
+-- Locks ordering keys, by their stripes, until the end of the transaction; returns those that were to be had. All together it waits for a second
+-- at most: a key is locked by who enqueues under it, until that one's transaction ends.
+create function queue.lock_some_keys(stripes bigint[]) returns bigint[]
+  language plpgsql volatile
+  set search_path = pg_catalog, pg_temp
+  set lock_timeout = '500ms'
+as $$
+declare
+  give_up timestamptz := clock_timestamp() + interval '500 ms';
+  had     bigint[] := '{}';
+  stripe  bigint;
+begin
+  for stripe in select distinct s from unnest(stripes) s order by s loop
+    begin
+      if clock_timestamp() >= give_up then
+        set local lock_timeout = '1ms';
+      end if;
+      perform queue.lock_key(stripe);
+      had := had || stripe;
+    exception when lock_not_available then
+      null;
+    end;
+  end loop;
+  return had;
+end
+$$;
+
+-- Another job that holds the uniqueness key of this one; null if none does.
+create function queue.key_holder(id bigint) returns bigint
+  language sql stable
+begin atomic
+  select u.id
+  from queue.job j
+  join queue.unique_key u on u.hash = queue.unique_of(j.system)
+  where j.id = key_holder.id and u.id <> j.id and queue.holds(u.held, u.until, queue.state_of(u.id));
+end;
+
+-- Takes the uniqueness keys of these jobs, which are to live again, and returns the jobs without those whose key another job holds, or is about to
+-- take: that is waited for as by lock_some_keys. A key that was held for a time is not taken again.
+create function queue.retake_keys(ids bigint[]) returns bigint[]
+  language plpgsql volatile
+  set search_path = pg_catalog, pg_temp
+  set lock_timeout = '500ms'
+as $$
+declare
+  give_up timestamptz := clock_timestamp() + interval '500 ms';
+  kept    bigint[] := retake_keys.ids;
+  taker   record;
+  holder  queue.unique_key;
+  last    uuid;
+begin
+  for taker in
+    select j.id, queue.unique_of(j.system) as hash
+    from queue.job j
+    where j.id = any (retake_keys.ids) and queue.unique_of(j.system) is not null
+    order by hash, j.id
+  loop
+    begin
+      if clock_timestamp() >= give_up then
+        set local lock_timeout = '1ms';
+      end if;
+      insert into queue.unique_key (hash, id, held) values (taker.hash, taker.id, 'live') on conflict do nothing;
+      if not found then
+        select u.* into holder from queue.unique_key u where u.hash = taker.hash for update;
+        if taker.hash = last or holder.id <> taker.id and queue.holds(holder.held, holder.until, queue.state_of(holder.id)) then
+          kept := array_remove(kept, taker.id);
+        elsif holder.held <> 'until' then
+          update queue.unique_key u set id = taker.id where u.hash = taker.hash;
+        end if;
+      end if;
+    exception when lock_not_available then
+      kept := array_remove(kept, taker.id);
+    end;
+    last := taker.hash;
+  end loop;
+  return kept;
+end
+$$;
+
+-- dead -> ready | blocked: those of these jobs that are dead letters, to the end of their own lanes with no attempt and no crash; returns them.
+-- Their failures stay.
+-- Safe: only what is deleted from dead here enters ready. A second operator passes over the row, or finds it gone, as does a discard; a claim sees
+-- the job at our commit. Rows are locked in the order of their ids. A job whose uniqueness key another holds stays dead, unless it is forced to live
+-- beside it. A job under suspicion leaves its solo lane: the operator says that it is
+-- mended. One that holds up its ordering key keeps its place; one whose key went on without it goes to the end of the key's line, under the key's
+-- lock, and stays dead if that is not to be had.
+create function queue.requeue_all(ids bigint[], force boolean default false) returns setof bigint
+  language plpgsql volatile security definer
+  set search_path = pg_catalog, pg_temp set plan_cache_mode = force_custom_plan
+as $$
+declare
+  back  bigint[];
+  keys  boolean;
+  late  bigint[] := array(
+    select distinct j.key & 1023
+    from queue.dead d
+    cross join lateral (select j.key from queue.job j where j.id = d.id offset 0) j
+    where d.id = any (requeue_all.ids) and j.key is not null
+      and not exists (select from queue.active_key a where a.key = j.key and a.id = d.id));
+begin
+  late := queue.lock_some_keys(late);
+  if not force then
+    ids := queue.retake_keys(requeue_all.ids);
+  end if;
+  with held as materialized (
+    select d.id
+    from queue.dead d
+    where d.id = any (requeue_all.ids)
+    order by d.id
+    for update skip locked
+  ), risen as materialized (
+    delete from queue.dead d
+    using held h
+    cross join lateral (select j.lane, j.key from queue.job j where j.id = h.id offset 0) j
+    where d.id = h.id
+      and (j.key is null or j.key & 1023 = any (late) or exists (select from queue.active_key a where a.key = j.key and a.id = d.id))
+    returning d.id, j.lane, j.key,
+      j.key is not null and not exists (select from queue.active_key a where a.key = j.key and a.id = d.id) as is_late
+  ), entered as (
+    insert into queue.ready (lane, seq, id)
+    select r.lane, queue.next_id(), r.id
+    from risen r
+    where not r.is_late
+    order by r.id
+  ), queued_up as (
+    insert into queue.blocked (key, seq, id, lane)
+    select r.key, nextval('queue.key_seq'), r.id, r.lane
+    from (select r.* from risen r where r.is_late order by r.id) r
+  ), hinted as (
+    insert into queue.key_hint (key)
+    select distinct r.key
+    from risen r
+    where r.is_late
+  )
+  select array_agg(r.id), bool_or(r.is_late) into back, keys from risen r;
+  perform queue.forget_expiry(back);
+  perform queue.ask_children(back);
+  perform queue.wake_for(back);
+  if keys then
+    perform queue.wake_keys();
+  end if;
+  return query select u.id from unnest(back) u (id);
+end
+$$;
+
+-- done | done_many -> ready | blocked: the job, if it is completed, cancelled or expired, to the end of its lane or ordering key with no attempt;
+-- says whether it was. As requeue_all it leaves one whose uniqueness key another holds. Its failures stay, its output goes, and its checkpoint with
+-- it: the job is to begin anew.
+-- Safe: it enters ready only if its done row is deleted here, or its id is taken out of its done_many row. A row that another has locked is passed
+-- over, and so is a job whose key is not to be had in time: the caller looks, sees it completed and tries again. If between two looks the row has
+-- become one of this job alone, neither branch takes it, and the same follows. Pruning deletes the same row before it deletes the payload, so one
+-- of us two gets neither.
+create function queue.reopen(id bigint, force boolean default false) returns boolean
+  language plpgsql volatile
+  set search_path = pg_catalog, pg_temp set plan_cache_mode = force_custom_plan
+as $$
+declare
+  came  bigint[];
+  keys  boolean;
+  line  bigint := (select j.key from queue.job j where j.id = reopen.id);
+begin
+  if line is not null and cardinality(queue.lock_some_keys(array[line & 1023])) = 0 then
+    return false;
+  end if;
+  if not force and cardinality(queue.retake_keys(array[reopen.id])) = 0 then
+    return false;
+  end if;
+  perform from queue.done d where d.id = reopen.id for update skip locked;
+  if not found then
+    perform from queue.done_many m
+    where m.first_id between (reopen.id >> 33) << 33 and reopen.id and m.last_id >= reopen.id and reopen.id = any (m.ids)
+    for update skip locked;
+  end if;
+  if not found then
+    return false;
+  end if;
+  with reopened as materialized (
+    delete from queue.done d
+    where d.id = reopen.id
+    returning d.id
+  ), struck as materialized (
+    update queue.done_many m
+    set ids = array_remove(m.ids, reopen.id),
+      first_id = (array_remove(m.ids, reopen.id))[1],
+      last_id = (array_remove(m.ids, reopen.id))[cardinality(m.ids) - 1]
+    where m.first_id between (reopen.id >> 33) << 33 and reopen.id and m.last_id >= reopen.id and reopen.id = any (m.ids) and cardinality(m.ids) > 1
+    returning reopen.id as id
+  ), emptied as materialized (
+    delete from queue.done_many m
+    where m.first_id = reopen.id and m.last_id = reopen.id
+    returning m.first_id as id
+  ), back as materialized (
+    select j.id, j.lane, j.key
+    from queue.job j
+    where j.id = reopen.id and exists (select from reopened union all select from struck union all select from emptied)
+  ), entered as (
+    insert into queue.ready (lane, seq, id)
+    select b.lane, queue.next_id(), b.id
+    from back b
+    where b.key is null
+  ), queued_up as (
+    insert into queue.blocked (key, seq, id, lane)
+    select b.key, nextval('queue.key_seq'), b.id, b.lane
+    from back b
+    where b.key is not null
+  ), hinted as (
+    insert into queue.key_hint (key)
+    select b.key
+    from back b
+    where b.key is not null
+  ), forgotten as (
+    delete from queue.progress p
+    where p.id = any (array(select b.id from back b))
+  ), undone as (
+    delete from queue.step s
+    where s.id = any (array(select b.id from back b))
+  ), unheard as (
+    delete from queue.signal s
+    where s.id = any (array(select b.id from back b))
+  )
+  select array_agg(b.id), bool_or(b.key is not null) into came, keys from back b;
+  perform queue.forget_children(came);
+  perform queue.forget_gathers(came);
+  perform queue.forget_expiry(came);
+  perform queue.wake_for(came);
+  if keys then
+    perform queue.wake_keys();
+  end if;
+  return came is not null;
+end
+$$;
+
+-- dead -> nothing: those of these jobs that are dead letters, with payload and failures; returns them.
+-- Safe: only a job whose dead row is deleted here loses its payload. A second operator passes over the row, or finds it gone, as does a requeue.
+-- Rows are locked in the order of their ids. One that held up its ordering key frees it.
+create function queue.discard_all(ids bigint[]) returns setof bigint
+  language plpgsql volatile security definer
+  set search_path = pg_catalog, pg_temp set plan_cache_mode = force_custom_plan
+as $$
+declare
+  discarded bigint[];
+  keys  boolean;
+begin
+  with held as materialized (
+    select d.id
+    from queue.dead d
+    where d.id = any (discard_all.ids)
+    order by d.id
+    for update skip locked
+  ), gone as materialized (
+    delete from queue.dead d
+    using held h
+    where d.id = h.id
+    returning d.id
+  ), freed as (
+    delete from queue.active_key
+    where ctid = any (array(
+      select (select k.ctid from queue.active_key k where k.key = (select j.key from queue.job j where j.id = g.id) and k.id = g.id)
+      from gone g
+    ))
+    returning key, seq
+  ), hinted as (
+    insert into queue.key_hint (key, after)
+    select f.key, f.seq
+    from freed f
+    returning key_hint.key
+  ), payloads as (
+    delete from queue.job j
+    where j.id = any (array(select g.id from gone g))
+  ), steps as (
+    delete from queue.step s
+    where s.id = any (array(select g.id from gone g))
+  ), signals as (
+    delete from queue.signal s
+    where s.id = any (array(select g.id from gone g))
+  ), failures as (
+    delete from queue.failure f
+    where f.id = any (array(select g.id from gone g))
+  )
+  select array_agg(g.id), exists (select from hinted) into discarded, keys from gone g;
+  if keys then
+    perform queue.wake_keys();
+  end if;
+  perform queue.forget_children(discarded);
+  perform queue.forget_gathers(discarded);
+  if cardinality(discarded) > 0 then
+    perform queue.note_ends(array(select n.id from queue.node n where n.id = any (discarded)), 'gone');
+    perform queue.tell_waiters();
+  end if;
+  return query select u.id from unnest(discarded) u (id);
+end
+$$;
+
+-- The acts by their names, on many jobs and on one. On many, what cannot be done is passed over. On one it is refused: SQLSTATE P0002 if there is
+-- no such job, 55P03 if another transaction has it locked, else 55000; DETAIL is JSON: the job, the state it is in, the states wanted, what cannot be
+-- done, and the job that holds its uniqueness key, if that is why.
+
+-- Does an act to those of these jobs to which it can be done now; returns them and what became of them.
+create function queue.act_on_all(ids bigint[], act text, run_at timestamptz default null, priority integer default null)
+  returns table (id bigint, became text)
+  language plpgsql volatile security definer
+  set search_path = pg_catalog, pg_temp
+as $$
+declare
+  changed bigint;
+begin
+  case act
+    when 'cancel' then
+      return query select c.id, 'cancelled' from queue.cancel_waiting_all(act_on_all.ids) c (id);
+      get diagnostics changed = row_count;
+      if changed < cardinality(act_on_all.ids) then
+        return query select c.id, 'cancelling' from queue.cancel_running_all(act_on_all.ids) c (id);
+      end if;
+    when 'reschedule' then
+      return query select c.id, 'rescheduled' from queue.reschedule_all(act_on_all.ids, act_on_all.run_at) c (id);
+    when 'snooze' then
+      return query select c.id, 'snoozed' from queue.reschedule_all(act_on_all.ids, act_on_all.run_at) c (id);
+    when 'run_now' then
+      return query select c.id, 'ready' from queue.run_now_all(act_on_all.ids) c (id);
+    when 'set_priority' then
+      return query select c.id, 'changed' from queue.set_priority_all(act_on_all.ids, act_on_all.priority) c (id);
+    when 'requeue' then
+      return query select c.id, 'requeued' from queue.requeue_all(act_on_all.ids) c (id);
+    when 'force_requeue' then
+      return query select c.id, 'requeued' from queue.requeue_all(act_on_all.ids, force => true) c (id);
+    when 'discard' then
+      return query select c.id, 'discarded' from queue.discard_all(act_on_all.ids) c (id);
+    else
+      raise invalid_parameter_value using message = format('there is no act %s', to_json(act_on_all.act));
+  end case;
+end
+$$;
+
+-- Does an act to one job; returns what became of it. Between two looks a job may pass from one state to another that fits, and what others have
+-- locked is passed over: so it tries again, for about half a second.
+create function queue.act_on_one(id bigint, act text, run_at timestamptz default null, priority integer default null) returns text
+  language plpgsql volatile security definer
+  set search_path = pg_catalog, pg_temp
+as $$
+declare
+  became  text;
+  state   text;
+  holder  bigint; -- of its uniqueness key, if that is another job
+  give_up timestamptz := clock_timestamp() + interval '500 ms';
+  wanted  text[] := case act
+    when 'cancel' then '{ready,scheduled,blocked,parked,running}'
+    when 'reschedule' then '{ready,scheduled}'
+    when 'snooze' then '{ready,scheduled}'
+    when 'run_now' then '{scheduled,parked}'
+    when 'set_priority' then '{ready,scheduled}'
+    when 'requeue' then '{dead,completed,cancelled,expired}'
+    when 'force_requeue' then '{dead,completed,cancelled,expired}'
+    when 'discard' then '{dead}'
+  end;
+  done    text := case act
+    when 'cancel' then 'cancelled'
+    when 'reschedule' then 'rescheduled'
+    when 'snooze' then 'snoozed'
+    when 'run_now' then 'run now'
+    when 'set_priority' then 'given another priority'
+    when 'requeue' then 'requeued'
+    when 'force_requeue' then 'requeued'
+    when 'discard' then 'discarded'
+  end;
+begin
+  for tries in 1 .. 25 loop
+    select a.became into became
+    from queue.act_on_all(array[act_on_one.id], act_on_one.act, act_on_one.run_at, act_on_one.priority) a;
+    if became is not null then
+      return became;
+    elsif act in ('requeue', 'force_requeue') and queue.reopen(act_on_one.id, act = 'force_requeue') then
+      return 'requeued';
+    end if;
+    if act = 'requeue' then
+      holder := queue.key_holder(act_on_one.id);
+    end if;
+    state := queue.state_of(act_on_one.id);
+    exit when state is null or state <> all (wanted) or holder is not null or clock_timestamp() > give_up;
+    perform pg_sleep(0.02);
+  end loop;
+  raise exception using
+    errcode = case when state is null then 'P0002' when holder is null and state = any (wanted) then '55P03' else '55000' end,
+    message = case
+      when state is null then
+        format('there is no job %s', act_on_one.id)
+      when state = any (wanted) and holder is not null then
+        format('job %s is %s, and job %s has taken its uniqueness key; cancel that one, or force this one to live beside it',
+          act_on_one.id, state, holder)
+      when state = any (wanted) then
+        format('job %s is %s, but another transaction has it locked: somebody changes it, enqueues under its key, or it runs in one',
+          act_on_one.id, state)
+      else
+        format('job %s is %s; only a job that is %s can be %s', act_on_one.id, state, array_to_string(wanted, ' or '), done)
+      end,
+    detail = json_build_object('job', act_on_one.id::text, 'state', state, 'wanted', wanted, 'done', done, 'holder', holder::text);
+end
+$$;
+
+-- Cancels one job: 'cancelled' if it waited, 'cancelling' if it runs and its handler will be told to stop.
+create function queue.cancel(id bigint) returns text
+  language sql volatile
+begin atomic
+  select queue.act_on_one(cancel.id, 'cancel');
+end;
+
+-- Puts one job off until that time, or makes it due earlier.
+create function queue.reschedule(id bigint, run_at timestamptz) returns void
+  language sql volatile
+begin atomic
+  select queue.act_on_one(reschedule.id, 'reschedule', run_at => reschedule.run_at);
+end;
+
+-- Puts one job off for that long from now, by the database's clock.
+create function queue.snooze(id bigint, wait interval) returns void
+  language sql volatile
+begin atomic
+  select queue.act_on_one(snooze.id, 'snooze', run_at => pg_catalog.clock_timestamp() + snooze.wait);
+end;
+
+-- Makes one scheduled or parked job ready.
+create function queue.run_now(id bigint) returns void
+  language sql volatile
+begin atomic
+  select queue.act_on_one(run_now.id, 'run_now');
+end;
+
+-- Gives one waiting job another priority; higher runs first.
+create function queue.set_priority(id bigint, priority integer) returns void
+  language sql volatile
+begin atomic
+  select queue.act_on_one(set_priority.id, 'set_priority', priority => set_priority.priority);
+end;
+
+-- Brings one job that is over back to the end of its lane or ordering key: a dead letter, a completed, cancelled or expired one. One whose uniqueness
+-- key another job holds is refused, unless it is forced to live beside that one.
+create function queue.requeue(id bigint, force boolean default false) returns void
+  language sql volatile
+begin atomic
+  select queue.act_on_one(requeue.id, case when requeue.force then 'force_requeue' else 'requeue' end);
+end;
+
+-- Deletes one dead letter, with its payload and failures.
+create function queue.discard(id bigint) returns void
+  language sql volatile
+begin atomic
+  select queue.act_on_one(discard.id, 'discard');
+end;

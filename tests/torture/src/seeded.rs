@@ -51,7 +51,7 @@ const HEARTBEAT: &str = "queue-worker/src/live/heartbeat.rs";
 const KEYS: &str = "queue-core/migrations/3_keys.sql";
 const RECOVER: &str = "queue-worker/sql/recover.sql";
 const SETTLE: &str = "queue-worker/sql/settle.sql";
-const TICKS: &str = "queue-core/migrations/16_ticks.sql";
+const TICKS: &str = "queue-core/migrations/13_schedules.sql";
 
 /// The settle's join of what is said with what is leased.
 const FENCE: &str = "join listed l on l.token = s.token and l.id = s.id";

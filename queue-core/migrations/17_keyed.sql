@@ -1,0 +1,976 @@
+-- Limits by key: a limit whose figures are those of each line (16_lines.sql). Its jobs stand in lines, and each line has its own permits and starts.
+--
+-- The claim of jobs that such a limit covers is another one (claim_keyed): lines that have no room are passed over while lines are looked for, by a
+-- probe each, so what waits in one of them costs the next line nothing. There is one gate for all lines of a limit: claims under it come one after
+-- the other, and what each takes is in permit, with the jobs and their lines, when the next one looks.
+
+-- What operators said of one key: it goes before the limit's own concurrency, whoever says that.
+create table queue.key_bound (
+  name         text         not null,
+  line         bigint       not null,
+  key          text         not null,
+  concurrency  integer      not null,
+  since        timestamptz  not null default now(),
+  set_by       text         not null default session_user,
+  constraint key_bound_since_in_range check (since >= '1970-01-01+00' and since < '10000-01-01+00'),
+  constraint key_bound_pkey primary key (name, line),
+  constraint key_bound_line_is_its_key check (line = queue.line_id(key)),
+  constraint key_bound_name_is_a_name check (name ~ '^(type:|queue:)?[A-Za-z0-9_.:-]{1,64}$'),
+  constraint key_bound_concurrency_in_range check (concurrency between 0 and 1000000)
+);
+
+-- Lets so many jobs of this key run at once under a limit by key, from the next claims on, whatever the limit says of keys; null is what it says.
+create function queue.set_limit_key(name text, key text, concurrency integer default null) returns void
+  language plpgsql volatile security definer
+  set search_path = pg_catalog, pg_temp
+  set lock_timeout = '5s'
+as $$
+begin
+  lock table queue.paused in share row exclusive mode;
+  if set_limit_key.concurrency is null then
+    delete from queue.key_bound k
+    where k.name = set_limit_key.name and k.line = queue.line_id(set_limit_key.key);
+  else
+    insert into queue.key_bound as k (name, line, key, concurrency)
+    values (set_limit_key.name, queue.line_id(set_limit_key.key), set_limit_key.key, set_limit_key.concurrency)
+    on conflict on constraint key_bound_pkey do update
+    set concurrency = excluded.concurrency, since = excluded.since, set_by = excluded.set_by;
+  end if;
+  update queue.bound b set revision = nextval('queue.pause_seq')
+  where b.name = set_limit_key.name;
+  perform queue.notify('wake', '!control');
+end
+$$;
+
+-- How many more jobs of these lines may begin under each of these limits by key (null: any number); and, if a time must come first, in how many ms.
+-- Permits of each limit are read from a floor on, or from the first one.
+create function queue.line_room(gates bigint[], floors bigint[], lines bigint[]) returns table (
+    gate bigint, line bigint, free bigint, wait_ms float8
+  )
+  language plpgsql volatile
+  set search_path = pg_catalog, pg_temp
+as $$
+#variable_conflict use_column
+declare
+  at  bigint := queue.clock_ms();
+begin
+  return query
+  with asked as materialized (
+    select distinct a.line from unnest(line_room.lines) a (line)
+  ), b as materialized (
+    select b.gate, b.name, b.concurrency, b.starts, b.period_ms, b.burst, f.floor
+    from unnest(line_room.gates, line_room.floors) f (gate, floor)
+    join queue.bound_in_force b on b.gate = f.gate and b.keyed
+  ), held as materialized (
+    select b.gate, u.line, count(*) as n
+    from b
+    join queue.permit h on h.gate = b.gate
+      and h.place >= coalesce(b.floor, 0)
+    cross join lateral unnest(h.lines) u (line)
+    where case when u.line in (select a.line from asked a) then true end
+    group by b.gate, u.line
+  )
+  select b.gate, a.line, least(coalesce(k.concurrency, b.concurrency) - coalesce(h.n, 0), w.free), w.wait_ms
+  from asked a
+  cross join b
+  left join held h on h.gate = b.gate and h.line = a.line
+  left join queue.key_bound k on k.name = b.name and k.line = a.line
+  left join lateral (
+    select s.free, s.wait_ms
+    from queue.line_starts(b.gate, a.line, b.starts, b.period_ms, b.burst, at) s
+    where b.starts is not null offset 0
+  ) w on true;
+end
+$$;
+
+-- How many of a line's starts are counted after a time, and what its total is now. However many there are, it reads the first and the last of them.
+create function queue.starts_since(gate bigint, line bigint, since bigint) returns table (n bigint, total bigint)
+  language sql stable
+begin atomic
+  select coalesce(w.total - w.before, 0), w.total
+  from (values (1)) one
+  left join lateral (
+    select f.before, l.total
+    from (
+      select r.total - r.n as before
+      from queue.rate r
+      where r.gate = starts_since.gate and r.line = starts_since.line and r.at_ms > starts_since.since
+      order by r.at_ms
+      limit 1
+    ) f
+    cross join lateral (
+      select r.total
+      from queue.rate r
+      where r.gate = starts_since.gate and r.line = starts_since.line and r.at_ms > starts_since.since
+      order by r.at_ms desc
+      limit 1
+    ) l
+  ) w on true;
+end;
+
+-- How many more jobs of a line may begin now under a rate, and if none in how many ms.
+create function queue.line_starts(gate bigint, line bigint, starts integer, period_ms bigint, burst integer, at bigint)
+  returns table (free bigint, wait_ms float8)
+  language sql stable
+begin atomic
+  select min(m.starts - u.n), max(o.wait_ms)
+  from (values (line_starts.starts, line_starts.period_ms), (line_starts.burst, line_starts.period_ms * line_starts.burst / line_starts.starts))
+    m (starts, period_ms)
+  cross join lateral queue.starts_since(line_starts.gate, line_starts.line, line_starts.at - m.period_ms) u
+  left join lateral (
+    select (r.at_ms + m.period_ms - line_starts.at)::float8 as wait_ms
+    from queue.rate r
+    where r.gate = line_starts.gate and r.line = line_starts.line and r.at_ms > line_starts.at - m.period_ms
+      and r.total > u.total - m.starts
+    order by r.at_ms
+    limit 1
+  ) o on u.n >= m.starts
+  where m.starts is not null;
+end;
+
+-- Takes note of the lines that somebody found without room, so that whoever ends a job of one tells of it; and tells of those for which there is room
+-- now. A hundred lines at most are noted of a limit: others are found within a second.
+create function queue.tell_of_keys(gates bigint[], floors bigint[], wanted bigint[]) returns void
+  language plpgsql volatile
+  set search_path = pg_catalog, pg_temp
+as $$
+declare
+  one  record;
+begin
+  for one in
+    with now_room as materialized (
+      select r.gate, r.line, coalesce(r.free, 1) > 0 as is_free, r.wait_ms
+      from queue.line_room(tell_of_keys.gates, tell_of_keys.floors,
+        tell_of_keys.wanted || array(select l from queue.gate g cross join lateral unnest(g.lines) l where g.gate = any (tell_of_keys.gates))) r
+    ), news as materialized (
+      select g.gate,
+        array(
+          select r.line
+          from now_room r
+          where r.gate = g.gate and not r.is_free
+            and ((r.wait_ms is null and r.line in (select unnest(tell_of_keys.wanted))) or r.line in (select unnest(g.lines)))
+          order by not r.line = any (g.lines)
+          limit 100
+        ) as lines,
+        exists (select from unnest(g.lines) o (line) join now_room r on r.gate = g.gate and r.line = o.line and r.is_free) as is_told
+      from queue.gate g
+      where g.gate = any (tell_of_keys.gates)
+    )
+    update queue.gate g set lines = n.lines
+    from news n
+    where g.gate = n.gate and (n.is_told or not g.lines @> n.lines)
+    returning g.gate, n.is_told
+  loop
+    if one.is_told then
+      perform queue.notify('wake', '!room ' || one.gate);
+    end if;
+  end loop;
+end
+$$;
+
+-- The keys of a limit by key: those that have a bound of their own, hold permits, or wait; those with the most permits first, and then those with the
+-- most jobs waiting, up to `keys`. The text of a key is known if something was said of it; else there is its line only. Ready jobs are counted as far
+-- as the last `most` of all. A door, for it asks leases by their tokens.
+create function queue.limit_keys(name text, keys integer default 20, most integer default 10000)
+  returns table (line bigint, key text, concurrency integer, used bigint, waiting bigint, partial boolean, next_ms float8)
+  language plpgsql volatile security definer
+  set search_path = pg_catalog, pg_temp
+  set enable_seqscan = off set enable_bitmapscan = off
+  set plan_cache_mode = force_generic_plan
+  set jit = off
+as $$
+#variable_conflict use_column
+declare
+  gate_  bigint := queue.hash(limit_keys.name);
+begin
+  return query
+  with used as materialized (
+    select u.line, count(*) as jobs
+    from queue.permit h
+    cross join lateral (select l.ids from queue.lease l where l.token = h.token offset 0) l
+    cross join lateral (select u.line from unnest(h.ids, h.lines) u (id, line) join unnest(l.ids) s (id) on s.id = u.id) u
+    where h.gate = gate_
+    group by u.line
+  ), seen as materialized (
+    select w.line, count(*) as jobs
+    from (
+      select r.line
+      from (
+        select distinct queue.twin_of(l.lane) as lane from queue.lane l where not l.lined and queue.covers(limit_keys.name, l.queue, l.job_type)
+      ) l
+      cross join lateral (select r.line from queue.ready r where r.lane = l.lane order by r.seq desc limit most + 1) r
+      limit most + 1
+    ) w
+    group by w.line
+  ), said as materialized (
+    select k.line, k.key, k.concurrency from queue.key_bound k where k.name = limit_keys.name
+  )
+  select a.line, coalesce(k.key, (select w.fair from queue.weight w where w.line = a.line limit 1)), k.concurrency, coalesce(u.jobs, 0),
+    coalesce(w.jobs, 0), coalesce((select sum(s.jobs) from seen s) > most, false),
+    (select max(r.wait_ms) from queue.line_room(array[gate_], null, array[a.line]) r where r.free <= 0)
+  from (select u.line from used u union select w.line from seen w union select k.line from said k) a
+  left join used u on u.line = a.line
+  left join seen w on w.line = a.line
+  left join said k on k.line = a.line
+  order by coalesce(u.jobs, 0) desc, coalesce(w.jobs, 0) desc, a.line
+  limit keys;
+end
+$$;
+
+-- The limits that have no room for a ready job now: how many permits are held of each (or of its key), and of how many; in how many ms a time comes
+-- before which nothing begins; and how many workers do not know the limit yet. The text of its key is known if something was said of it. It asks each
+-- limit once. A door, for permits are not for whoever looks.
+create function queue.waits_for(id bigint)
+  returns table (name text, keyed boolean, line bigint, key text, used bigint, concurrency integer, wait_ms float8, awaits bigint)
+  language plpgsql volatile security definer
+  set search_path = pg_catalog, pg_temp
+  set enable_seqscan = off set enable_bitmapscan = off
+  set plan_cache_mode = force_generic_plan
+  set jit = off
+as $$
+begin
+  return query
+  select b.name, b.keyed, j.line, coalesce(k.key, (select w.fair from queue.weight w where w.line = j.line and b.keyed limit 1)), h.n,
+    coalesce(k.concurrency, b.concurrency), greatest(r.wait_ms, l.wait_ms), a.n
+  from (select j.lane, coalesce(j.line, 0) as line from queue.job j where j.id = waits_for.id) j
+  cross join lateral (select d.queue, d.job_type from queue.lane d where d.lane = j.lane limit 1) d
+  join queue.bound_in_force b on queue.covers(b.name, d.queue, d.job_type)
+  join queue.gate g on g.gate = b.gate
+  cross join lateral queue.room(array[b.gate], null) r
+  left join lateral queue.line_room(array[b.gate], null, array[j.line]) l on b.keyed
+  left join queue.key_bound k on b.keyed and k.name = b.name and k.line = j.line
+  cross join lateral (
+    select coalesce(sum(case when b.keyed then (select count(*) from unnest(h.lines) u (line) where u.line = j.line) else h.n end), 0)::bigint as n
+    from queue.permit h
+    where h.gate = b.gate
+  ) h
+  cross join lateral (select count(*) as n from queue.limit_awaits(b.number) where g.adopted < b.number) a
+  where r.free <= 0 or l.free <= 0 or a.n > 0
+  order by b.name;
+end
+$$;
+
+-- Limits, and keys of limits by key, that have no room and whose first ready job has waited for so long; up to `limits`, those that wait longest. It
+-- goes from the jobs that wait to the limits that cover them, by name: each lane is looked at once, at its first job. Of a limit by key: at those of
+-- the first `jobs` jobs of each lane, and at the `jobs` keys of which least may run of those that something was said of, in each lane; fifty times as
+-- many of all, each. Ready jobs are counted as far as the last `most`. A door, for it asks leases by their tokens.
+create function queue.full_limits(waited_ms float8, limits integer default 20, jobs integer default 1000, most integer default 10000)
+  returns table (
+    name text, line bigint, key text, used bigint, concurrency integer, waiting bigint, partial boolean, first_ms float8
+  )
+  language plpgsql stable security definer
+  set search_path = pg_catalog, pg_temp
+  set enable_seqscan = off set enable_bitmapscan = off
+  set plan_cache_mode = force_generic_plan
+  set jit = off
+as $$
+#variable_conflict use_column
+declare
+  latest  bigint := queue.id_at(clock_timestamp() - least(greatest(full_limits.waited_ms, 0), 3e12) * interval '1 millisecond');
+begin
+  if not exists (select from queue.bound) then
+    return;
+  end if;
+  return query
+  with covered as materialized (
+    select b.name, b.gate, b.keyed, b.concurrency, l.lane, coalesce(p.seq, 0) as floor
+    from (select distinct l.lane, l.queue, queue.type_of(l.job_type) as job_type, l.lined from queue.lane l) l
+    cross join lateral (
+      select 'queue:' || l.queue as name
+      union
+      select 'type:' || l.job_type
+      union
+      select t.name from queue.bound_type t where t.job_type = l.job_type
+    ) n
+    join queue.bound_in_force b on b.name = n.name
+    left join queue.passed() p on p.lane = l.lane
+    where (l.lined or not b.keyed) and (b.concurrency is not null or exists (select from queue.key_bound k where k.name = b.name))
+  ), seen as materialized (
+    select c.name, c.gate, null::bigint as line, min(r.seq) as seq
+    from covered c
+    cross join lateral (
+      select r.seq from queue.ready r where r.lane = c.lane and r.seq >= c.floor and r.seq <= latest order by r.seq limit 1
+    ) r
+    where not c.keyed
+    group by c.name, c.gate
+    union all
+    select k.name, k.gate, k.line, min(k.seq)
+    from (
+      (select c.name, c.gate, r.line, r.seq
+      from covered c
+      cross join lateral (
+        select r.line, r.seq from queue.ready r where r.lane = c.lane and r.seq >= c.floor and r.seq <= latest order by r.seq limit full_limits.jobs
+      ) r
+      where c.keyed and r.line is not null
+      limit 50 * full_limits.jobs)
+      union all
+      select k.name, k.gate, k.line, r.seq
+      from (
+        select c.name, c.gate, c.lane, c.floor, k.line
+        from (select k.name, k.line from queue.key_bound k order by k.concurrency, k.name, k.line limit full_limits.jobs) k
+        join covered c on c.name = k.name
+        where c.keyed
+        limit 50 * full_limits.jobs
+      ) k
+      cross join lateral (
+        select r.seq
+        from queue.ready r
+        where r.lane = k.lane and r.line = k.line and r.seq >= k.floor and r.seq <= latest
+        order by r.seq
+        limit 1
+      ) r
+    ) k
+    group by k.name, k.gate, k.line
+  ), held as materialized (
+    select s.gate, null::bigint as line, sum(least(h.n, cardinality(l.ids)))::bigint as jobs
+    from (select distinct s.gate from seen s where s.line is null) s
+    join queue.permit h on h.gate = s.gate
+    join queue.lease l on l.token = h.token
+    group by s.gate
+    union all
+    select s.gate, u.line, count(*)
+    from (select distinct s.gate from seen s where s.line is not null) s
+    join queue.permit h on h.gate = s.gate
+    cross join lateral (select l.ids from queue.lease l where l.token = h.token offset 0) l
+    cross join lateral (select u.line from unnest(h.ids, h.lines) u (id, line) join unnest(l.ids) i (id) on i.id = u.id) u
+    group by s.gate, u.line
+  ), full_ as materialized (
+    select s.name, s.line, coalesce(k.key, (select w.fair from queue.weight w where w.line = s.line limit 1)) as key, coalesce(h.jobs, 0) as used,
+      coalesce(k.concurrency, b.concurrency) as concurrency, s.seq
+    from seen s
+    join queue.bound_in_force b on b.name = s.name
+    left join queue.key_bound k on k.name = s.name and k.line = s.line
+    left join held h on h.gate = s.gate and h.line is not distinct from s.line
+    where coalesce(h.jobs, 0) >= coalesce(k.concurrency, b.concurrency)
+    order by s.seq, s.name, s.line
+    limit full_limits.limits
+  )
+  select f.name, f.line, f.key, f.used, f.concurrency, least(w.jobs, most), w.jobs > most,
+    extract(epoch from clock_timestamp() - queue.enqueued_at(f.seq))::float8 * 1000
+  from full_ f
+  cross join lateral (
+    select count(*) as jobs
+    from (
+      -- From behind: in front there are dead entries.
+      (select
+      from covered c
+      cross join lateral (select from queue.ready r where r.lane = c.lane order by r.seq desc limit most + 1) r
+      where f.line is null and c.name = f.name
+      limit most + 1)
+      union all
+      (select
+      from covered c
+      cross join lateral (select from queue.ready r where r.lane = c.lane and r.line = f.line order by r.seq desc limit most + 1) r
+      where f.line is not null and c.name = f.name
+      limit most + 1)
+    ) w
+  ) w
+  order by f.seq, f.name, f.line;
+end
+$$;
+
+-- Which jobs a claim under limits by key takes.
+--
+-- Whoever claims locks the gates first, and then looks for lines: what each has room for is known while they are looked at, so that nothing is
+-- locked or read of a line that has none. All of it is done for all lines at once: no statement is of one line.
+
+-- Reads leases again, as queue.read_permits, those of limits by key too: a job that its lease lists no more holds no permit of its line.
+create function queue.read_keyed(gates bigint[], floors bigint[], tokens uuid[]) returns void
+  language plpgsql volatile
+  set search_path = pg_catalog, pg_temp
+as $$
+begin
+  with still as materialized (
+    select h.gate, h.place, h.n, h.ids, h.lines, l.ids as listed
+    from unnest(read_keyed.gates, read_keyed.floors) f (gate, floor)
+    join queue.permit h on h.gate = f.gate
+      and h.place >= coalesce(f.floor, 0)
+    left join lateral (select l.ids from queue.lease l where l.token = h.token offset 0) l on true
+    where read_keyed.tokens is null or h.token = any (read_keyed.tokens)
+  ), gone as (
+    delete from queue.permit h using still s
+    where h.gate = s.gate and h.place = s.place
+      and s.listed is null
+  ), shrunk as materialized (
+    select s.gate, s.place, k.n, k.ids, k.lines
+    from still s
+    cross join lateral (
+      select count(*) as n, array_agg(u.id) filter (where s.ids is not null) as ids, array_agg(u.line) filter (where s.ids is not null) as lines
+      from unnest(coalesce(s.ids, s.listed), s.lines) u (id, line)
+      join unnest(s.listed) o (id) on o.id = u.id
+    ) k
+    where cardinality(s.listed) <> s.n
+  )
+  update queue.permit h set n = k.n, ids = k.ids, lines = k.lines from shrunk k
+  where h.gate = k.gate and h.place = k.place
+    and k.n < h.n;
+end
+$$;
+
+-- Entries of the lines of a plain lane, locked, in the order of their turns as queue.choose_lines says: of each line no more than it has room for.
+-- Only for who has the gates locked: then there is as much room until it ends. taken: lines of what it takes of other lanes.
+--
+-- It looks at lines from the one after `after` on, and then from the lowest on, until it has enough; at about 2,500 that have no room at most, and
+-- if all of them had none, at what has come last, so that a new key does not wait for others' turns to be passed over.
+-- Returns the entries with their lines; a hundred of the lines that had no room; how far it has come; and whether it has looked at all lines, and
+-- found no entry that it left.
+create function queue.choose_keyed(
+  lane bigint, after bigint, quantum integer, most integer, gates bigint[], floors bigint[], taken bigint[],
+  out ats tid[], out lines bigint[], out passed bigint[], out reached bigint, out complete boolean
+)
+  language plpgsql volatile
+  set search_path = pg_catalog, pg_temp
+as $$
+declare
+  twin      bigint := queue.twin_of(choose_keyed.lane);
+  now_ms    bigint := queue.clock_ms();
+  -- Whether some lines have more turns than others: then of which type.
+  weighted  text := (
+    select queue.type_of(l.job_type) from queue.lane l where l.lane = choose_keyed.lane and exists (select from queue.weight) limit 1
+  );
+  -- Whether something was said of any key.
+  is_said   boolean := exists (select from queue.key_bound);
+  first     bigint := choose_keyed.after;  -- lines above this
+  edge      bigint := 9223372036854775807;
+  wraps     boolean := true;               -- those up to `after` are still to come
+  wanted    integer;
+  sight     integer;
+  used      integer := 0;                  -- lines that were taken from
+  had       record;
+  d_lines   bigint[] := '{}';              -- lines that may have more than a turn's jobs: with their room, and their weights
+  d_free    bigint[] := '{}';
+  d_weights integer[] := '{}';
+  share     integer;
+begin
+  ats := '{}';
+  lines := '{}';
+  passed := '{}';
+  reached := choose_keyed.after;
+  for round in 1..7 loop
+    exit when round = 7 and cardinality(ats) > 0;
+    -- As many lines as have enough, if each has as much as those before; and later more, should many have no room.
+    wanted := greatest(1, ceil((choose_keyed.most - cardinality(ats)) / case
+      when used = 0 then choose_keyed.quantum else greatest(1, cardinality(ats)::float8 / used) end));
+    sight := case when round = 1 then wanted else greatest(500, wanted) end;
+    with recursive b as materialized (
+      select b.gate, b.name, b.concurrency, b.starts, b.period_ms, b.burst, f.floor
+      from unnest(choose_keyed.gates, choose_keyed.floors) f (gate, floor)
+      join queue.bound_in_force b on b.gate = f.gate and b.keyed
+    ), near as materialized (
+      -- Where lines are short they are read as they stand: two entries cost less than a probe.
+      select distinct on (n.line) n.line, n.at
+      from (
+        select r.line, r.seq, r.ctid as at
+        from queue.ready r
+        where r.lane = twin and r.line > first and r.line <= edge and round < 7
+        order by r.line, r.seq
+        limit 2 * sight
+      ) n
+      order by n.line, n.seq
+      limit sight
+    ), far (line, at) as (
+      -- And where they are long, by a probe each.
+      (
+        select r.line, r.ctid
+        from queue.ready r
+        where r.lane = twin and r.line > (select max(n.line) from near n) and r.line <= edge and (select count(*) from near) < sight
+        order by r.line, r.seq
+        limit 1
+      )
+      union all
+      select n.line, n.ctid
+      from far f
+      cross join lateral (
+        select r.line, r.ctid from queue.ready r where r.lane = twin and r.line > f.line and r.line <= edge order by r.line, r.seq limit 1
+      ) n
+    ), late as materialized (
+      select distinct n.line
+      from (select r.line from queue.ready r where r.lane = twin and round = 7 order by r.seq desc limit 500) n
+    ), found as materialized (
+      select n.line, n.at from near n
+      union all
+      select l.line, null from late l
+      union all
+      (select f.line, f.at from far f limit sight - (select count(*) from near))
+    ), held as materialized (
+      select h.gate, h.line, count(*) as n, count(*) filter (where h.is_taken) as taken
+      from (
+        select b.gate, u.line, false as is_taken
+        from b
+        join queue.permit h on h.gate = b.gate
+          and h.place >= coalesce(b.floor, 0)
+        cross join lateral unnest(h.lines) u (line)
+        union all
+        select b.gate, u.line, true from b cross join unnest(choose_keyed.taken) u (line)
+      ) h
+      -- A case is looked up by its hash, whatever the planner thinks of how many there are.
+      where case when h.line in (select f.line from found f) then true end
+      group by h.gate, h.line
+    ), vacant as materialized (
+      select f.line, min(f.at) as at,
+        min(least(coalesce(k.concurrency, b.concurrency) - coalesce(h.n, 0),
+          coalesce(w.free, least(b.starts, b.burst)) - coalesce(h.taken, 0))) as free
+      from found f
+      cross join b
+      left join held h on h.gate = b.gate and h.line = f.line
+      left join queue.key_bound k on is_said and k.name = b.name and k.line = f.line
+      left join lateral (
+        -- As queue.starts_since says, but that it looks for the first only if there is one before the last.
+        select least(
+          b.starts - l.total + case when l.total > l.n then (
+            select r.total - r.n from queue.rate r
+            where r.gate = b.gate and r.line = f.line and r.at_ms > now_ms - b.period_ms order by r.at_ms limit 1
+          ) else 0 end,
+          case when b.burst is not null then b.burst - coalesce(l.total - (
+            select r.total - r.n from queue.rate r
+            where r.gate = b.gate and r.line = f.line and r.at_ms > now_ms - b.period_ms * b.burst / b.starts order by r.at_ms limit 1
+          ), 0) end
+        ) as free
+        from (
+          select r.total, r.n
+          from queue.rate r
+          where r.gate = b.gate and r.line = f.line and r.at_ms > now_ms - b.period_ms and b.starts is not null
+          order by r.at_ms desc
+          limit 1
+        ) l
+      ) w on true
+      group by f.line
+    ), able as materialized (
+      select r.line, r.at, r.free, case when weighted is null then 1 else
+        coalesce((select w.weight from queue.weight w where w.job_type = weighted and w.line = r.line), 1) end as weight
+      from vacant r
+      where coalesce(r.free, 1) > 0
+      order by r.line
+      limit wanted
+    ), one as materialized (
+      -- One of each: those that were found first.
+      select r.ctid as at, a.line
+      from able a
+      join queue.ready r on r.ctid = a.at
+      where choose_keyed.quantum = 1 and weighted is null
+      for update of r skip locked
+    ), entry as materialized (
+      select o.at, o.line from one o
+      union all
+      select p.at, a.line
+      from able a
+      cross join lateral (
+        select r.ctid as at, r.seq
+        from queue.ready r
+        -- Not `=`: ordered by the line too, it is read by the index of lines whatever the planner thinks of how many entries this one has.
+        where r.lane = twin and r.line >= a.line and r.line <= a.line
+        order by r.line, r.seq
+        limit least(a.free, choose_keyed.quantum * a.weight)
+        for update skip locked
+      ) p
+      where not exists (select from one o where o.line = a.line)
+      limit choose_keyed.most - cardinality(ats)
+    )
+    select e.ats, e.lines, a.able, a.deep, a.deep_free, a.deep_weights, f.found, f.last_found, a.last_able,
+      array(select r.line from vacant r where r.free <= 0 limit 100) as passed
+    into had
+    from (select coalesce(array_agg(e.at), '{}') as ats, coalesce(array_agg(e.line), '{}') as lines from entry e) e
+    cross join (
+      select count(*) as able, max(a.line) as last_able, array_agg(a.line) filter (where a.is_deep) as deep,
+        array_agg(a.free) filter (where a.is_deep) as deep_free, array_agg(a.weight) filter (where a.is_deep) as deep_weights
+      from (select a.line, a.free, a.weight, coalesce(a.free, 1000000) > choose_keyed.quantum * a.weight as is_deep from able a) a
+    ) a
+    cross join (select count(*) as found, max(f.line) as last_found from found f) f;
+    ats := ats || had.ats;
+    lines := lines || had.lines;
+    passed := (passed || had.passed)[1:100];
+    exit when round = 7;
+    d_lines := d_lines || had.deep;
+    d_free := d_free || had.deep_free;
+    d_weights := d_weights || had.deep_weights;
+    if cardinality(ats) >= choose_keyed.most then
+      reached := case when choose_keyed.quantum = 1 and weighted is null then had.last_able else lines[cardinality(lines)] end;
+      complete := false;
+      return;
+    end if;
+    reached := coalesce(case when had.able = wanted then had.last_able else had.last_found end, reached);
+    used := used + had.able;
+    first := reached;
+    complete := had.found < sight and had.able < wanted;
+    if complete then
+      exit when not wraps;
+      wraps := false;
+      first := -9223372036854775808;
+      edge := choose_keyed.after;
+      complete := false;
+    end if;
+  end loop;
+  if not complete or cardinality(d_lines) = 0 then
+    return;
+  end if;
+  -- All lines are here: they share what is left of the room.
+  share := choose_keyed.quantum + ceil((choose_keyed.most - cardinality(ats)) * 2.0 / (select sum(w) from unnest(d_weights) w));
+  select coalesce(array_agg(t.at), '{}') as ats, coalesce(array_agg(t.line), '{}') as lines,
+    coalesce(bool_or(t.nth = t.upto and t.has_more), false) as cut
+  into had
+  from (
+    select p.at, k.line, k.upto, k.has_more, row_number() over (partition by k.place order by p.seq) + choose_keyed.quantum * k.weight as nth
+    from (
+      select d.line, d.weight, d.place, least(d.free, share * d.weight) as upto, share * d.weight < coalesce(d.free, 1000000) as has_more
+      from unnest(d_lines, d_free, d_weights) with ordinality d (line, free, weight, place)
+    ) k
+    cross join lateral (
+      select r.ctid as at, r.seq
+      from queue.ready r
+      where r.lane = twin and r.line >= k.line and r.line <= k.line
+        -- Not by its number: an entry of an earlier place may have come meanwhile.
+        and r.ctid <> all (choose_keyed.ats)
+      order by r.line, r.seq
+      limit k.upto - choose_keyed.quantum * k.weight
+      for update skip locked
+    ) p
+    order by (row_number() over (partition by k.place order by p.seq) - 1) / (choose_keyed.quantum * k.weight), k.place, p.seq
+    limit choose_keyed.most - cardinality(ats)
+  ) t;
+  ats := ats || had.ats;
+  lines := lines || had.lines;
+  complete := not had.cut;
+end
+$$;
+
+-- The same of a lane whose jobs stand in no lines, from a place on: in the order of places, but past those whose keys have no room, among the first
+-- thousand.
+create function queue.choose_of_keys(
+  lane bigint, start bigint, most integer, gates bigint[], floors bigint[], taken bigint[], out ats tid[], out lines bigint[], out passed bigint[]
+)
+  language plpgsql volatile
+  set search_path = pg_catalog, pg_temp
+as $$
+begin
+  with waiting as materialized (
+    select w.at, w.seq, coalesce(j.line, 0) as line
+    from (
+      select r.ctid as at, r.seq, r.id
+      from queue.ready r
+      where r.lane = choose_of_keys.lane and r.seq >= choose_of_keys.start
+      order by r.seq
+      limit 1000
+    ) w
+    left join lateral (select j.line from queue.job j where j.id = w.id offset 0) j on true
+  ), vacant as materialized (
+    select r.line, min(r.free) - (select count(*) from unnest(choose_of_keys.taken) t (line) where t.line = r.line) as free
+    from queue.line_room(choose_of_keys.gates, choose_of_keys.floors, array(select w.line from waiting w)) r
+    group by r.line
+  ), able as materialized (
+    select p.at, p.line, p.seq
+    from (select w.at, w.line, w.seq, row_number() over (partition by w.line order by w.seq) as nth from waiting w) p
+    join vacant r on r.line = p.line
+    where p.nth <= coalesce(r.free, p.nth)
+  ), chosen as materialized (
+    select r.ctid as at, a.line
+    from able a
+    join queue.ready r on r.ctid = a.at
+    order by a.seq
+    limit choose_of_keys.most
+    for update of r skip locked
+  )
+  select coalesce(array_agg(c.at), '{}'), coalesce(array_agg(c.line), '{}'), (array(select r.line from vacant r where r.free <= 0 limit 100))
+  into ats, lines, passed
+  from chosen c;
+end
+$$;
+
+-- The same of several lanes, in their order: no more of each than it says.
+create function queue.choose_under_keys(
+  lanes bigint[], begins bigint[], in_lines boolean[], mosts integer[], quantum integer, most integer, gates bigint[], floors bigint[],
+  out ats tid[], out lines bigint[], out passed bigint[], out reached bigint[], out complete boolean
+)
+  language plpgsql volatile
+  set search_path = pg_catalog, pg_temp
+as $$
+declare
+  room  integer;
+  had   record;
+begin
+  ats := '{}';
+  lines := '{}';
+  passed := '{}';
+  reached := begins;
+  complete := true;
+  for nth in 1..cardinality(lanes) loop
+    room := least(mosts[nth], choose_under_keys.most - coalesce(cardinality(ats), 0));
+    if room <= 0 then
+      complete := false;
+    elsif choose_under_keys.in_lines[nth] then
+      had := queue.choose_keyed(lanes[nth], begins[nth], choose_under_keys.quantum, room, choose_under_keys.gates, choose_under_keys.floors, lines);
+      ats := ats || had.ats;
+      lines := lines || had.lines;
+      passed := passed || had.passed;
+      reached[nth] := had.reached;
+      complete := complete and had.complete;
+    else
+      had := queue.choose_of_keys(lanes[nth], begins[nth], room, choose_under_keys.gates, choose_under_keys.floors, lines);
+      ats := ats || had.ats;
+      lines := lines || had.lines;
+      passed := passed || had.passed;
+    end if;
+  end loop;
+  passed := passed[1:100];
+end
+$$;
+
+-- The claim of jobs that limits by key cover. How claims under limits go is in 15_limits.sql.
+
+-- Whether all of these lines are without room, and whoever ends a job of one knows that somebody waits for it (or a time must come, in so many ms;
+-- or no more can be noted of the limit); and all leases were read lately. Then there is nothing to lock a gate for.
+create function queue.known_full(gates bigint[], floors bigint[], lines bigint[], out is_known boolean, out wait_ms float8)
+  language plpgsql volatile
+  set search_path = pg_catalog, pg_temp
+as $$
+declare
+  -- Read before the room is: who ends a job after this tells of it.
+  known  jsonb := (select jsonb_object_agg(g.gate, to_jsonb(g.lines)) from queue.gate g where g.gate = any (known_full.gates));
+begin
+  if exists (select from queue.gate g where g.gate = any (known_full.gates) and g.read_at < clock_timestamp() - interval '1 s') then
+    is_known := false;
+    return;
+  end if;
+  select coalesce(bool_and(l.is_known), false), min(l.wait_ms)
+  into is_known, wait_ms
+  from (
+    select bool_or(r.free <= 0 and (r.wait_ms is not null or n.lines @> to_jsonb(r.line) or jsonb_array_length(n.lines) >= 100)) as is_known,
+      min(r.wait_ms) as wait_ms
+    from queue.line_room(known_full.gates, known_full.floors, known_full.lines) r
+    cross join lateral (select known -> r.gate::text as lines) n
+    group by r.line
+  ) l;
+end
+$$;
+
+-- Of these lines those that have no room now and in which jobs wait; and, if a time must come, in how many ms. passed: in which some were seen.
+create function queue.lines_waiting(gates bigint[], floors bigint[], lanes bigint[], in_lines boolean[], lines bigint[], passed bigint[])
+  returns table (line bigint, wait_ms float8)
+  language sql volatile
+begin atomic
+  select r.line, max(r.wait_ms)
+  from queue.line_room(lines_waiting.gates, lines_waiting.floors, lines_waiting.lines || lines_waiting.passed) r
+  where r.free <= 0 and (r.line = any (lines_waiting.passed) or exists (
+    select
+    from unnest(lines_waiting.lanes, lines_waiting.in_lines) l (lane, in_lines)
+    cross join lateral (
+      select from queue.ready q where q.lane = queue.twin_of(l.lane) and q.line >= r.line and q.line <= r.line order by q.line, q.seq limit 1
+    ) q
+    where l.in_lines
+  ))
+  group by r.line;
+end;
+
+-- Counts a start of each of these lines under each of these limits that has a rate: at this time, or somewhat later.
+create function queue.count_starts(gates bigint[], lines bigint[], at bigint) returns void
+  language plpgsql volatile
+  set search_path = pg_catalog, pg_temp
+as $$
+begin
+  with begin_at as materialized (
+    select s.gate, s.line, s.at_ms, s.n, l.total, coalesce(l.at_ms > s.at_ms, false) as is_passed
+    from (
+      select b.gate, case when b.keyed then k.line else 0 end as line,
+        (count_starts.at + tick.ms) / tick.ms * tick.ms as at_ms,
+        count(*)::integer as n
+      from queue.bound_in_force b
+      cross join lateral (select greatest(1, b.period_ms * coalesce(b.burst, b.starts) / b.starts / 1000) as ms) tick
+      cross join unnest(count_starts.lines) k (line)
+      where b.gate = any (count_starts.gates) and b.starts is not null
+      group by 1, 2, 3
+    ) s
+    left join lateral (
+      select r.at_ms, r.total from queue.rate r where r.gate = s.gate and r.line = s.line order by r.at_ms desc limit 1
+    ) l on true
+  ), moved_on as (
+    -- What others took who need longer until it begins.
+    update queue.rate r set total = r.total + l.n
+    from (
+      select l.at, s.n
+      from begin_at s
+      cross join lateral (
+        select r.ctid as at from queue.rate r where r.gate = s.gate and r.line = s.line and r.at_ms > s.at_ms offset 0
+      ) l
+      where s.is_passed
+    ) l
+    where r.ctid = l.at
+  )
+  insert into queue.rate as r (gate, line, at_ms, n, total)
+  select s.gate, s.line, s.at_ms, s.n, s.n + case when not s.is_passed then coalesce(s.total, 0) else coalesce(
+    (select p.total from queue.rate p where p.gate = s.gate and p.line = s.line and p.at_ms <= s.at_ms order by p.at_ms desc limit 1),
+    (select p.total - p.n from queue.rate p where p.gate = s.gate and p.line = s.line and p.at_ms > s.at_ms order by p.at_ms limit 1), 0) end
+  from begin_at s
+  on conflict on constraint rate_pkey do update set n = r.n + excluded.n, total = excluded.total;
+end
+$$;
+
+-- ready -> lease, as queue.claim_limited, of lanes that these limits cover of which some are by key: of each key no more than there is room for. Rows
+-- are those of claim_limited, but before the last there is one for each lane that stands in lines, with no id, and the line after which it goes on.
+-- The last one says too: `lines`: all lines were looked at that wait, and what is left of them has no room; `more`: some were not looked at yet.
+create function queue.claim_keyed(
+  token uuid, worker uuid, gates bigint[], lanes bigint[], begins bigint[], in_lines boolean[], mosts integer[], most integer, freed uuid[],
+  slack_ms bigint, permits bigint[]
+) returns table (
+    lane bigint, turn bigint, line bigint, seq bigint, id bigint, attempts smallint, crashes smallint,
+    closed text, wait_ms float8, at_ms bigint, within_ms bigint, permit_floors bigint[]
+  )
+  language plpgsql volatile
+  set search_path = pg_catalog, pg_temp
+  set plan_cache_mode = force_generic_plan
+  set enable_seqscan = off set enable_bitmapscan = off
+  set jit = off
+as $$
+#variable_conflict use_column
+declare
+  figures  record;      -- what the limits say
+  had      record;
+  is_known boolean := false;
+  found_   integer;
+  free_    bigint;      -- under the limits that are not by key, and under any whose time has not come
+  due_ms   float8;
+  began    bigint;
+  took     integer := 0;
+  waiting  bigint[] := '{}';  -- lines in which more wait, for which there is no room
+begin
+  if cardinality(claim_keyed.freed) = 0
+    and exists (select from queue.gate g where g.gate = any (claim_keyed.gates) and cardinality(g.lines) > 0)
+  then
+    -- Somebody waits already. It may be that nothing has changed: that can be seen without the gates.
+    had := queue.choose_under_keys(
+      claim_keyed.lanes, claim_keyed.begins, claim_keyed.in_lines, claim_keyed.mosts, 1, claim_keyed.most, claim_keyed.gates, claim_keyed.permits);
+    if cardinality(had.ats) = 0 and cardinality(had.passed) > 0 then
+      select k.is_known, k.wait_ms into is_known, due_ms from queue.known_full(claim_keyed.gates, claim_keyed.permits, had.passed) k;
+    end if;
+    if is_known then
+      return query select l.lane, null::bigint, l.line, null::bigint, null::bigint, null::smallint, null::smallint, null::text, null::float8,
+        null::bigint, null::bigint, null::bigint[]
+      from unnest(claim_keyed.lanes, claim_keyed.in_lines, had.reached) l (lane, in_lines, line) where l.in_lines;
+      closed := case when had.complete then 'lines' else 'more' end;
+      wait_ms := due_ms;
+      return next;
+      return;
+    end if;
+  end if;
+  perform from queue.gate g where g.gate = any (claim_keyed.gates) order by g.gate for update;
+  get diagnostics found_ = row_count;
+  if found_ < cardinality(claim_keyed.gates) then
+    closed := 'gone';
+    return next;
+    return;
+  end if;
+  if cardinality(claim_keyed.freed) > 0 then
+    perform queue.read_keyed(claim_keyed.gates, claim_keyed.permits, claim_keyed.freed);
+  end if;
+  select bool_or(g.adopted < b.number) as is_new, bool_or(not b.keyed or g.not_before > clock_timestamp()) as in_all,
+    bool_or(g.wanted and not b.keyed) as wanted, bool_or(cardinality(g.lines) > 0) as noted,
+    -- No more of a key at a time than it may have at once, nor so many that others wait for them.
+    greatest(1, least(5, min(least(b.concurrency, b.starts, b.burst)) filter (where b.keyed))) as quantum,
+    case when min(b.within_ms) is not null then greatest(min(b.within_ms), claim_keyed.slack_ms) end as within,
+    array_agg((
+      select h.place from queue.permit h
+      where h.gate = g.gate and h.place >= coalesce(claim_keyed.permits[array_position(claim_keyed.gates, g.gate)], 0)
+      order by h.place
+      limit 1
+    ) order by array_position(claim_keyed.gates, g.gate)) as lowest
+  into figures
+  from queue.bound_in_force b
+  join queue.gate g on g.gate = b.gate
+  where b.gate = any (claim_keyed.gates);
+  if figures.is_new and not queue.adopt(claim_keyed.gates) then
+    closed := 'unknown';
+    return next;
+    return;
+  end if;
+  for attempt in 1..2 loop
+    free_ := claim_keyed.most;
+    if figures.in_all then
+      free_ := least(free_, (select min(r.free) from queue.room(claim_keyed.gates, claim_keyed.permits) r));
+    end if;
+    had := queue.choose_under_keys(claim_keyed.lanes, claim_keyed.begins, claim_keyed.in_lines, claim_keyed.mosts, figures.quantum,
+      free_::integer, claim_keyed.gates, claim_keyed.permits);
+    exit when attempt = 2 or cardinality(had.ats) >= claim_keyed.most or (free_ >= claim_keyed.most and cardinality(had.passed) = 0);
+    -- What others ended and told nobody: once a second, by whoever is short of permits first.
+    update queue.gate g set read_at = clock_timestamp()
+    where g.gate = any (claim_keyed.gates) and g.read_at < clock_timestamp() - interval '1 s';
+    exit when not found;
+    perform queue.read_keyed(claim_keyed.gates, claim_keyed.permits, null);
+  end loop;
+  began := queue.clock_ms();
+  permit_floors := figures.lowest;
+  if cardinality(had.ats) > 0 then
+    if array_position(permit_floors, null) is not null then
+      permit_floors := queue.permit_floors(permit_floors);
+    end if;
+    return query
+    with picked as materialized (
+      select p.at, (had.lines)[p.turn] as line, p.turn from queue.in_turn(had.ats) p
+    ), taken as materialized (
+      delete from queue.ready
+      where ctid = any (had.ats)
+        and exists (select from queue.worker w where w.id = claim_keyed.worker and w.expires_at > now())
+        and not exists (
+          select from queue.gate g join queue.bound_in_force b on b.gate = g.gate where g.gate = any (claim_keyed.gates) and g.adopted < b.number
+        )
+      returning ctid as at, case when line is null then lane else queue.twin_of(lane) end as lane, line, seq, id,
+        least(attempts + 1, 32767)::smallint as attempts, crashes
+    ), of_key as materialized (
+      select t.lane, p.turn, t.line as stands, p.line, t.seq, t.id, t.attempts, t.crashes
+      from taken t
+      join picked p on p.at = t.at
+      order by t.id
+    ), leased as (
+      insert into queue.lease (token, worker, lane, ids, attempts, crashes)
+      select claim_keyed.token, claim_keyed.worker, case when min(k.lane) = max(k.lane) then min(k.lane) end, array_agg(k.id),
+        array_agg(k.attempts), array_agg(k.crashes)
+      from of_key k
+      having count(*) > 0
+    ), noted as (
+      insert into queue.permit (gate, token, n, ids, lines)
+      select b.gate, claim_keyed.token, c.n, case when b.keyed then c.ids end, case when b.keyed then c.lines end
+      from (select count(*) as n, array_agg(k.id) as ids, array_agg(k.line) as lines from of_key k) c
+      cross join queue.bound_in_force b
+      where c.n > 0 and b.gate = any (claim_keyed.gates)
+    )
+    select k.lane, k.turn, k.stands, k.seq, k.id, k.attempts, k.crashes, null::text, null::float8, null::bigint, null::bigint, null::bigint[]
+    from of_key k;
+    get diagnostics took = row_count;
+  end if;
+  if took > 0 and figures.within is not null then
+    perform queue.count_starts(claim_keyed.gates, had.lines, began + figures.within);
+  end if;
+  return query select l.lane, null::bigint, l.line, null::bigint, null::bigint, null::smallint, null::smallint, null::text, null::float8,
+    null::bigint, null::bigint, null::bigint[]
+  from unnest(claim_keyed.lanes, claim_keyed.in_lines, had.reached) l (lane, in_lines, line) where l.in_lines;
+  if took = 0 and cardinality(had.ats) > 0 then
+    -- Nothing was taken though there was room: a limit means something else by now, or this worker lives no more.
+    closed := 'unknown';
+  elsif free_ < claim_keyed.most and cardinality(had.ats) >= free_ then
+    select max(r.wait_ms) into due_ms from queue.room(claim_keyed.gates, claim_keyed.permits) r where r.free <= 0;
+    update queue.gate g set wanted = true
+    from queue.room(claim_keyed.gates, claim_keyed.permits) r
+    where g.gate = r.gate and not g.wanted and r.free <= 0 and r.wait_ms is null;
+    closed := case when due_ms is null then 'full' else 'rate' end;
+  elsif took < claim_keyed.most then
+    waiting := had.passed;
+    if had.complete then
+      select coalesce(array_agg(w.line), '{}'), min(w.wait_ms) into waiting, due_ms
+      from queue.lines_waiting(claim_keyed.gates, claim_keyed.permits, claim_keyed.lanes, claim_keyed.in_lines, had.lines, had.passed) w;
+    end if;
+    closed := case when not had.complete then 'more' when cardinality(waiting) > 0 then 'lines' end;
+  end if;
+  if figures.wanted then
+    perform queue.tell_of_room(claim_keyed.gates, claim_keyed.permits);
+  end if;
+  if figures.noted or cardinality(waiting) > 0 then
+    perform queue.tell_of_keys(claim_keyed.gates, claim_keyed.permits, waiting);
+  end if;
+  if figures.is_new or took = 0 then
+    permit_floors := null;
+  elsif random() < 0.01 then
+    perform queue.move_permits(claim_keyed.gates, permit_floors);
+  end if;
+  wait_ms := due_ms;
+  at_ms := began;
+  within_ms := figures.within;
+  return next;
+end
+$$;

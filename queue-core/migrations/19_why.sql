@@ -1,0 +1,832 @@
+-- Why a job is not running: what stands in its way, the most likely first. First come the parts, each one thing that may; then queue.why_causes,
+-- which puts them together, and queue.why, which says them. All of it only reads. What a part costs does not grow with what waits or is over:
+-- counts end at a number, and go from behind, where entries are not dead.
+--
+-- Nothing here locks a row, for a claim would pass over it: who has one is told by the number of a transaction that stands in the row itself (xmax),
+-- and by who holds the lock on that number.
+
+-- Who holds a lock, by what pg_locks says: a session by its pid, a prepared transaction by its name.
+create function queue.why_holder(pid integer, virtual text) returns jsonb
+  language plpgsql stable
+  set search_path = pg_catalog, pg_temp
+as $$
+begin
+  if why_holder.pid is not null then
+    return jsonb_build_object('pid', why_holder.pid);
+  end if;
+  return (
+    select jsonb_build_object('prepared', p.gid, 'role', p.owner, 'since', p.prepared, 'visible', true)
+    from pg_locks l
+    join pg_prepared_xacts p on p.transaction = l.transactionid
+    where l.locktype = 'transactionid' and l.pid is null
+      and l.virtualtransaction = why_holder.virtual
+    limit 1
+  );
+end
+$$;
+
+-- Who has this row locked, or is deleting it, in a transaction that has not ended: sessions by pid, prepared transactions by name; null if nobody.
+-- stands: the row's xmax. What is left there of a transaction that has ended names nobody, and neither does a number that is a transaction's and not
+-- this row's locker's, unless that one has rows of the same table.
+create function queue.why_held(of regclass, stands xid) returns jsonb
+  language plpgsql stable
+  set search_path = pg_catalog, pg_temp
+as $$
+declare
+  lockers  xid[] := array[why_held.stands];
+  held     jsonb;
+begin
+  for look in 1..2 loop
+    select jsonb_agg(distinct queue.why_holder(l.pid, l.virtualtransaction)) into held
+    from pg_locks l
+    where l.locktype = 'transactionid' and l.mode = 'ExclusiveLock' and l.granted
+      and l.transactionid = any (lockers)
+      and exists (
+        select
+        from pg_locks r
+        where r.locktype = 'relation' and r.relation = why_held.of and r.granted and r.virtualtransaction = l.virtualtransaction
+          -- Tables of other databases may have the same number.
+          and r.database = (select d.oid from pg_database d where d.datname = current_database())
+          and r.mode in ('RowShareLock', 'RowExclusiveLock')
+      );
+    exit when held is not null or look = 2 or why_held.stands = '0';
+    -- Several may share a row: then the number is that of their group.
+    begin
+      lockers := array(select m.xid from pg_get_multixact_members(why_held.stands) m);
+    exception when internal_error then
+      exit;
+    end;
+  end loop;
+  return held;
+end
+$$;
+
+-- The workers that live and serve jobs of this queue that are stored under this name of their type. One that is shutting down serves none.
+create function queue.why_servers(queue text, stored text) returns table (id uuid, name text, types text[])
+  language sql stable
+begin atomic
+  select w.id, w.name, w.types
+  from queue.worker w
+  where w.expires_at > now()
+    and w.paused_seen < 9223372036854775807
+    and (cardinality(w.queues) = 0 or why_servers.queue = any (w.queues))
+    and (w.types is null or why_servers.stored = any (w.types));
+end;
+
+-- Why no worker serves such jobs: one row if none does, else none. last: who was the last to, if its row is still there.
+create function queue.why_unserved(queue text, stored text) returns table (kind text, facts jsonb)
+  language plpgsql stable
+  set search_path = pg_catalog, pg_temp
+as $$
+begin
+  if exists (select from queue.why_servers(why_unserved.queue, why_unserved.stored)) then
+    return;
+  end if;
+  return query
+  with known as (
+    select w.name, w.host, w.pid, w.types, w.expires_at, w.expires_at > now() as lives,
+      cardinality(w.queues) = 0 or why_unserved.queue = any (w.queues) as of_queue,
+      w.types is null or why_unserved.stored = any (w.types) as of_type
+    from queue.worker w
+  )
+  select case when count(*) filter (where k.lives) = 0 then 'no_worker' else 'unserved' end,
+    jsonb_build_object(
+      'workers', count(*) filter (where k.lives), 'of_queue', count(*) filter (where k.lives and k.of_queue),
+      'of_type', count(*) filter (where k.lives and k.of_type), 'draining', count(*) filter (where k.lives and k.of_queue and k.of_type),
+      'versions', (
+        select coalesce(jsonb_agg(distinct queue.version_of(t.stored)), '[]')
+        from known w
+        cross join lateral unnest(w.types) t (stored)
+        where w.lives and w.of_queue and queue.type_of(t.stored) = queue.type_of(why_unserved.stored)
+      ),
+      'last', (
+        select jsonb_build_object('name', w.name, 'host', w.host, 'pid', w.pid, 'until', w.expires_at)
+        from known w
+        where not w.lives and w.of_queue and w.of_type
+        order by w.expires_at desc
+        limit 1
+      ))
+  from known k;
+end
+$$;
+
+-- How many jobs of a plain lane have completed of late: so many a second, and when the last one did. Reads the newest rows of the history, whatever
+-- their lane; null where these tell nothing.
+create function queue.why_pace(lane bigint, out per_s float8, out last_at timestamptz)
+  language plpgsql stable
+  set search_path = pg_catalog, pg_temp
+  set enable_seqscan = off set enable_bitmapscan = off
+as $$
+begin
+  with newest as materialized (
+    (select m.lane, m.finished_at, cardinality(m.ids) as n from queue.done_many m order by m.first_id desc limit 1000)
+    union all
+    select (select j.lane from queue.job j where j.id = d.id offset 0), d.finished_at, 1
+    from (select d.id, d.finished_at, d.cancelled from queue.done d order by d.id desc limit 200) d
+    where not d.cancelled
+  ), span as (
+    select case when count(*) >= 1000 then least(60, extract(epoch from now() - min(w.finished_at))) else 60 end as s from newest w
+  )
+  select sum(w.n) filter (where w.finished_at >= now() - s.s * interval '1 s') / nullif(greatest(s.s, 0.1), 0)::float8, max(w.finished_at)
+  into per_s, last_at
+  from newest w
+  cross join span s
+  where w.lane = why_pace.lane
+  group by s.s;
+end
+$$;
+
+-- Ready jobs that go first: before it in its lane (of its line, if it stands in one), and of higher priorities of its queue, as far as those may
+-- begin and a worker that serves it serves them too. Each counted up to one more than most. held: jobs of its queue that these workers have, and
+-- since when.
+create function queue.why_ahead(
+  queue text, stored text, priority integer, lane bigint, seq bigint, line bigint, most integer,
+  out ahead bigint, out higher bigint, out held bigint, out held_since timestamptz
+)
+  language plpgsql stable
+  set search_path = pg_catalog, pg_temp
+  set enable_seqscan = off set enable_bitmapscan = off
+  set plan_cache_mode = force_generic_plan
+as $$
+declare
+  begins  bigint := coalesce((select max(p.seq) from queue.passed() p where p.lane = why_ahead.lane), 0);
+begin
+  if why_ahead.line is null then
+    select count(*) into ahead
+    from (
+      select from queue.ready r
+      where r.lane = why_ahead.lane and r.seq >= begins and r.seq < why_ahead.seq
+      order by r.seq desc
+      limit why_ahead.most + 1
+    ) r;
+  else
+    select count(*) into ahead
+    from (
+      select from queue.ready r
+      where r.lane = why_ahead.lane and r.line = why_ahead.line and r.seq < why_ahead.seq
+      order by r.seq desc
+      limit why_ahead.most + 1
+    ) r;
+  end if;
+  with full_ as materialized (
+    select b.name
+    from queue.bound_in_force b
+    cross join lateral queue.room(array[b.gate], null) r
+    where r.free <= 0 and not b.keyed
+  ), before as materialized (
+    select distinct l.lane, l.job_type
+    from queue.lane l
+    where l.queue = why_ahead.queue and not l.solo
+      and l.priority > why_ahead.priority
+  ), servers as materialized (
+    select w.types from queue.why_servers(why_ahead.queue, why_ahead.stored) w
+  ), begin_ as materialized (
+    select b.lane
+    from before b
+    where exists (
+        select
+        from servers w
+        where w.types is null or b.job_type = any (w.types)
+      )
+      and not exists (
+        select
+        from queue.paused p
+        where p.queue in ('*', why_ahead.queue)
+          and p.job_type in ('*', queue.type_of(b.job_type))
+      )
+      and not exists (select from full_ f where queue.covers(f.name, why_ahead.queue, b.job_type))
+  )
+  select count(*) into higher
+  from (
+    select
+    from begin_ b
+    left join queue.passed() p on p.lane = b.lane
+    cross join lateral (
+      select from queue.ready r where r.lane = b.lane and r.seq >= coalesce(p.seq, 0) order by r.seq desc limit why_ahead.most + 1
+    ) r
+    limit why_ahead.most + 1
+  ) r;
+  select coalesce(sum(cardinality(h.ids)), 0), min(h.claimed_at) into held, held_since
+  from queue.lease h
+  where h.worker = any (array(select w.id from queue.why_servers(why_ahead.queue, why_ahead.stored) w))
+    and (h.lane is null or exists (select from queue.lane l where l.lane = h.lane and l.queue = why_ahead.queue));
+end
+$$;
+
+-- The first of an ordering key, behind which a job waits, and how many stand between the two, counted up to most; a row without a head if the key
+-- is free.
+create function queue.why_behind(key bigint, seq bigint, most integer) returns jsonb
+  language plpgsql stable
+  set search_path = pg_catalog, pg_temp
+  set enable_seqscan = off set enable_bitmapscan = off
+as $$
+declare
+  head  record;
+  n     bigint;
+begin
+  select a.id, a.seq, l.queue, queue.type_of(l.job_type) as job_type, e.state, e.run_at, coalesce(e.attempts, r.attempts) as attempts, j.max_attempts,
+    left(coalesce(e.error, (select f.error from queue.failure f where f.id = a.id order by f.at desc limit 1)), 500) as error,
+    e.finished_at, w.name as worker, coalesce(r.cancelling, false) as cancelling
+  into head
+  from queue.active_key a
+  join queue.job j on j.id = a.id
+  cross join lateral (select l.queue, l.job_type from queue.lane l where l.lane = j.lane limit 1) l
+  cross join lateral queue.entry_of(a.id) e
+  left join lateral (select r.* from queue.attempt_of(a.id) r where e.state = 'running' offset 0) r on true
+  left join queue.worker w on w.id = r.worker
+  where a.key = why_behind.key;
+  select count(*) into n
+  from (
+    select from queue.blocked b
+    where b.key = why_behind.key and b.seq > coalesce(head.seq, 0) and b.seq < why_behind.seq
+    order by b.seq desc
+    limit why_behind.most + 1
+  ) b;
+  return jsonb_strip_nulls(jsonb_build_object(
+    'head', head.id::text, 'head_state', head.state, 'head_queue', head.queue, 'head_type', head.job_type, 'head_run_at', head.run_at,
+    'head_attempts', head.attempts, 'head_max_attempts', head.max_attempts, 'head_error', head.error, 'head_finished_at', head.finished_at,
+    'head_worker', head.worker, 'head_cancelling', head.cancelling, 'between', least(n, why_behind.most), 'partial', n > why_behind.most));
+end
+$$;
+
+-- What is known of a job that is not there: when its id was given out by its own account, how old the oldest and the newest jobs are, who has
+-- enqueued jobs and not committed, and which other stores there are.
+create function queue.why_absent(id bigint) returns jsonb
+  language plpgsql stable
+  set search_path = pg_catalog, pg_temp
+  set enable_seqscan = off set enable_bitmapscan = off
+as $$
+begin
+  return jsonb_strip_nulls(jsonb_build_object(
+    -- What no clock has shown is no time of ours.
+    'given_at', case when why_absent.id >> 20 between 946684800000 and 253402300799999 then queue.enqueued_at(why_absent.id) end,
+    'future', why_absent.id >= queue.id_at(clock_timestamp() + interval '1 second'),
+    'oldest_at', (select queue.enqueued_at(j.id) from queue.job j order by j.id limit 1),
+    'newest_at', (select queue.enqueued_at(j.id) from queue.job j order by j.id desc limit 1),
+    'sessions', (
+      select jsonb_agg(distinct queue.why_holder(l.pid, l.virtualtransaction))
+      from pg_locks l
+      where l.locktype = 'relation' and l.mode = 'RowExclusiveLock' and l.granted and l.relation = 'queue.job'::regclass
+        and l.database = (select d.oid from pg_database d where d.datname = current_database())
+        and l.pid is distinct from pg_backend_pid()
+    ),
+    'stores', (
+      select jsonb_agg(n.nspname order by n.nspname)
+      from (
+        select n.nspname
+        from pg_class c
+        join pg_namespace n on n.oid = c.relnamespace
+        where c.relname = 'active_key' and c.relkind = 'r'
+          and c.relnamespace <> (select r.relnamespace from pg_class r where r.oid = 'queue.job'::regclass)
+        limit 10
+      ) n
+    )));
+end
+$$;
+
+-- The facts of the store, of one snapshot. queue.why_causes is a door, for whoever may not read the tables; no payload is among what it says.
+
+-- What is known of a job that is over: how, and why its last attempts failed, the latest last.
+create function queue.why_over(id bigint) returns jsonb
+  language sql stable
+begin atomic
+  select jsonb_strip_nulls(jsonb_build_object(
+    'finished_at', e.finished_at, 'ran_ms', e.ran_ms, 'attempts', e.attempts, 'crashes', nullif(e.crashes, 0), 'error', left(e.error, 500),
+    'failures', (
+      select jsonb_agg(jsonb_build_object('attempt', f.attempt, 'at', f.at, 'ran_ms', f.ran_ms, 'error', left(f.error, 500)) order by f.at, f.attempt)
+      from (
+        select f.attempt, f.at, f.ran_ms, f.error
+        from queue.failure f
+        where f.id = why_over.id
+        order by f.at desc, f.attempt desc
+        limit 20
+      ) f
+    )))
+  from queue.end_of(why_over.id) e;
+end;
+
+-- Who has a job that runs, for how long, and what it says of itself.
+create function queue.why_running(id bigint) returns table (rank float8, kind text, facts jsonb)
+  language plpgsql stable
+  set search_path = pg_catalog, pg_temp
+  set enable_seqscan = off set enable_bitmapscan = off
+as $$
+begin
+  return query
+  with at as materialized (
+    select u.attempts, h.worker, h.claimed_at, cardinality(h.ids) as jobs, h.xmax as stands, coalesce(u.id = any (h.cancelling), false) as cancelling
+    from queue.lease h
+    cross join lateral rows from (unnest(h.ids), unnest(h.attempts)) u (id, attempts)
+    where why_running.id = any (h.ids) and u.id = why_running.id
+    limit 1
+  ), known as materialized (
+    select a.*, w.name, w.host, w.pid, w.expires_at - w.ttl as beat_at, w.expires_at, coalesce(w.expires_at > now(), false) as lives,
+      p.fraction, p.stage, p.counts, p.updated_at
+    from at a
+    left join queue.worker w on w.id = a.worker
+    left join queue.progress p on p.id = why_running.id and p.attempt = a.attempts
+  )
+  select case when not k.lives then 2 when k.cancelling then 4 else 5 end::float8,
+    case when not k.lives then 'silent_worker' when k.cancelling then 'cancelling' else 'running' end,
+    jsonb_strip_nulls(jsonb_build_object(
+      'attempt', k.attempts, 'worker', k.worker, 'name', k.name, 'host', k.host, 'pid', k.pid, 'claimed_at', k.claimed_at, 'jobs', k.jobs,
+      'beat_at', k.beat_at, 'expires_at', k.expires_at, 'cancelling', k.cancelling, 'reported_at', k.updated_at, 'fraction', k.fraction,
+      'stage', k.stage, 'counts', nullif(k.counts, '{}'),
+      'workers', case when not k.lives then (select count(*) from queue.worker w where w.expires_at > now()) end))
+  from known k
+  union all
+  select 1, 'lease_locked', jsonb_build_object('sessions', s.held, 'name', k.name, 'silent', not k.lives)
+  from known k
+  cross join lateral (select queue.why_held('queue.lease', k.stands) as held) s
+  where s.held is not null;
+end
+$$;
+
+-- The limits that have no room for a ready job, that wait until workers know them, or whose gate somebody has locked.
+create function queue.why_limited(id bigint, queue text, stored text) returns table (rank float8, kind text, facts jsonb)
+  language plpgsql stable
+  set search_path = pg_catalog, pg_temp
+  set enable_seqscan = off set enable_bitmapscan = off
+as $$
+begin
+  return query
+  select case when w.awaits > 0 then 29 else 30 end::float8, case when w.awaits > 0 then 'limit_unknown' else 'limited' end,
+    jsonb_strip_nulls(jsonb_build_object(
+      'limit', w.name, 'keyed', w.keyed, 'line', case when w.keyed then w.line::text end, 'key', w.key, 'used', w.used,
+      'concurrency', w.concurrency, 'starts', b.starts, 'period_ms', b.period_ms, 'next_ms', w.wait_ms, 'by_operator', b.by_operator,
+      'reason', b.reason, 'since', b.since, 'set_by', b.set_by,
+      'awaits', (
+        select jsonb_agg(jsonb_build_object('name', a.name, 'host', a.host, 'pid', a.pid)) from queue.limit_awaits(b.number) a where w.awaits > 0
+      )))
+  from queue.waits_for(why_limited.id) w
+  join queue.bound_in_force b on b.name = w.name
+  union all
+  -- Claims that wait for it have entries locked.
+  select 24, 'limit_locked', jsonb_build_object('limit', b.name, 'sessions', s.held)
+  from queue.bound_in_force b
+  join queue.gate g on g.gate = b.gate
+  cross join lateral (select queue.why_held('queue.gate', g.xmax) as held) s
+  where queue.covers(b.name, why_limited.queue, why_limited.stored) and s.held is not null;
+end
+$$;
+
+-- The pauses that cover jobs of this queue that are stored under this name of their type.
+create function queue.why_paused(queue text, stored text) returns table (facts jsonb)
+  language sql stable
+begin atomic
+  select jsonb_strip_nulls(jsonb_build_object(
+    'queue', nullif(p.queue, '*'), 'job_type', nullif(p.job_type, '*'), 'reason', p.reason, 'since', p.paused_at, 'by', p.paused_by))
+  from queue.paused p
+  where p.queue in ('*', why_paused.queue)
+    and p.job_type in ('*', queue.type_of(why_paused.stored))
+  order by p.paused_at;
+end;
+
+-- What keeps a ready job that others are in front of, or that is under suspicion, from its turn.
+create function queue.why_turn(
+  id bigint, queue text, stored text, priority integer, plain bigint, lane bigint, seq bigint, line bigint, crashes integer, is_stopped boolean
+)
+  returns table (rank float8, kind text, facts jsonb)
+  language plpgsql stable
+  set search_path = pg_catalog, pg_temp
+as $$
+declare
+  most    constant integer := 10000;
+  solo    boolean := lane not in (plain, queue.twin_of(plain));
+  turn    record;
+  pace    record;
+begin
+  turn := queue.why_ahead(why_turn.queue, why_turn.stored, why_turn.priority, why_turn.lane, why_turn.seq, why_turn.line, most);
+  if solo then
+    return query select 50::float8, 'suspect', jsonb_build_object('crashes', why_turn.crashes, 'alone', why_turn.crashes > 1, 'ahead', turn.ahead);
+  end if;
+  if is_stopped then
+    return;
+  end if;
+  if turn.higher > 0 then
+    return query select 60::float8, 'starved', jsonb_strip_nulls(jsonb_build_object(
+      'higher', least(turn.higher, most), 'partial', turn.higher > most, 'held', turn.held, 'held_since', turn.held_since));
+  end if;
+  if turn.ahead > 0 then
+    pace := queue.why_pace(why_turn.plain);
+    return query select 70::float8, 'behind', jsonb_strip_nulls(jsonb_build_object(
+      'ahead', least(turn.ahead, most), 'partial', turn.ahead > most, 'in_line', why_turn.line is not null, 'per_s', pace.per_s,
+      'wait_ms', case when turn.ahead <= most and why_turn.line is null then 1000 * turn.ahead / pace.per_s end,
+      'held', turn.held, 'held_since', turn.held_since));
+  elsif turn.held > 0 and clock_timestamp() > queue.enqueued_at(why_turn.seq) + interval '3 s' then
+    return query select 80::float8, 'workers_busy', jsonb_build_object('held', turn.held, 'held_since', turn.held_since);
+  end if;
+end
+$$;
+
+-- Facts of a job that waits: whatever its state, whether any worker serves it, whether it is paused or too late, and who has its entry locked.
+create function queue.why_waiting(
+  id bigint, queue text, stored text, state text, late boolean, system jsonb, key bigint, lane bigint, seq bigint
+)
+  returns table (rank float8, kind text, facts jsonb)
+  language plpgsql stable
+  set search_path = pg_catalog, pg_temp
+  set enable_seqscan = off set enable_bitmapscan = off
+as $$
+declare
+  -- What keeps it from running once it is ready comes behind what keeps it from that.
+  later  float8 := case when state = 'ready' or late then 0 else 60 end;
+  held   jsonb;
+begin
+  return query select later + 10, u.kind, u.facts from queue.why_unserved(why_waiting.queue, why_waiting.stored) u;
+  return query select later + 20, 'paused', p.facts from queue.why_paused(why_waiting.queue, why_waiting.stored) p;
+  held := case why_waiting.state
+    when 'ready' then (
+      select queue.why_held('queue.ready', r.xmax) from queue.ready r where r.lane = why_waiting.lane and r.seq = why_waiting.seq)
+    when 'scheduled' then (select queue.why_held('queue.scheduled', s.xmax) from queue.scheduled s where s.id = why_waiting.id)
+    when 'parked' then (select queue.why_held('queue.parked', p.xmax) from queue.parked p where p.id = why_waiting.id)
+    else (select queue.why_held('queue.blocked', b.xmax) from queue.blocked b where b.key = why_waiting.key and b.id = why_waiting.id) end;
+  if held is not null then
+    return query select later + 25, 'locked', jsonb_build_object('sessions', held);
+  end if;
+  if queue.is_expired(why_waiting.system) then
+    return query select 1::float8, 'past_expiry', jsonb_build_object('expires_at', why_waiting.system -> 'expires_at');
+  end if;
+end
+$$;
+
+-- The children whose ends a parked job waits for, each with what its wait is called, where it is, or what it came to: null if there are none.
+create function queue.why_joined(id bigint, names text[]) returns jsonb
+  language plpgsql stable
+  set search_path = pg_catalog, pg_temp
+  set enable_seqscan = off
+as $$
+begin
+  return (
+    select jsonb_build_object('children',
+      jsonb_agg(jsonb_build_object('name', c.name, 'wait', queue.join_name(c.name), 'id', c.id::text,
+        'state', coalesce(c.state, queue.state_of(c.id), 'completed')) order by c.id))
+    from (
+      select c.name, c.id, c.state
+      from queue.child c
+      where c.parent = why_joined.id and queue.join_name(c.name) = any (why_joined.names)
+      order by c.id
+      limit 100
+    ) c
+    having count(*) > 0
+  );
+end
+$$;
+
+-- The facts of the store, each cause with a rank, the lowest first, and beside each where the job is: null if it is not there. Of a ready job
+-- the last is that nothing is in its way, which is so if no other comes before.
+create function queue.why_causes(id bigint) returns table (rank float8, kind text, facts jsonb, job jsonb)
+  language plpgsql stable security definer
+  set search_path = pg_catalog, pg_temp
+  set enable_seqscan = off set enable_bitmapscan = off
+  set plan_cache_mode = force_generic_plan
+  set jit = off
+as $$
+#variable_conflict use_column
+declare
+  at       record;
+  where_   jsonb;
+  servers  bigint;
+  late     boolean;
+  failed   jsonb;
+begin
+  select j.key, j.system, j.max_attempts, j.lane as plain, l.queue, l.job_type as stored, l.priority, e.state, e.lane, e.seq, e.run_at,
+    e.attempts, e.crashes
+  into at
+  from queue.job j
+  cross join lateral (select l.queue, l.job_type, l.priority from queue.lane l where l.lane = j.lane limit 1) l
+  cross join lateral queue.entry_of(why_causes.id) e
+  where j.id = why_causes.id;
+  if not found then
+    return query select 0::float8, 'no_such_job', queue.why_absent(why_causes.id), null::jsonb;
+    return;
+  end if;
+  -- Whether only a worker that looks is missing before it is ready.
+  late := case at.state when 'scheduled' then at.run_at <= now()
+    when 'parked' then coalesce(at.run_at <= now(), false) or exists (
+      select from queue.parked p join queue.signal s on s.id = p.id and s.name = any (p.names) where p.id = why_causes.id)
+      or exists (
+        select from queue.parked p join queue.child c on c.parent = p.id and queue.join_name(c.name) = any (p.names)
+        where p.id = why_causes.id and c.state is not null)
+    when 'blocked' then not exists (select from queue.active_key k where k.key = at.key) else false end;
+  select count(*) into servers from queue.why_servers(at.queue, at.stored) s;
+  where_ := jsonb_strip_nulls(jsonb_build_object(
+    'state', at.state, 'queue', at.queue, 'job_type', queue.type_of(at.stored), 'version', queue.version_of(at.stored), 'priority', at.priority,
+    'attempts', at.attempts, 'max_attempts', at.max_attempts, 'crashes', nullif(at.crashes, 0), 'servers', servers,
+    'waited_ms', case when at.state = 'ready' then extract(epoch from clock_timestamp() - queue.enqueued_at(at.seq)) * 1000 end));
+  if at.state = 'running' then
+    return query select r.rank, r.kind, r.facts, where_ from queue.why_running(why_causes.id) r;
+    return;
+  elsif at.state not in ('ready', 'scheduled', 'blocked', 'parked') then
+    return query select 0::float8, at.state, queue.why_over(why_causes.id), where_;
+    return;
+  end if;
+  return query
+  select w.rank, w.kind, w.facts, where_
+  from queue.why_waiting(why_causes.id, at.queue, at.stored, at.state, late, at.system, at.key, at.lane, at.seq) w
+  where w.kind <> 'past_expiry' or (at.attempts = 0 and at.crashes = 0);
+  failed := (
+    select jsonb_build_object('failed_at', f.at, 'error', left(f.error, 500))
+    from queue.failure f
+    where f.id = why_causes.id and at.attempts > 0
+    order by f.at desc
+    limit 1
+  );
+  if at.state = 'scheduled' then
+    return query select case when late then 40 else 5 end::float8, case when late then 'due' else 'scheduled' end,
+      jsonb_build_object('run_at', at.run_at, 'attempts', at.attempts, 'max_attempts', at.max_attempts)
+        || coalesce(failed, '{}') || queue.why_overlapped(why_causes.id, at.system), where_;
+  elsif at.state = 'parked' then
+    return query
+    select case when late then 40 else 5 end::float8, case when late then 'due' else 'parked' end,
+      jsonb_build_object('run_at', p.run_at, 'since', p.since, 'signals', p.names) || coalesce((
+        select jsonb_build_object('mapped',
+          jsonb_agg(format('%s of %s of `%s` are over', g.completed + g.dead + g.cancelled, g.total, g.name) order by g.name))
+        from queue.gather g
+        where g.parent = why_causes.id and queue.join_name(g.name) = any (p.names)
+        having count(*) > 0), '{}') || coalesce(queue.why_joined(p.id, p.names), '{}') || coalesce((
+        select jsonb_build_object('parents',
+          jsonb_agg(jsonb_build_object('name', e.name, 'id', e.source::text, 'state', e.state, 'on_dead', e.on_dead) order by e.source))
+        from (
+          select n.name, e.source, e.on_dead, queue.state_of(e.source) as state
+          from queue.edge e
+          join queue.node n on n.id = e.source
+          where e.target = p.id
+          order by e.source
+          limit 100
+        ) e
+        having count(*) > 0), '{}'), where_
+    from queue.parked p
+    where p.id = why_causes.id;
+  elsif at.state = 'blocked' then
+    return query
+    select case when b.facts ? 'head' then 5 else 40 end::float8, case when b.facts ? 'head' then 'blocked' else 'key_free' end, b.facts, where_
+    from (select queue.why_behind(at.key, (
+      select b.seq from queue.blocked b where b.key = at.key and b.id = why_causes.id), 10000) as facts) b;
+  else
+    return query select l.rank, l.kind, l.facts, where_ from queue.why_limited(why_causes.id, at.queue, at.stored) l;
+    return query select t.rank, t.kind, t.facts, where_
+    from queue.why_turn(why_causes.id, at.queue, at.stored, at.priority, at.plain, at.lane, at.seq,
+      (select r.line from queue.ready r where r.lane = at.lane and r.seq = at.seq), at.crashes,
+      servers = 0 or exists (select from queue.why_paused(at.queue, at.stored))) t;
+    return query select 90::float8, 'nothing', jsonb_build_object('waited_ms', where_ -> 'waited_ms', 'servers', servers), where_;
+  end if;
+end
+$$;
+
+-- Rows of these leases and these jobs that another transaction has locked, and whose session that is, if one alone has it. Never waits, and
+-- keeps no lock. With its owner's rights, for a worker updates no job and no key.
+create function queue.locked_rows(tokens uuid[], ids bigint[])
+  returns table (relation text, token uuid, job bigint, pid integer, role text, application text)
+  language plpgsql volatile security definer
+  set search_path = pg_catalog, pg_temp
+as $$
+declare
+  keys    bigint[] := array(select j.key from queue.job j where j.id = any (locked_rows.ids) and j.key is not null);
+  looked  record;
+begin
+  for looked in
+    select v.at, v.token, v.job, v.is_meant
+    from (values
+      ('queue.lease'::regclass, 't.token', 'null::bigint', 't.token = any ($1)'),
+      ('queue.job', 'null::uuid', 't.id', 't.id = any ($2)'),
+      ('queue.active_key', 'null::uuid', 't.id', 't.key = any ($3) and t.id = any ($2)'),
+      ('queue.failure', 'null::uuid', 't.id', 't.id = any ($2)'),
+      ('queue.progress', 'null::uuid', 't.id', 't.id = any ($2)'),
+      ('queue.step', 'null::uuid', 't.id', 't.id = any ($2)'),
+      ('queue.signal', 'null::uuid', 't.id', 't.id = any ($2)'),
+      ('queue.child', 'null::uuid', 't.parent', 't.parent = any ($2)'),
+      ('queue.gather', 'null::uuid', 't.parent', 't.parent = any ($2)')
+    ) v (at, token, job, is_meant)
+  loop
+    return query execute format(
+      'with free as materialized (select t.ctid as at from %1$s t where %4$s for update skip locked)
+      select distinct on (2, 3) %5$L, %2$s, %3$s, a.pid, a.usename::text, a.application_name
+      from %1$s t left join pg_stat_activity a on a.backend_xid = t.xmax
+      where %4$s and t.ctid not in (select f.at from free f)',
+      looked.at, looked.token, looked.job, looked.is_meant, (select c.relname from pg_class c where c.oid = looked.at))
+    using locked_rows.tokens, locked_rows.ids, keys;
+  end loop;
+end
+$$;
+
+-- Those of these jobs that are in this table: all, if another session has it locked for longer than lock_timeout.
+create function queue.those_in(relation regclass, jobs bigint[]) returns bigint[]
+  language plpgsql volatile
+  set search_path = pg_catalog, pg_temp
+as $$
+declare
+  found_ bigint[];
+begin
+  execute format('select array(select t.id from %s t where t.id = any ($1))', relation) into found_ using jobs;
+  return found_;
+exception when lock_not_available then
+  return jobs;
+end
+$$;
+
+-- The answer, for every language: queue.why. Each cause is a row with its kind, the facts that make it one, and a sentence; the most
+-- likely is the first, and there always is one. docs/WHY.md says what each kind means, and what to do about it.
+--
+-- It has its caller's rights: so of other sessions it says what that one may see of them, which is always that they are there.
+
+-- These sessions, with what may be seen of them: without those that are gone, and those that will be in a moment, as a claim or a verdict. Null if
+-- none is left. Whose transaction cannot be seen is taken for one that stays, unless it is a worker's. before: only those that had begun by then.
+create function queue.why_sessions(sessions jsonb, moment interval default '1 s', before timestamptz default 'infinity') returns jsonb
+  language plpgsql stable
+  set search_path = pg_catalog, pg_temp
+as $$
+begin
+  return (
+    select jsonb_agg(s.session || coalesce(a.facts, '{}'))
+    -- Who was there when the facts were read may be gone, and then nobody was found.
+    from jsonb_array_elements(case jsonb_typeof(why_sessions.sessions) when 'array' then why_sessions.sessions else '[]' end) s (session)
+    left join lateral (
+      select jsonb_strip_nulls(jsonb_build_object(
+          'role', a.usename, 'application', a.application_name, 'state', a.state, 'since', a.xact_start, 'visible', a.state is not null,
+          'own', nullif(a.pid = pg_backend_pid(), false),
+          'waits_for', case when a.wait_event_type = 'Lock' then to_jsonb(nullif(array_remove(pg_blocking_pids(a.pid), 0), '{}')) end)) as facts,
+        case when a.state is not null then a.xact_start <= clock_timestamp() - why_sessions.moment
+          else a.application_name not like 'queue-worker%' end as stays,
+        coalesce(a.xact_start <= why_sessions.before, true) as has_begun
+      from pg_stat_activity a
+      where a.pid = (s.session ->> 'pid')::integer
+    ) a on true
+    where case when s.session ? 'prepared' then (s.session ->> 'since')::timestamptz <= why_sessions.before else a.stays and a.has_begun end
+  );
+end
+$$;
+
+-- Who holds back what vacuum may clean up, in this database, for longer than that: null if nobody does.
+create function queue.why_old(span interval) returns jsonb
+  language plpgsql stable
+  set search_path = pg_catalog, pg_temp
+as $$
+begin
+  return (
+    select jsonb_build_object('sessions', jsonb_agg(o.session), 'dead', pg_stat_get_dead_tuples('queue.ready'::regclass))
+    from (
+      (select jsonb_strip_nulls(jsonb_build_object(
+          'pid', a.pid, 'role', a.usename, 'application', a.application_name, 'state', a.state, 'since', a.xact_start, 'visible', a.state is not null,
+          'own', nullif(a.pid = pg_backend_pid(), false))) as session
+      from pg_stat_activity a
+      where a.datname = current_database() and coalesce(a.backend_type, 'client backend') = 'client backend'
+        and (a.backend_xmin is not null or a.backend_xid is not null)
+        and case when a.state is null then age(coalesce(a.backend_xmin, a.backend_xid)) > 100000
+          else a.xact_start < clock_timestamp() - why_old.span end
+      order by a.xact_start nulls last
+      limit 3)
+      union all
+      (select jsonb_build_object('prepared', p.gid, 'role', p.owner, 'since', p.prepared, 'visible', true)
+      from pg_prepared_xacts p
+      where p.database = current_database() and p.prepared < clock_timestamp() - why_old.span
+      order by p.prepared
+      limit 3)
+      union all
+      (select jsonb_build_object('slot', r.slot_name, 'visible', true)
+      from pg_replication_slots r
+      where r.xmin is not null and age(r.xmin) > 100000
+      limit 3)
+    ) o
+    having count(*) > 0
+  );
+end
+$$;
+
+-- Sessions that have tables of the store locked in one of these modes, or wait for that; null if there are none. The default mode keeps readers
+-- waiting, too. Never waits.
+create function queue.why_shut(modes text[] default '{AccessExclusiveLock}') returns jsonb
+  language plpgsql stable
+  set search_path = pg_catalog, pg_temp
+as $$
+begin
+  return (
+    select jsonb_build_object('tables', jsonb_agg(distinct c.relname),
+      'sessions', coalesce(queue.why_sessions(jsonb_agg(distinct queue.why_holder(l.pid, l.virtualtransaction)), '0 s'), '[]'))
+    from pg_locks l
+    join pg_class c on c.oid = l.relation
+    where l.locktype = 'relation' and l.mode = any (why_shut.modes) and l.pid is distinct from pg_backend_pid()
+      and l.database = (select d.oid from pg_database d where d.datname = current_database())
+      and c.relnamespace = (select r.relnamespace from pg_class r where r.oid = 'queue.job'::regclass)
+      -- An autovacuum gives way to whoever waits for it. It is nobody's session.
+      and not exists (select from pg_stat_activity a where a.pid = l.pid and a.usesysid is null)
+    having count(*) > 0
+  );
+end
+$$;
+
+-- A cause in one plain sentence.
+create function queue.why_says(kind text, facts jsonb, job jsonb) returns text
+  language plpgsql stable
+  set search_path = pg_catalog, pg_temp
+as $$
+declare
+  who  text := (
+    select string_agg(coalesce(format('session %s (%s)', s ->> 'pid', coalesce(nullif(s ->> 'application', ''), s ->> 'role')),
+      format('prepared transaction %L', s ->> 'prepared'), format('replication slot %L', s ->> 'slot')), ', ')
+    from jsonb_array_elements(facts -> 'sessions') s
+  );
+  name text := coalesce(facts ->> 'name', 'a worker that is gone');
+begin
+  return case kind
+    when 'no_such_job' then coalesce('not there, or not committed yet: ' || who || ' has enqueued jobs and not committed',
+      'there is no such job: never enqueued here, rolled back, or over and not kept')
+    when 'table_locked' then format('%s has tables of the store locked: nobody can read or claim', coalesce(who, 'somebody'))
+    when 'completed' then 'it has completed'
+    when 'cancelled' then 'it was cancelled'
+    when 'expired' then 'it had not begun in time, and is over'
+    when 'dead' then 'it is dead: its attempts have run out, or it failed for good'
+    when 'running' then format('%s has it', name)
+    when 'cancelling' then format('%s has it, and its handler was told to end', name)
+    when 'silent_worker' then format('%s has it and is silent: others take it back', name)
+    when 'lease_locked' then format('%s has its lease locked', who)
+    when 'scheduled' then format('it is due at %s', facts ->> 'run_at')
+    when 'parked' then format('it waits for %s%s', coalesce((
+        select string_agg(format('the node %s (job %s, %s)', to_jsonb(p ->> 'name'), p ->> 'id', coalesce(p ->> 'state', 'gone')), ' and ')
+        from jsonb_array_elements(facts -> 'parents') p
+      ), (
+        select string_agg(w.what, ' or ')
+        from (
+          select format('its child %s (job %s, %s)', to_jsonb(c ->> 'name'), c ->> 'id', c ->> 'state') as what
+          from jsonb_array_elements(facts -> 'children') c
+          union all
+          select case when s.name like '% (join)' then format('the jobs of its map %s', to_jsonb(left(s.name, -7)))
+            else format('the signal %s', to_jsonb(s.name)) end
+          from jsonb_array_elements_text(facts -> 'signals') s (name)
+          where not coalesce(facts -> 'children' @> jsonb_build_array(jsonb_build_object('wait', s.name)), false)
+        ) w
+      ), 'its turn among the jobs that a durable job has mapped'), coalesce(', until ' || (facts ->> 'run_at'), ''))
+    when 'due' then 'it is due, and is about to be made ready'
+    when 'blocked' then format('job %s of its ordering key, which is %s, goes first', facts ->> 'head', facts ->> 'head_state')
+    when 'key_free' then 'its ordering key is free, and is about to go on'
+    when 'past_expiry' then 'its time to begin has passed: it will be expired'
+    when 'no_worker' then 'no worker lives'
+    when 'unserved' then 'no worker that lives serves it'
+    when 'paused' then format('%s is paused by %s', coalesce('type ' || (facts ->> 'job_type'), 'queue ' || (facts ->> 'queue'), 'everything'),
+      facts ->> 'by')
+    when 'limit_unknown' then format('limit %s waits until all workers know it', facts ->> 'limit')
+    when 'limit_locked' then format('%s has limit %s locked', who, facts ->> 'limit')
+    when 'limited' then format('limit %s has no room', facts ->> 'limit')
+    when 'locked' then format('%s has its entry locked', who)
+    when 'suspect' then format('%s processes ended while they ran it: it is tried apart from others', facts ->> 'crashes')
+    when 'starved' then format('%s jobs of higher priority go first', facts ->> 'higher')
+    when 'behind' then format('%s jobs stand before it', facts ->> 'ahead')
+    when 'workers_busy' then format('its workers have %s jobs of its queue', facts ->> 'held')
+    when 'old_snapshot' then format('%s keeps vacuum from cleaning up', who)
+    else 'it is ready, and nothing is in its way'
+  end;
+end
+$$;
+
+-- Why this job is not running: the most likely cause first. job says where it is: state, queue, job_type, version, priority, attempts; null if it is
+-- not there. A session that has been in a transaction for less than a moment is no cause; an old snapshot is one from span on.
+create function queue.why(id bigint, span interval default '1 minute', moment interval default '1 s')
+  returns table (kind text, says text, facts jsonb, job jsonb)
+  language plpgsql stable
+  set search_path = pg_catalog, pg_temp
+  set lock_timeout = '200ms'
+as $$
+#variable_conflict use_column
+declare
+  shut    jsonb := queue.why_shut();
+  causes  jsonb;
+begin
+  if shut is null then
+    begin
+      causes := (select jsonb_agg(to_jsonb(c)) from queue.why_causes(why.id) c);
+    exception when lock_not_available then
+      shut := coalesce(queue.why_shut(), jsonb_build_object('tables', '[]', 'sessions', '[]'));
+    end;
+  end if;
+  if shut is not null then
+    causes := jsonb_build_array(jsonb_build_object('rank', 0, 'kind', 'table_locked', 'facts', shut));
+  end if;
+  return query
+  with causes as materialized (
+    select c.rank, c.kind, c.facts, c.job from jsonb_to_recordset(causes) c (rank float8, kind text, facts jsonb, job jsonb)
+  ), seen as materialized (
+    select c.rank, c.kind, c.job,
+      case when s.seen is null then c.facts - 'sessions' else c.facts || jsonb_build_object('sessions', s.seen) end as facts
+    from causes c
+    cross join lateral (
+      select case c.kind when 'table_locked' then c.facts -> 'sessions'
+        -- Who has begun after the id was given out has not enqueued it.
+        when 'no_such_job' then queue.why_sessions(c.facts -> 'sessions', '0 s', case
+          when (c.facts ->> 'future')::boolean then '-infinity'
+          else coalesce((c.facts ->> 'given_at')::timestamptz + interval '1 s', '-infinity') end)
+        else queue.why_sessions(c.facts -> 'sessions', why.moment) end as seen
+    ) s
+    where c.kind in ('no_such_job', 'table_locked') or not c.facts ? 'sessions' or s.seen is not null
+  ), answered as (
+    select s.rank, s.kind, s.facts, s.job
+    from seen s
+    where s.kind <> 'nothing' or not exists (select from seen b where b.rank < s.rank)
+    union all
+    select 95, 'old_snapshot', o.facts, w.job
+    from (select c.job from causes c where c.kind = 'nothing') w
+    cross join lateral (select queue.why_old(why.span) as facts) o
+    where o.facts is not null and not exists (select from seen s where s.rank < 30)
+  )
+  select a.kind, queue.why_says(a.kind, a.facts, a.job), a.facts, a.job from answered a order by a.rank, a.kind;
+end
+$$;

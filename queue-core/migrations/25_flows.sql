@@ -1,0 +1,724 @@
+-- Flows: jobs that are enqueued together, of which some wait for the ends of others.
+--
+--   node       written with the flow (link_flow); deleted once all jobs of its flow are gone, by housekeeping (prune_nodes)
+--   edge       written with the flow; deleted when its source has come to what it waits for (release_nodes), or nobody waits at it (prune_nodes)
+--   node_hint  written by the worker that consumes the hint of a source's end (tell_ends); consumed by any worker (release_nodes)
+--   ready -> parked   a node with parents, in the transaction that enqueues it (link_flow)
+--   parked -> ready | done, cancelled | dead   a node whose last edge is gone, that is not to run, or that is too large (release_nodes)
+--
+-- A node's row in job names its flow (`system`), and a claim reads that row in any case: so a worker that ends a job knows whether another waits for
+-- it, and nothing is written or asked of any other job. No counter is kept: those that end at once leave hints, and wait for nobody.
+--
+-- No release is lost: the edges of a node that waits are deleted only under the lock on its entry in parked, and whether any is left is looked at in
+-- the next statement, whose snapshot is newer than what the holder before has committed. Whoever does not get that lock gives the hint back.
+
+create table queue.node (
+  flow     bigint    not null,  -- the id of its first job
+  name     text      not null,
+  id       bigint    not null,
+  after    bigint[]  not null,  -- the jobs that it waits for
+  on_dead  bigint[]  not null,  -- those that have to die before it runs
+  ended    text,                -- what its job came to last
+  constraint node_pkey primary key (flow, name),
+  constraint node_name_is_bounded check (pg_catalog.octet_length(name) between 1 and 200)
+);
+create unique index node_by_id on queue.node (id);
+
+create table queue.edge (
+  source   bigint   not null,
+  target   bigint   not null,
+  on_dead  boolean  not null,  -- whether it waits for the death of its source, and not for its completion
+  if_dead  text     not null,  -- what becomes of the target if the source dies: hold, cancel, continue
+  gives    boolean  not null,  -- whether the payload of the target has a place for what the source gave
+  constraint edge_pkey primary key (source, target),
+  constraint edge_if_dead_is_known check (if_dead in ('hold', 'cancel', 'continue'))
+);
+create index edge_by_target on queue.edge (target, source);
+
+create table queue.node_hint (
+  seq    bigint  not null default queue.next_key(),
+  id     bigint  not null,
+  state  text    not null,  -- what it came to, should its job be gone when that is looked at
+  constraint node_hint_order primary key (seq)
+) with (autovacuum_vacuum_scale_factor = 0, autovacuum_vacuum_threshold = 50000, autovacuum_vacuum_cost_delay = 0);
+
+-- What an edge does once its source has come to this state: 'open' (it is gone), 'cancel' (the target does not run), or null: it waits on.
+-- A source that was cancelled, has expired or is gone does not come back by itself: then there is nothing to hold for.
+create function queue.edge_act(on_dead boolean, if_dead text, state text) returns text
+  language sql immutable parallel safe
+  return case
+    when state in ('completed', 'dead', 'cancelled', 'expired', 'gone') is not true then null
+    when on_dead then case when state = 'completed' then 'cancel' else 'open' end
+    when state = 'completed' or if_dead = 'continue' then 'open'
+    when state = 'dead' and if_dead = 'hold' then null
+    else 'cancel'
+  end;
+
+-- The place in a payload for what the node of this name gave, as jsonb prints it.
+create function queue.place_of(name text) returns text
+  language sql immutable strict parallel safe
+  return pg_catalog.jsonb_build_object('$of', name)::pg_catalog.text;
+
+-- Refuses a flow, and says about which of its nodes.
+create function queue.refuse_node(name text, why text) returns void
+  language plpgsql volatile
+  set search_path = pg_catalog, pg_temp
+as $$
+begin
+  raise invalid_parameter_value using message = format('queue.enqueue_flow: the node %s %s', to_json(refuse_node.name), refuse_node.why);
+end
+$$;
+
+-- Makes a flow of jobs that this transaction has enqueued, in their order; returns its id, which is that of the first. The edges are those of
+-- sources[i] to targets[i], both places in ids, from 1. Jobs with edges to them wait as parked.
+create function queue.link_flow(
+  ids bigint[], names text[], sources integer[], targets integer[], on_dead boolean[], if_dead text[], gives boolean[]
+)
+  returns bigint
+  language plpgsql volatile security definer
+  set search_path = pg_catalog, pg_temp
+  set enable_seqscan = off
+as $$
+declare
+  wrong  text;
+  moved  bigint[];
+begin
+  if coalesce(cardinality(link_flow.ids), 0) = 0 then
+    raise invalid_parameter_value using message = 'queue.enqueue_flow: a flow has at least one node';
+  end if;
+  select n.name into wrong
+  from (
+    select u.name, count(*) over (partition by u.id) > 1 or not queue.is_ours(u.id)
+      or (j.system ? 'node_of') is not true as is_other
+    from unnest(link_flow.ids, link_flow.names) u (id, name)
+    left join queue.job j on j.id = u.id
+  ) n
+  where n.is_other is not false
+  limit 1;
+  if found then
+    perform queue.refuse_node(wrong, 'is no new job: another holds its uniqueness key');
+  end if;
+  select n.name into wrong
+  from unnest(link_flow.names) n (name)
+  group by n.name
+  having count(*) > 1 or octet_length(n.name) not between 1 and 200 or n.name ~ '[[:cntrl:]]'
+  limit 1;
+  if found then
+    perform queue.refuse_node(wrong, 'is there twice, or has not 1 to 200 bytes without control characters');
+  end if;
+  if cardinality(link_flow.sources) > 100000 then
+    raise invalid_parameter_value using message = 'queue.enqueue_flow: a flow has at most 100000 edges; put a node between many and many';
+  end if;
+  select link_flow.names[e.target] into wrong
+  from unnest(link_flow.sources, link_flow.targets) e (source, target)
+  where e.source between 1 and e.target - 1 is not true or e.target > cardinality(link_flow.ids);
+  if found then
+    perform queue.refuse_node(wrong, 'stands before a node that it waits for');
+  end if;
+  with taken as materialized (
+    select t.id, t.lane, t.run_at
+    from queue.take_waiting(array(select distinct link_flow.ids[e.target] from unnest(link_flow.targets) e (target)), true) t
+  ), waiting as (
+    insert into queue.parked (id, lane, attempts, crashes, since, names)
+    select t.id, t.lane, 0, 0, clock_timestamp(), '{}'
+    from taken t
+    where t.run_at is null
+    returning parked.id
+  )
+  select coalesce(array_agg(w.id), '{}') into moved from waiting w;
+  select link_flow.names[e.target] into wrong
+  from (select distinct u.target from unnest(link_flow.targets) u (target)) e
+  left join unnest(moved) m (id) on m.id = link_flow.ids[e.target]
+  left join queue.job j on j.id = m.id and j.line is null and j.key is null
+  where j.id is null
+  limit 1;
+  if found then
+    perform queue.refuse_node(wrong, 'waits for others, and takes no ordering key, no fair key and no time to run at');
+  end if;
+  insert into queue.edge (source, target, on_dead, if_dead, gives)
+  select link_flow.ids[e.source], link_flow.ids[e.target], e.on_dead, e.if_dead, e.gives
+  from unnest(link_flow.sources, link_flow.targets, link_flow.on_dead, link_flow.if_dead, link_flow.gives)
+    e (source, target, on_dead, if_dead, gives);
+  insert into queue.node (flow, name, id, after, on_dead)
+  select link_flow.ids[1], n.name, n.id,
+    coalesce(array_agg(link_flow.ids[e.source] order by e.source) filter (where not e.on_dead), '{}'),
+    coalesce(array_agg(link_flow.ids[e.source] order by e.source) filter (where e.on_dead), '{}')
+  from unnest(link_flow.ids, link_flow.names) with ordinality n (id, name, place)
+  left join unnest(link_flow.sources, link_flow.targets, link_flow.on_dead) e (source, target, on_dead) on e.target = n.place
+  group by n.id, n.name;
+  return link_flow.ids[1];
+end
+$$;
+
+-- As queue.is_ours, of each of these jobs.
+create function queue.are_ours(ids bigint[]) returns boolean
+  language plpgsql volatile
+  set search_path = pg_catalog, pg_temp
+  set enable_seqscan = off
+as $$
+declare
+  written  bigint;
+  today    bigint := pg_snapshot_xmax(pg_current_snapshot())::text::bigint;
+begin
+  for written in
+    select distinct j.xmin::text::bigint
+    from unnest(are_ours.ids) u (id)
+    left join lateral (select j.xmin from queue.job j where j.id = u.id offset 0) j on true
+  loop
+    written := today + ((written - today + 2147483648) & 4294967295) - 2147483648;
+    if (pg_xact_status(written::text::xid8) = 'in progress') is not true then
+      return false;
+    end if;
+  end loop;
+  return true;
+end
+$$;
+
+-- Says that these jobs, which our transaction has enqueued as it has this node, are parts of the node from the place `first` on, as its next chunk:
+-- it is over once they are, and at most so many run at once. `total`, with the last of them, is how many there are in all.
+create function queue.add_parts(node bigint, chunk integer, first bigint, ids bigint[], most integer, total bigint) returns void
+  language plpgsql volatile security definer
+  set search_path = pg_catalog, pg_temp
+  set enable_seqscan = off
+as $$
+declare
+  waits  boolean := exists (select from queue.edge e where e.target = add_parts.node);
+  all_   bigint := add_parts.first + cardinality(add_parts.ids);
+begin
+  if not queue.are_ours(add_parts.node || add_parts.ids) or add_parts.most < 1
+    or add_parts.total <> all_
+    or exists (select from unnest(add_parts.ids) u (id) join queue.job j on j.id = u.id where (j.system ? 'part_of') is not true)
+  then
+    raise invalid_parameter_value using message = 'queue.enqueue_flow: parts are new jobs of a new node, and at least one runs at once';
+  end if;
+  if all_ > 100000 then
+    raise invalid_parameter_value using message = 'queue.enqueue_flow: a node is at most 100000 jobs; make several nodes of more';
+  end if;
+  if exists (select from queue.job j where j.id = add_parts.node and j.system ? 'expires_at') then
+    raise invalid_parameter_value using message = 'queue.enqueue_flow: a node that is many jobs does not expire; let its jobs expire';
+  end if;
+  if not queue.put_chunk(add_parts.node, 'jobs', add_parts.chunk, add_parts.first, add_parts.ids, add_parts.most, waits) then
+    raise invalid_parameter_value using message = 'queue.enqueue_flow: these parts are there already';
+  end if;
+  if waits and exists (
+    select from queue.gather_part p join queue.job j on j.id = p.id
+    where p.id = any (add_parts.ids) and (not p.held or j.key is not null)
+  ) then
+    raise invalid_parameter_value using
+      message = 'queue.enqueue_flow: a job of a node that waits for others takes no ordering key and no time to run at';
+  end if;
+  if add_parts.total is not null then
+    update queue.gather g
+    set need = g.need - 1, total = add_parts.total
+    where g.parent = add_parts.node and g.name = 'jobs' and g.total is null;
+    insert into queue.step (id, name, attempt, at, ran_ms, output)
+    values (add_parts.node, 'jobs', 0, clock_timestamp(), 0, jsonb_build_object('map', add_parts.total));
+  end if;
+end
+$$;
+
+-- Releases of nodes: what becomes of those that wait, once the jobs that they wait for are over.
+
+-- An edge whose source is over, what that does, and whether anybody waits at it.
+create type queue.decided as (source bigint, target bigint, gives boolean, act text, state text, waits boolean);
+
+-- Puts what these sources gave into the payload of a node whose row we have locked; returns why that cannot be, or null.
+create function queue.fill_node(target bigint, sources bigint[], states text[]) returns text
+  language plpgsql volatile
+  set search_path = pg_catalog, pg_temp
+  set enable_seqscan = off
+  set plan_cache_mode = force_generic_plan
+as $$
+declare
+  filled  text := (select j.payload::text from queue.job j where j.id = fill_node.target);
+  size    bigint := 0;
+  given   record;
+  place   text;
+  put     text;
+begin
+  for given in
+    select n.name, u.state, o.output, o.id is not null and u.state = 'completed' as is_given
+    from unnest(fill_node.sources, fill_node.states) u (id, state)
+    join queue.node n on n.id = u.id
+    left join lateral (select u.id, e.output from queue.end_of(u.id) e) o on true
+  loop
+    if strpos(coalesce(given.output::text, ''), '{"$of": ') > 0 then
+      return format('what the node %s gave has the key $of, which is ours', to_json(given.name));
+    end if;
+    place := queue.place_of(given.name);
+    put := case
+      when given.is_given then jsonb_build_object('$of', given.name, 'was', given.output)
+      else jsonb_build_object('$of', given.name, 'ended', given.state) end::text;
+    -- How large it becomes is known before it is made: a thousand places for a large output are no gigabytes.
+    size := octet_length(filled) + (octet_length(put) - octet_length(place))
+      * ((octet_length(filled) - octet_length(replace(filled, place, ''))) / octet_length(place))::bigint;
+    exit when size > queue.payload_limit();
+    filled := replace(filled, place, put);
+  end loop;
+  if size > queue.payload_limit() then
+    return format('with what the nodes before it gave its payload has %s bytes, the limit is %s; return a reference, not the blob',
+      size, queue.payload_limit());
+  end if;
+  update queue.job j set payload = filled::jsonb where j.id = fill_node.target;
+  return null;
+exception when data_exception or integrity_constraint_violation or program_limit_exceeded then
+  return 'what the nodes before it gave cannot be put into its payload: ' || sqlerrm;
+end
+$$;
+
+-- Consumes up to `most` hints from the place `floor` on, and looks at up to as many edges of those jobs: a node whose last edge is gone is made
+-- ready, one that is not to run is cancelled, and one that cannot be given what it is to be given is a dead letter. Returns how many hints there
+-- were, without those that are left, the lowest of them, how many nodes were moved, and whether there are more edges. Waits for nobody: an edge to
+-- a node that somebody is at work on keeps its hint. Edges at which nobody waits are deleted. To be called under read committed.
+create function queue.release_nodes(floor bigint, most integer, out hints integer, out lowest bigint, out moved integer, out more boolean)
+  returns record
+  language plpgsql volatile security definer
+  set search_path = pg_catalog, pg_temp
+  set enable_seqscan = off set enable_bitmapscan = off
+  set plan_cache_mode = force_generic_plan
+  set jit = off
+as $$
+declare
+  ids     bigint[];
+  said    text[];
+  chosen  queue.decided[];
+  held    bigint[];
+  busy    bigint[];
+  free    bigint[];
+  died    bigint[] := '{}';
+  shut    bigint[];
+  lanes   bigint[];
+  given   record;
+  why     text;
+begin
+  with taken as materialized (
+    delete from queue.node_hint
+    where ctid = any (array(
+      select h.ctid
+      from queue.node_hint h
+      where h.seq >= release_nodes.floor
+      order by h.seq
+      limit release_nodes.most
+      for update skip locked
+    ))
+    returning node_hint.seq, node_hint.id, node_hint.state
+  )
+  select count(*), min(t.seq), array_agg(t.id), array_agg(t.state), 0, false into hints, lowest, ids, said, moved, more from taken t;
+  if hints = 0 then
+    return;
+  end if;
+  chosen := array(
+    select c.one
+    from (
+      select row(e.source, e.target, e.gives, a.act, s.state, p.waits)::queue.decided as one, w.weight,
+        row_number() over (partition by w.weight order by random()) as nr
+      from (select u.id, bool_or(u.state = 'completed') as completed from unnest(ids, said) u (id, state) group by u.id) u
+      -- What is gone, and was completed, has gone by its retention.
+      cross join lateral (select coalesce(queue.state_of(u.id), case when u.completed then 'completed' else 'gone' end) as state offset 0) s
+      cross join lateral (select e.source, e.target, e.gives, e.on_dead, e.if_dead from queue.edge e where e.source = u.id offset 0) e
+      cross join lateral (select queue.edge_act(e.on_dead, e.if_dead, s.state) as act) a
+      cross join lateral (select exists (select from queue.parked p where p.id = e.target and p.names = '{}') as waits offset 0) p
+      -- What is put into payloads, and nodes that are many and cancelled, cost more than others.
+      cross join lateral (
+        select case
+          when not p.waits then null
+          when e.gives then 64
+          when a.act = 'cancel' and exists (select from queue.gather g where g.parent = e.target) then 1
+        end as weight) w
+      where a.act is not null
+    ) c
+    where c.weight is null or c.nr <= c.weight
+    order by random()
+    limit release_nodes.most
+  );
+  if cardinality(chosen) = 0 then
+    return;
+  end if;
+  delete from queue.edge
+  where ctid = any (array(
+    select e.at
+    from unnest(chosen) c
+    cross join lateral (
+      select e.ctid as at
+      from queue.edge e
+      where e.source = c.source and e.target = c.target
+      for update skip locked
+    ) e
+    where not c.waits
+  ));
+  held := array(
+    select p.id
+    from queue.parked p
+    where p.id = any (array(select distinct c.target from unnest(chosen) c)) and p.names = '{}'
+    order by p.id
+    for update skip locked
+  );
+  free := array(
+    select j.id
+    from queue.job j
+    where j.id = any (array(select c.target from unnest(chosen) c join unnest(held) h (id) on h.id = c.target where c.gives))
+    order by j.id
+    for update skip locked
+  );
+  held := array(
+    select h.id from unnest(held) h (id)
+    where h.id not in (select c.target from unnest(chosen) c where c.gives) or h.id in (select f.id from unnest(free) f (id))
+  );
+  -- What is not held and still waits has somebody at work on it.
+  busy := array(
+    select distinct c.source
+    from unnest(chosen) c
+    where c.target not in (select h.id from unnest(held) h (id))
+      and exists (select from queue.parked p where p.id = c.target and p.names = '{}')
+  );
+  more := cardinality(chosen) >= release_nodes.most or (select count(*) from unnest(chosen) c where c.gives and c.waits) >= 64
+    or exists (select from unnest(chosen) c where c.act = 'cancel' and c.waits and exists (select from queue.gather g where g.parent = c.target));
+  insert into queue.node_hint (id, state)
+  select c.source, case when bool_or(c.state = 'completed') then 'completed' else min(c.state) end
+  from unnest(chosen) c
+  where c.source = any (busy) or more
+  group by c.source
+  union all
+  select u.id, case when bool_or(u.state = 'completed') then 'completed' else min(u.state) end from unnest(ids, said) u (id, state)
+  where more and u.id not in (select c.source from unnest(chosen) c)
+  group by u.id;
+  hints := greatest(hints - cardinality(busy), 0);
+  -- So asked, it is looked up, and not compared with each.
+  chosen := array(
+    select c
+    from unnest(chosen) c
+    where (c.target not in (select h.id from unnest(held) h (id))) is false
+  );
+  delete from queue.edge
+  where ctid = any (array(
+    select e.at
+    from unnest(chosen) c
+    cross join lateral (select e.ctid as at from queue.edge e where e.source = c.source and e.target = c.target offset 0) e
+  ));
+  shut := array(select distinct c.target from unnest(chosen) c where c.act = 'cancel');
+  for given in
+    select c.target, array_agg(c.source) as sources, array_agg(c.state) as states
+    from unnest(chosen) c
+    where c.gives and c.target <> all (shut)
+    group by c.target
+  loop
+    why := queue.fill_node(given.target, given.sources, given.states);
+    if why is not null then
+      with gone as (
+        delete from queue.parked p where p.id = given.target returning p.id, p.lane
+      ), failed as (
+        insert into queue.failure (id, attempt, at, ran_ms, error) select g.id, 0, now(), 0, why from gone g
+      )
+      insert into queue.dead (id, died_at, lane, attempts, crashes, error)
+      select g.id, now(), g.lane, 0, 0, why
+      from gone g;
+      died := died || given.target;
+    end if;
+  end loop;
+  if cardinality(died) > 0 then
+    perform queue.note_ends(died);
+    perform queue.tell_waiters();
+  end if;
+  if cardinality(shut) > 0 then
+    perform queue.end_waiting(shut, false);
+  end if;
+  with entered as materialized (
+    delete from queue.parked p
+    where p.ctid = any (array(
+      select p.ctid
+      from unnest(held) h (id)
+      cross join lateral (select p.ctid from queue.parked p where p.id = h.id offset 0) p
+      where not exists (select from queue.edge e where e.target = h.id)
+    ))
+    returning p.id, p.lane
+  ), readied as (
+    insert into queue.ready (lane, seq, id)
+    select e.lane, queue.next_id(), e.id from entered e
+  ), expiring as (
+    insert into queue.expiry (at, id)
+    select clock_timestamp() + interval '1 second', j.id
+    from entered e
+    cross join lateral (select j.id, j.system from queue.job j where j.id = e.id offset 0) j
+    where j.system ? 'expires_at'
+    on conflict do nothing
+  )
+  select count(*), array_agg(distinct e.lane) into moved, lanes from entered e;
+  moved := moved + cardinality(shut) + cardinality(died);
+  perform queue.wake(q.queue)
+  from (
+    select distinct l.queue
+    from unnest(lanes) n (lane)
+    cross join lateral (select l.queue from queue.lane l where l.lane = n.lane limit 1) l
+  ) q;
+end
+$$;
+
+-- Lets the parts of a node run that has waited for others: as many of them as may at once. Said twice, it does so once.
+create function queue.open_gather(parent bigint) returns void
+  language plpgsql volatile
+  set search_path = pg_catalog, pg_temp
+  set enable_seqscan = off
+as $$
+begin
+  update queue.gather g
+  set room = coalesce(g.most, 4611686018427387904), waits = false
+  where g.parent = open_gather.parent and g.name = 'jobs'
+    and g.waits;
+  if found then
+    insert into queue.gather_hint (parent, born, name, completed, dead, cancelled, freed)
+    select g.parent, g.born, g.name, 0, 0, 0, 0
+    from queue.gather g
+    where g.parent = open_gather.parent and g.name = 'jobs';
+    perform queue.wake_keys();
+  end if;
+end
+$$;
+
+-- Looks through the next nodes after this job, `most` of them: deletes edges at which nobody waits and nodes of flows whose jobs are all gone, and
+-- leaves hints of ends that nobody told of. Returns the last job that it looked at, or null at the end. Rows that others hold are passed over.
+create function queue.prune_nodes(after bigint, most integer) returns bigint
+  language plpgsql volatile
+  set search_path = pg_catalog, pg_temp
+  set lock_timeout = '250ms'
+as $$
+declare
+  last  bigint;
+begin
+  select max(p.id) into last
+  from (select n.id from queue.node n where n.id > prune_nodes.after order by n.id limit prune_nodes.most) p;
+  delete from queue.edge e
+  where (e.source, e.target) in (
+    select o.source, o.target
+    from queue.edge o
+    where o.target > prune_nodes.after and o.target <= last
+      and not exists (select from queue.parked p where p.id = o.target and p.names = '{}')
+    for update of o skip locked
+  );
+  insert into queue.node_hint (id, state)
+  select s.id, s.state
+  from (
+    select n.id, coalesce(queue.state_of(n.id), 'gone') as state
+    from queue.node n
+    where n.id > prune_nodes.after and n.id <= last and exists (select from queue.edge e where e.source = n.id)
+    offset 0
+  ) s
+  where exists (select from queue.edge e where e.source = s.id and queue.edge_act(e.on_dead, e.if_dead, s.state) is not null);
+  delete from queue.node n
+  where n.id in (
+    select o.id
+    from queue.node o
+    where o.id > prune_nodes.after and o.id <= last
+      and o.flow in (
+        select f.flow
+        from (select distinct s.flow from queue.node s where s.id > prune_nodes.after and s.id <= last) f
+        where not exists (select from queue.node s join queue.job j on j.id = s.id where s.flow = f.flow)
+      )
+      and not exists (select from queue.edge e where e.source = o.id)
+    for update of o skip locked
+  );
+  return last;
+end
+$$;
+
+-- The nodes of a flow, in the order in which they were enqueued, with what they wait for: `waits` are those of their edges that are left. Any of its
+-- jobs names the flow. Of a job that is gone the state is the last that it came to, if anybody told of that. `jobs` are how many a node is that is
+-- many, and `over` how many of these are counted as over. The first ten thousand, or fewer.
+create function queue.nodes(flow bigint, most integer default 10000)
+  returns table (name text, id bigint, state text, after text[], on_dead text[], waits text[], jobs bigint, over bigint)
+  language sql stable security definer
+  set search_path = pg_catalog, pg_temp
+  set enable_seqscan = off
+begin atomic
+  select n.name, n.id, coalesce(queue.state_of(n.id), n.ended),
+    array(select p.name from queue.node p where p.id = any (n.after) order by p.id),
+    array(select p.name from queue.node p where p.id = any (n.on_dead) order by p.id),
+    array(select p.name from queue.edge e join queue.node p on p.id = e.source where e.target = n.id order by p.id),
+    g.total, g.completed + g.dead + g.cancelled
+  from queue.node n
+  left join queue.gather g on g.parent = n.id and g.name = 'jobs'
+  where n.flow = (select o.flow from queue.node o where o.id = nodes.flow)
+  order by n.id
+  limit least(nodes.most, 10000);
+end;
+
+-- Cancels all nodes of a flow that are not over; returns how many: those that wait are over, those that run are told to stop. Between two looks a
+-- node may pass from one state to another: so it looks again, for about half a second, and has nothing locked that others need while it sleeps.
+create function queue.cancel_flow(flow bigint) returns integer
+  language plpgsql volatile security definer
+  set search_path = pg_catalog, pg_temp
+as $$
+declare
+  ids    bigint[] := array(
+    select n.id from queue.node n where n.flow = (select o.flow from queue.node o where o.id = cancel_flow.flow));
+  until  timestamptz := clock_timestamp() + interval '500 ms';
+  ended  integer := 0;
+  stops  bigint[];
+begin
+  loop
+    ended := ended + (select count(*) from queue.cancel_waiting_all(ids));
+    exit when clock_timestamp() >= until or not exists (
+      select from unnest(ids) u (id) where queue.state_of(u.id) in ('ready', 'scheduled', 'blocked', 'parked'));
+    perform pg_sleep(0.02);
+  end loop;
+  stops := array(select c.id from queue.cancel_running_all(ids) c (id));
+  -- What was given back meanwhile waits again.
+  ended := ended + (select count(*) from queue.cancel_waiting_all(ids));
+  return ended + coalesce(cardinality(stops), 0);
+end
+$$;
+
+-- Flows from other languages: nodes as JSON, checked, enqueued and linked in the caller's transaction.
+
+-- Whom a node of enqueue_flow waits for, and how.
+create function queue.waits_of_node(node jsonb) returns table (source text, on_dead boolean, gives boolean)
+  language sql immutable parallel safe
+begin atomic
+  select a.source, false, false from jsonb_array_elements_text(coalesce(nullif(node -> 'after', 'null'), '[]')) a (source)
+  union all
+  select d.source, true, false from jsonb_array_elements_text(coalesce(nullif(node -> 'on_dead', 'null'), '[]')) d (source)
+  union all
+  select o.place #>> '{}', false, true from jsonb_path_query(node -> 'payload', '$.**."$of"') o (place);
+end;
+
+-- What is wrong with a node of enqueue_flow, or null. `places` are the names of all.
+create function queue.fault_of_node(node jsonb, places jsonb) returns text
+  language sql immutable parallel safe
+begin atomic
+  select case
+    when jsonb_typeof(node) <> 'object' or node ->> 'name' is null then 'is no object with a name'
+    when said.unknown is not null then format('has the key %s, which is not known', to_json(said.unknown))
+    when said.missing is not null then format('waits for %s, which is not in the flow', to_json(said.missing))
+    when node ->> 'if_dead' not in ('hold', 'cancel', 'continue') then 'says if_dead, and neither hold, cancel nor continue'
+    when exists (
+      select from jsonb_path_query(node -> 'payload', '$.** ? (exists (@."$of"))') o (around)
+      where o.around <> jsonb_build_object('$of', o.around -> '$of') or jsonb_typeof(o.around -> '$of') <> 'string'
+    ) then 'has a place {"$of": NAME} with something beside it'
+    when jsonb_path_exists(node -> 'jobs', '$.**."$of"') then 'is many jobs, in whose payloads there is no place for what others gave'
+    when nullif(node -> 'jobs', 'null') is not null and jsonb_typeof(node -> 'jobs') <> 'array' then 'has jobs that are no array'
+    when said.is_many and nullif(node -> 'payload', 'null') is not null then 'has both jobs and a payload'
+    when not said.is_many and nullif(node -> 'in_flight', 'null') is not null then 'says in_flight, and is not many jobs'
+  end
+  from (
+    select (
+      select k.key from jsonb_object_keys(case jsonb_typeof(node) when 'object' then node else '{}' end) k (key)
+      where k.key not in ('name', 'job_type', 'payload', 'options', 'after', 'on_dead', 'if_dead', 'jobs', 'in_flight') limit 1
+    ) as unknown, (
+      select w.source from queue.waits_of_node(node) w where not coalesce(places ? w.source, false) limit 1
+    ) as missing, nullif(node -> 'jobs', 'null') is not null as is_many
+  ) said;
+end;
+
+-- Enqueues the job of a node of enqueue_flow: of one that is many jobs, that which waits for them, in their queue.
+create function queue.enqueue_node(flow text, node jsonb, out id bigint, out outcome text) returns record
+  language plpgsql volatile
+  set search_path = pg_catalog, pg_temp
+as $$
+declare
+  is_many  boolean := nullif(node -> 'jobs', 'null') is not null;
+  options  jsonb := coalesce(nullif(node -> 'options', 'null'), '{}');
+begin
+  if is_many then
+    options := jsonb_build_object('meta', coalesce(options -> 'meta', 'null'),
+      'queue', coalesce(options ->> 'queue', queue.queue_of_type(node ->> 'job_type')));
+  end if;
+  options := options || jsonb_build_object('system', jsonb_build_object('node_of', flow));
+  select e.id, e.outcome into enqueue_node.id, enqueue_node.outcome
+  from queue.enqueue_with(
+    case when is_many then 'queue:gather' else node ->> 'job_type' end, case when is_many then '{}' else node -> 'payload' end, options) e;
+end
+$$;
+
+-- The queue that a type says it goes to.
+create function queue.queue_of_type(job_type text) returns text
+  language sql stable security definer
+  set search_path = pg_catalog, pg_temp
+begin atomic
+  select coalesce((select t.queue from queue.type_options t where t.job_type = queue_of_type.job_type), 'default');
+end;
+
+-- Enqueues the parts of a node of enqueue_flow, a thousand at a time.
+create function queue.enqueue_parts(node bigint, said jsonb) returns void
+  language plpgsql volatile
+  set search_path = pg_catalog, pg_temp
+as $$
+declare
+  jobs     bigint := jsonb_array_length(said -> 'jobs');
+  options  jsonb := coalesce(nullif(said -> 'options', 'null'), '{}') || jsonb_build_object('system',
+    jsonb_build_object('part_of', node || '/jobs'));
+  first    bigint := 0;
+  ids      bigint[];
+  is_new   boolean;
+begin
+  loop
+    select coalesce(array_agg(e.id order by p.place), '{}'), coalesce(bool_and(e.outcome = 'enqueued'), true) into ids, is_new
+    from jsonb_array_elements(said -> 'jobs') with ordinality p (payload, place)
+    cross join lateral queue.enqueue_with(said ->> 'job_type', p.payload, options) e
+    where p.place > first and p.place <= first + 1000;
+    if not is_new then
+      perform queue.refuse_node(said ->> 'name', 'has a job that is not new: another holds its uniqueness key');
+    end if;
+    perform queue.add_parts(node, (first / 1000)::integer, first, ids, (said ->> 'in_flight')::integer, case when first + 1000 >= jobs then jobs end);
+    first := first + 1000;
+    exit when first >= jobs;
+  end loop;
+end
+$$;
+
+-- Enqueues a flow in the caller's transaction, and returns its id. Nodes are an array, each {"name", "job_type", "payload", "options", "after",
+-- "on_dead", "if_dead"}: the last four may be left out. A node waits for those whose names are in "after" and "on_dead", which stand before it; a
+-- place {"$of": "NAME"} in its payload is an edge too, and becomes {"$of": "NAME", "was": OUTPUT}. "if_dead" says what becomes of those after this
+-- one if it dies: hold, cancel or continue. A node with "jobs", an array of payloads, instead of "payload", is all of these, of its type and with its
+-- options, at most "in_flight" of them at once; it has completed once they are over, and gives their counts.
+create function queue.enqueue_flow(name text, nodes jsonb) returns bigint
+  language plpgsql volatile
+  set search_path = pg_catalog, pg_temp
+as $$
+declare
+  places   jsonb := (
+    select jsonb_object_agg(coalesce(n.node ->> 'name', ''), n.place)
+    from jsonb_array_elements(enqueue_flow.nodes) with ordinality n (node, place));
+  names    text[] := array(select n.node ->> 'name' from jsonb_array_elements(enqueue_flow.nodes) with ordinality n (node, place) order by n.place);
+  policies text[] := array(
+    select coalesce(n.node ->> 'if_dead', 'hold') from jsonb_array_elements(enqueue_flow.nodes) with ordinality n (node, place) order by n.place);
+  ids      bigint[] := '{}';
+  node     jsonb;
+  place    bigint;
+  born     record;
+  wrong    text;
+begin
+  for node, place in select n.node, n.place from jsonb_array_elements(enqueue_flow.nodes) with ordinality n (node, place) order by n.place loop
+    wrong := queue.fault_of_node(node, places);
+    if wrong is not null then
+      perform queue.refuse_node(node ->> 'name', wrong);
+    end if;
+    select e.id, e.outcome into born from queue.enqueue_node(enqueue_flow.name, node) e;
+    if born.outcome <> 'enqueued' then
+      perform queue.refuse_node(node ->> 'name', 'is no new job: another holds its uniqueness key');
+    end if;
+    ids := ids || born.id;
+  end loop;
+  perform queue.link_flow(ids, names, e.sources, e.targets, e.on_dead, e.if_dead, e.gives)
+  from (
+    select coalesce(array_agg(e.source order by e.target, e.source), '{}') as sources,
+      coalesce(array_agg(e.target order by e.target, e.source), '{}') as targets,
+      coalesce(array_agg(e.on_dead order by e.target, e.source), '{}') as on_dead,
+      coalesce(array_agg(policies[e.source] order by e.target, e.source), '{}') as if_dead,
+      coalesce(array_agg(e.gives order by e.target, e.source), '{}') as gives
+    from (
+      select (places ->> w.source)::integer as source, n.place::integer as target, bool_or(w.on_dead) as on_dead, bool_or(w.gives) as gives
+      from jsonb_array_elements(enqueue_flow.nodes) with ordinality n (node, place)
+      cross join lateral queue.waits_of_node(n.node) w
+      group by (places ->> w.source)::integer, n.place
+    ) e
+  ) e;
+  for node, place in
+    select n.node, n.place
+    from jsonb_array_elements(enqueue_flow.nodes) with ordinality n (node, place)
+    where nullif(n.node -> 'jobs', 'null') is not null
+    order by n.place
+  loop
+    perform queue.enqueue_parts(ids[place], node);
+  end loop;
+  return ids[1];
+end
+$$;
