@@ -107,9 +107,8 @@ pub enum Error {
     },
     /// Row level security hides rows of the store's tables from this login.
     #[error(
-        "row level security hides rows of the schema `{schema}` from this login, in {}; switch it off with `alter table .. disable row level \
-         security`, or give the login `bypassrls`",
-        .tables.join(", ")
+        "row level security hides rows of the schema `{schema}` from this login; switch it off, `{}`, or give the login `bypassrls`",
+        shown(schema, .tables)
     )]
     RowSecurity {
         /// The schema.
@@ -336,6 +335,12 @@ impl From<sqlx::Error> for Error {
     fn from(error: sqlx::Error) -> Self {
         Self::Database(error)
     }
+}
+
+/// The statements that switch row level security off for these tables.
+pub(crate) fn shown(schema: &str, tables: &[String]) -> String {
+    let each = tables.iter().map(|table| format!("alter table \"{schema}\".{table} disable row level security"));
+    each.collect::<Vec<_>>().join("; ")
 }
 
 /// The states in words: `dead, completed or cancelled`.

@@ -142,8 +142,9 @@ pub mod runner {
         define::{Anew, Counted, Due, Ending, OrderingKey, Tells, Timing, stored_type, type_and_version},
         results::percent,
         schema::{
-            Channel, ClusterNode, Listening, Migration, NO_SESSION, Owner, is_refused_setting, locate, migrate::migrate_with, mixes_up,
-            place, relay,
+            Channel, ClusterNode, Listening, Migration, NO_SESSION, Owner, is_refused_setting, locate,
+            migrate::{migrate_with, verify_login},
+            mixes_up, place, relay,
         },
     };
 }

@@ -3,7 +3,7 @@
 use std::{
     net::SocketAddr,
     process::{Command, Stdio},
-    time::Duration,
+    time::{Duration, Instant},
 };
 
 use queue_core::{
@@ -12,13 +12,15 @@ use queue_core::{
 };
 use queue_worker::{Error, Worker};
 use serde_json::Value;
-use sqlx::{Connection as _, PgConnection};
-use tests::{Act, Do, TestDb, UntilGo, eventually, server::TestServer, within};
+use sqlx::{AssertSqlSafe, ConnectOptions as _, Connection as _, PgConnection};
+use tests::{Act, Do, TestDb, UntilGo, WorkerProcess, eventually, server::TestServer, within};
 use tokio::{
     io::{AsyncReadExt as _, AsyncWriteExt as _},
     net::{TcpListener, TcpStream},
     sync::oneshot,
 };
+
+const WORKER: &str = env!("CARGO_BIN_EXE_test-worker");
 
 /// An address that was free just now.
 /// Below the ports that the system gives out, so that no connection of another test takes it meanwhile.
@@ -130,6 +132,34 @@ async fn a_loop_that_panics_starts_again_and_goes_on_once_its_row_is_mended() {
     })
     .await;
     sqlx::query("delete from queue.schedule").execute(&db.pool).await.unwrap();
+    db.finish().await;
+}
+
+/// On a table that no statement of an idle worker reads, so that nothing fails.
+#[tokio::test]
+async fn rows_that_are_hidden_from_a_running_worker_are_told_within_a_minute_with_the_fix() {
+    let (db, address, login) = (TestDb::new().await, free_address().await, format!("hidden_{}", std::process::id()));
+    let run = async |sql: &str| sqlx::raw_sql(AssertSqlSafe(sql.to_owned())).execute(&db.pool).await.unwrap();
+    run(&format!(
+        "create role {login} login; grant usage on schema queue to {login}; grant all on all tables in schema queue to {login};
+         grant all on all sequences in schema queue to {login}; grant execute on all functions in schema queue to {login}"
+    ))
+    .await;
+    let url = (*db.pool.connect_options()).clone().username(&login).to_url_lossy().to_string();
+    let worker = WorkerProcess::logged(WORKER, &url, &[("PACE", "60"), ("HEALTH", &address.to_string())]);
+    within(Duration::from_secs(30), "it is ready", async || is_ready(address).await).await;
+    run("alter table queue.failure enable row level security").await;
+    eventually("it is not ready", async || is_unready_for(address, "no_access").await).await;
+    let (fix, began) = ("alter table \"queue\".failure disable row level security", Instant::now());
+    for _ in 0..2 {
+        let since = Instant::now();
+        eventually("it is told again", async || worker.log_since(since).iter().any(|line| line.contains(fix))).await;
+    }
+    run(fix).await;
+    eventually("it is ready again", async || is_ready(address).await).await;
+    assert!(worker.log_since(began).iter().filter(|line| line.contains("row level")).all(|line| line.contains(" ERROR ")));
+    db.kill(worker).await;
+    run(&format!("drop owned by {login}; drop role {login}")).await;
     db.finish().await;
 }
 

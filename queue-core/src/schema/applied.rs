@@ -19,8 +19,7 @@ pub(super) enum Applied {
 /// Those that the store has, each that is known here checked against it.
 pub(super) async fn applied(connection: &mut PgConnection, store: Store, known: &[Migration]) -> Result<Applied, Error> {
     let schema = || store.schema().to_owned();
-    let found = sqlx::query_as::<_, Database>(DATABASE).bind(store.schema()).bind(tables_of(known));
-    found.fetch_one(&mut *connection).await?.check(store)?;
+    check_login(&mut *connection, store, known).await?;
     let columns: Vec<String> = sqlx::query_scalar(COLUMNS).bind(store.text("queue.migration")).fetch_all(&mut *connection).await?;
     if columns.is_empty() {
         return Ok(Applied::Absent);
@@ -52,6 +51,12 @@ pub(super) async fn applied(connection: &mut PgConnection, store: Store, known: 
         return Err(Error::ForeignSchema { schema: schema(), why });
     }
     Ok(Applied::Versions(versions))
+}
+
+/// Checks the database and the login by catalogs alone: no lock on a table of the store is waited for.
+pub(super) async fn check_login(connection: &mut PgConnection, store: Store, known: &[Migration]) -> Result<(), Error> {
+    let found = sqlx::query_as::<_, Database>(DATABASE).bind(store.schema()).bind(tables_of(known));
+    found.fetch_one(connection).await?.check(store)
 }
 
 /// The database and the login, as far as a store depends on them.

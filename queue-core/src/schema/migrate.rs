@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 use sqlx::{AssertSqlSafe, PgConnection};
 
 use super::{
-    applied::{Applied, applied},
+    applied::{Applied, applied, check_login},
     citus,
     locks::{LOCK_TIMEOUT, PAUSE, in_the_way, is_locked},
     migration::{Migration, tables_of},
@@ -281,6 +281,15 @@ pub async fn verify(connection: &mut PgConnection, store: Store) -> Result<(), E
             Some(_) => Ok(()),
         },
     }
+}
+
+/// Checks that the login may still see and use the store, which both may change while a worker runs. Reads catalogs alone.
+///
+/// # Errors
+/// [`Error::Encoding`], [`Error::NoRights`] and [`Error::RowSecurity`], as [`verify`].
+#[doc(hidden)]
+pub async fn verify_login(connection: &mut PgConnection, store: Store) -> Result<(), Error> {
+    check_login(connection, store, &MIGRATIONS).await
 }
 
 /// The tables of a store, without their partitions.

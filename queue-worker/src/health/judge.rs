@@ -91,6 +91,10 @@ impl Health {
                 text: format!("claims fail for {age:.0?}: the database is away, or the log says why"),
             });
         }
+        if let Some(age) = self.vitals.no_access.age() {
+            let text = format!("for {age:.0?} the login may not see rows of the store or has lost its rights; the log has the fix");
+            reasons.push(Reason { reason: "no_access", text });
+        }
         if let Some((name, age)) = self.vitals.panicked().filter(|(_, age)| *age < self.panicked) {
             let text = format!("the loop `{name}` panicked {age:.0?} ago and was started again; the log says why");
             reasons.push(Reason { reason: "loop_panicked", text });

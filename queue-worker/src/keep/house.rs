@@ -7,8 +7,9 @@ use std::{
 };
 
 use queue_core::{
-    Options,
+    Options, Store,
     operate::{Unserved, unserved},
+    runner::verify_login,
 };
 use tokio::sync::{mpsc, watch};
 use uuid::Uuid;
@@ -243,7 +244,8 @@ async fn look_for_schedules(house: &mut House) -> sqlx::Result<()> {
     Ok(())
 }
 
-/// Pruning every minute, on a connection that is there only meanwhile: it may take long, and nothing else is to wait for it.
+/// Pruning every minute, on a connection that is there only meanwhile: it may take long, and nothing else is to wait for it. First it looks
+/// whether the login may still see and use the store.
 ///
 /// Where another node makes and drops tables, that is asked to over a link of its own.
 pub(crate) async fn keep_pruned(
@@ -258,6 +260,7 @@ pub(crate) async fn keep_pruned(
     vitals.pruned.set();
     tokio::time::sleep(first).await;
     loop {
+        look_at_login(&mut link, config.store, &vitals).await;
         if !told {
             let written = match link.get().await {
                 Ok(connection) => publish(connection, config.store, &types).await,
@@ -292,6 +295,30 @@ pub(crate) async fn keep_pruned(
             let idle = link.another();
             std::mem::replace(link, idle).close().await;
         }
-        tokio::time::sleep(Duration::from_mins(1).mul_f64(0.9 + 0.2 * fastrand::f64())).await;
+        tokio::time::sleep(Duration::from_mins(1).mul_f64(0.9 + 0.2 * fastrand::f64()) / config.pace).await;
+    }
+}
+
+/// Rows that are hidden or may not be read fail statements; the log says why, and what to do.
+async fn look_at_login(link: &mut Link, store: Store, vitals: &Vitals) {
+    let found = match link.get().await {
+        Ok(connection) => bounded(async { heard(verify_login(connection, store).await) }).await,
+        Err(error) => Err(error),
+    };
+    match link.note(found) {
+        Ok(Ok(())) => vitals.no_access.clear(),
+        Ok(Err(error)) => {
+            vitals.no_access.set_first();
+            tracing::error!(%error, "this worker may not see or use all of its store; looking again in a minute");
+        }
+        Err(error) => complain(&error, "cannot see now whether rows of the store are hidden; trying again in a minute"),
+    }
+}
+
+/// A failure of the database apart from what it said.
+fn heard<T>(result: Result<T, queue_core::Error>) -> sqlx::Result<Result<T, queue_core::Error>> {
+    match result {
+        Err(queue_core::Error::Database(error)) => Err(error),
+        other => Ok(other),
     }
 }

@@ -31,6 +31,8 @@ pub(crate) struct Marks {
     pub(crate) settling: Mark,
     /// The thread of the loops is not held up.
     pub(crate) engine: Mark,
+    /// Since when the login may not see or use the store; none while it may.
+    pub(crate) no_access: Mark,
     /// The store was pruned, with nothing that failed.
     pub(crate) pruned: Mark,
     /// How often that was tried.

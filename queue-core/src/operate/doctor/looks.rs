@@ -11,7 +11,7 @@ use super::{
     kind::FindingKind,
 };
 use crate::{
-    error::Error,
+    error::{Error, shown},
     operate,
     schema::{Roles, Store, migrate},
 };
@@ -166,10 +166,7 @@ async fn migrations(on: &mut PgConnection, store: Store) -> Result<Vec<Finding>,
     };
     let fix = match &error {
         Error::NotMigrated { .. } | Error::OlderSchema { .. } => Some(of_store(store, "migrate")),
-        Error::RowSecurity { schema, tables } => {
-            let fixes = tables.iter().map(|table| format!("alter table \"{schema}\".{table} disable row level security"));
-            Some(fixes.collect::<Vec<_>>().join("; "))
-        }
+        Error::RowSecurity { schema, tables } => Some(shown(schema, tables)),
         _ => None,
     };
     Ok(vec![found(kind, error.to_string(), fix, json!({ "schema": store.schema() }))])
