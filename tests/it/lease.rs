@@ -280,10 +280,30 @@ async fn a_silent_worker_is_forgotten_after_an_hour_unless_it_holds_jobs() {
     sqlx::query("insert into queue.idle (queue, worker) select '*', id from queue.worker").execute(&mut connection).await.unwrap();
     let long_ago = "update queue.worker set expires_at = now() - interval '61 minutes' where id <> $1";
     sqlx::query(long_ago).bind(fresh).execute(&mut connection).await.unwrap();
-    sqlx::query(Store::default().sql(include_str!("../../queue-worker/sql/prune_workers.sql"))).execute(&mut connection).await.unwrap();
+    tests::operate::prune_workers(&mut connection).await.unwrap();
     let left: Vec<uuid::Uuid> = sqlx::query_scalar("select id from queue.worker").fetch_all(&mut connection).await.unwrap();
     assert!(left.contains(&holder) && left.contains(&fresh) && !left.contains(&empty), "{left:?}");
     let idle: Vec<uuid::Uuid> = sqlx::query_scalar("select worker from queue.idle").fetch_all(&mut connection).await.unwrap();
     assert_eq!(idle, [fresh], "nobody is to be notified for those that are gone");
+    db.finish().await;
+}
+
+#[tokio::test]
+async fn a_silent_worker_is_in_no_list_once_its_jobs_were_recovered_and_announces_itself_anew() {
+    let db = TestDb::new().await;
+    let mut connection = PgConnection::connect(&db.url).await.unwrap();
+    let job = enqueue(&db, Act::Ok(String::new())).await;
+    let holder = register(&mut connection).await.unwrap();
+    assert_eq!(claim(&mut connection, holder, 1).await.unwrap().jobs.len(), 1);
+    sqlx::query("insert into queue.idle (queue, worker) values ('mail', $1)").bind(holder).execute(&mut connection).await.unwrap();
+    silence(&mut connection, holder).await.unwrap();
+    db.run_while(db.worker(), async {
+        db.until(job, JobState::Completed).await;
+        db.until_count("select count(*) from queue.workers() w where not w.alive", 0).await;
+    })
+    .await;
+    assert_eq!(db.count("select count(*) from queue.worker").await, 0, "whoever asks why hears of none that was there");
+    assert_eq!(db.count("select count(*) from queue.idle where queue = 'mail'").await, 0, "nobody is to be notified for it");
+    assert!(!tests::protocol::beat(&mut connection, holder).await.unwrap(), "it starts over should it come back");
     db.finish().await;
 }

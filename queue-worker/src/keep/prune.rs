@@ -7,7 +7,7 @@ use std::time::Duration;
 use queue_core::{JobId, Store, migrate::DAYS_AHEAD};
 use sqlx::PgConnection;
 
-use super::lanes::forget_lanes;
+use super::{lanes::forget_lanes, recover::forget_workers};
 use crate::{
     live::{Config, bounded},
     tally::{prune_totals, roll_up},
@@ -125,9 +125,7 @@ impl Chore {
                 None => Ok(()),
             },
             Self::ForgetKeys => forget_keys(connection, store).await,
-            Self::ForgetWorkers => {
-                bounded(sqlx::query(store.sql(include_str!("../../sql/prune_workers.sql"))).execute(connection)).await.map(drop)
-            }
+            Self::ForgetWorkers => forget_workers(connection, store, Duration::from_hours(1)).await,
             Self::ForgetWaiters => {
                 bounded(sqlx::query(store.sql(include_str!("../../sql/prune_waiters.sql"))).execute(connection)).await.map(drop)
             }

@@ -1,10 +1,13 @@
 //! Taking back the jobs of silent workers, and seeing which running jobs are to be cancelled.
 
+use std::time::Duration;
+
 use queue_core::{JobId, Store};
 use sqlx::{Connection as _, FromRow, PgConnection, Row as _};
 use uuid::Uuid;
 
 use crate::{
+    error::complain,
     live::{MOST_CRASHES, bounded},
     settle::note_ends,
 };
@@ -62,5 +65,15 @@ pub(super) async fn recover(connection: &mut PgConnection, store: Store) -> sqlx
     let over: Vec<JobId> = recovered.iter().filter_map(|of| of.over.as_ref()).flatten().copied().collect();
     note_ends(&mut tx, store, &over, None).await?;
     tx.commit().await?;
+    // After the commit, so that of two recoveries of one worker's leases the later sees that nothing is left.
+    if let Err(error) = forget_workers(connection, store, Duration::ZERO).await {
+        complain(&error, "cannot delete the rows of silent workers now; that is done within the hour");
+    }
     Ok(recovered)
+}
+
+/// Deletes the rows of workers that have been silent for so long and hold nothing.
+pub(super) async fn forget_workers(connection: &mut PgConnection, store: Store, silent: Duration) -> sqlx::Result<()> {
+    let statement = sqlx::query(store.sql(include_str!("../../sql/prune_workers.sql"))).bind(silent.as_secs_f64());
+    bounded(statement.execute(connection)).await.map(drop)
 }
