@@ -46,7 +46,7 @@ async fn main() -> anyhow::Result<()> {
     let mail = SendEmail { to: "ada@example.com".into() }.enqueue(database.pool()).await?;
 
     let options = Options::default().host("admin.example.com").redact("send_email", ["to"]);
-    let admin = dashboard::router(database.pool().clone(), Store::default(), options)?;
+    let admin = dashboard::service(database.pool().clone(), Store::default(), options)?;
     let app = Router::new().nest_service("/queue", admin).layer(from_fn(authenticate));
     let listener = TcpListener::bind("127.0.0.1:0").await?;
     let address = listener.local_addr()?;

@@ -5,7 +5,7 @@
 //! use queue_core::{Store, stores::Roster};
 //! use queue_worker::dashboard::{self, Options};
 //!
-//! let admin = dashboard::router(pool, Store::default(), Options::default().host("admin.example.com"))?;
+//! let admin = dashboard::service(pool, Store::default(), Options::default().host("admin.example.com"))?;
 //! let app: axum::Router = axum::Router::new().nest_service("/queue", admin); // behind your own authentication
 //! # let _ = app; Ok(()) }
 //! ```
@@ -33,7 +33,13 @@ mod serve;
 
 use std::sync::Arc;
 
-use axum::{Router, extract::DefaultBodyLimit, middleware::from_fn_with_state, routing::get};
+use axum::{
+    Router,
+    body::Body,
+    extract::DefaultBodyLimit,
+    middleware::from_fn_with_state,
+    routing::{RouterIntoService, get},
+};
 use queue_core::{Store, stores::Roster};
 use sqlx::PgPool;
 
@@ -54,18 +60,19 @@ use crate::error::Error;
 /// No body is longer: what is said is a few words.
 const LONGEST_BODY: usize = 64 * 1024;
 
-/// Pages and JSON API, to be nested anywhere in a router of yours, or served as they are. Authentication is yours, or [`Options::token`].
+/// Pages and JSON API, for a router of yours: below a path by `nest_service`, at its root by `fallback_service`. Authentication is yours, or
+/// [`Options::token`].
 ///
-/// Nest it with `nest_service`: with `nest`, axum routes the place itself only without a slash at its end.
+/// No [`Router`], as `nest` would take that, and axum then answers the path with a slash at its end with 404.
 ///
 /// # Errors
 /// [`Error::Config`] for a token that is empty or too short.
-pub fn router(pool: PgPool, store: Store, options: Options) -> Result<Router, Error> {
+pub fn service(pool: PgPool, store: Store, options: Options) -> Result<RouterIntoService<Body>, Error> {
     options.check()?;
-    Ok(routed(pool, store, options))
+    Ok(routed(pool, store, options).into_service())
 }
 
-/// As [`router`], over the stores of a roster: the first page has the figures of all, and each has its own dashboard below `/stores/NAME`. It follows
+/// As [`service`], over the stores of a roster: the first page has the figures of all, and each has its own dashboard below `/stores/NAME`. It follows
 /// the roster: a store that is added is there, and one that is removed is not any more. A store that does not answer is shown as such beside the
 /// others. [`Options::read_from`] is of no use here: each store is read from where it is.
 ///
@@ -75,16 +82,16 @@ pub fn router(pool: PgPool, store: Store, options: Options) -> Result<Router, Er
 /// # fn example(roster: queue_core::stores::Roster) -> Result<(), Box<dyn std::error::Error>> {
 /// use queue_worker::dashboard::{self, Options};
 ///
-/// let admin = dashboard::router_over(&roster, Options::default().host("admin.example.com"))?;
+/// let admin = dashboard::service_over(&roster, Options::default().host("admin.example.com"))?;
 /// let app: axum::Router = axum::Router::new().nest_service("/queues", admin); // `/queues/stores/acme/jobs` are the jobs of `acme`
 /// # let _ = app; Ok(()) }
 /// ```
 ///
 /// # Errors
 /// [`Error::Config`] for a token that is empty or too short.
-pub fn router_over(roster: &Roster, options: Options) -> Result<Router, Error> {
+pub fn service_over(roster: &Roster, options: Options) -> Result<RouterIntoService<Body>, Error> {
     options.check()?;
-    Ok(routed_over(roster, options))
+    Ok(routed_over(roster, options).into_service())
 }
 
 /// With options that were checked.

@@ -20,7 +20,7 @@ use crate::error::Error;
 /// # let _ = options;
 /// ```
 #[derive(Clone)]
-#[must_use = "it is given to `router` or `serve`"]
+#[must_use = "it is given to `service` or `listen`"]
 pub struct Options {
     pub(super) token: Option<String>,
     pub(super) most_jobs: u64,

@@ -115,7 +115,7 @@ impl Listening {
         serve(self.listener, routed(pool, store, self.options), BOUNDS, stop).await;
     }
 
-    /// As [`Listening::serve`], over the stores of a roster: see [`router_over`](super::router_over).
+    /// As [`Listening::serve`], over the stores of a roster: see [`service_over`](super::service_over).
     pub async fn serve_over(self, roster: &Roster, stop: impl Future<Output = ()>) {
         serve(self.listener, routed_over(roster, self.options), BOUNDS, stop).await;
     }

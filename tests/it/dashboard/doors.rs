@@ -6,7 +6,7 @@ use axum::Router;
 use queue_core::Store;
 use queue_worker::{
     Error,
-    dashboard::{Options, listen, router},
+    dashboard::{Options, listen, service},
 };
 use serde_json::json;
 use tests::{Act, TestDb};
@@ -83,8 +83,8 @@ async fn one_who_says_wrong_tokens_keeps_nobody_out_who_comes_from_elsewhere_wha
 
 /// Nested where whoever asks says a part of the place.
 async fn nested(db: &TestDb, place: &str, options: Options) -> (Client, tokio::task::JoinHandle<()>) {
-    let inside = router(db.pool.clone(), Store::default(), options).unwrap();
-    let app = Router::new().nest(place, inside);
+    let inside = service(db.pool.clone(), Store::default(), options).unwrap();
+    let app = Router::new().nest_service(place, inside);
     let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
     let client = Client::new(listener.local_addr().unwrap());
     (client, tokio::spawn(async move { axum::serve(listener, app).await.unwrap() }))
@@ -160,12 +160,12 @@ async fn behind_a_proxy_a_browser_comes_in_and_what_does_not_is_told_what_to_set
 async fn a_token_that_could_be_guessed_is_refused_before_anything_is_served() {
     let db = TestDb::new().await;
     for token in ["", "short", "0123456789abcde"] {
-        let refused = router(db.pool.clone(), Store::default(), Options::default().token(token)).unwrap_err();
+        let refused = service(db.pool.clone(), Store::default(), Options::default().token(token)).unwrap_err();
         assert!(matches!(refused, Error::Config { key: "dashboard_token", .. }), "{refused}");
         let refused = listen("127.0.0.1:0".parse().unwrap(), Options::default().token(token)).await.unwrap_err();
         assert!(matches!(refused, Error::Config { key: "dashboard_token", .. }), "{refused}");
     }
-    let long = router(db.pool.clone(), Store::default(), Options::default().token("x".repeat(Options::LONGEST_TOKEN + 1))).unwrap_err();
+    let long = service(db.pool.clone(), Store::default(), Options::default().token("x".repeat(Options::LONGEST_TOKEN + 1))).unwrap_err();
     assert!(matches!(long, Error::Config { key: "dashboard_token", .. }) && !long.to_string().contains("xx"), "{long}");
     // As a variable has it whose value was forgotten.
     for arguments in [["dashboard", "--addr", "127.0.0.1:0"], ["run", "--dashboard", "127.0.0.1:0"]] {

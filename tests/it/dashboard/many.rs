@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use queue_core::{Job as _, JobState, Limit, Store, operate, schedule};
-use queue_worker::dashboard::{Actor, Options, router};
+use queue_worker::dashboard::{Actor, Options, service};
 use serde_json::{Value, json};
 use sqlx::Executor as _;
 use tests::{Act, Do, TestDb, eventually};
@@ -225,14 +225,14 @@ async fn an_act_and_its_note_are_both_there_or_neither() {
 async fn an_application_says_who_acts() {
     let db = TestDb::new().await;
     let [.., dead, _] = some_jobs(&db).await;
-    let inside = router(db.pool.clone(), Store::default(), Options::default()).unwrap();
+    let inside = service(db.pool.clone(), Store::default(), Options::default()).unwrap();
     let named = axum::middleware::from_fn(async |mut request: axum::extract::Request, next: axum::middleware::Next| {
         request.extensions_mut().insert(Actor("ada".to_owned()));
         next.run(request).await
     });
     let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
     let client = Client::new(listener.local_addr().unwrap());
-    let app = axum::Router::new().nest("/q", inside).layer(named);
+    let app = axum::Router::new().nest_service("/q", inside).layer(named);
     let task = tokio::spawn(async move { axum::serve(listener, app).await });
     assert_eq!(client.post(&format!("/q/api/v1/jobs/{dead}/act"), &json!({ "act": "discard" })).await.status, 200);
     let noted = operate::audit(&db.pool, Store::default(), None, 9).await.unwrap();

@@ -6,8 +6,11 @@ use std::{
 };
 
 use axum::Router;
-use queue_core::{Job as _, JobState, Store};
-use queue_worker::dashboard::{Options, router};
+use queue_core::{
+    Job as _, JobState, Store,
+    stores::{Member, Roster},
+};
+use queue_worker::dashboard::{Options, service, service_over};
 use serde_json::json;
 use tests::{Act, Do, TestDb};
 use tracing_subscriber::util::SubscriberInitExt as _;
@@ -245,7 +248,7 @@ async fn nested_in_an_application_every_link_leads_into_the_nest() {
     let db = TestDb::new().await;
     let jobs = some_jobs(&db).await;
     let app: Router = Router::new()
-        .nest_service("/admin/queue", router(db.pool.clone(), Store::default(), Options::default().token("0123456789abcdef")).unwrap());
+        .nest_service("/admin/queue", service(db.pool.clone(), Store::default(), Options::default().token("0123456789abcdef")).unwrap());
     let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
     let client = Client::new(listener.local_addr().unwrap());
     let task = tokio::spawn(async move { axum::serve(listener, app).await });
@@ -269,5 +272,30 @@ async fn nested_in_an_application_every_link_leads_into_the_nest() {
         }
     }
     task.abort();
+    db.finish().await;
+}
+
+#[tokio::test]
+async fn the_first_page_is_at_its_place_with_and_without_a_slash_at_the_end() {
+    let db = TestDb::new().await;
+    let roster = Roster::default();
+    roster.put(Member::new("acme", &db.pool, Store::default()).unwrap());
+    let of_one = service(db.pool.clone(), Store::default(), Options::default()).unwrap();
+    let of_all = service_over(&roster, Options::default()).unwrap();
+    for of in [of_one, of_all] {
+        let app: Router = Router::new().nest_service("/admin/queue", of.clone()).fallback_service(of);
+        let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let client = Client::new(listener.local_addr().unwrap());
+        let task = tokio::spawn(async move { axum::serve(listener, app).await });
+        for place in ["/", "/admin/queue", "/admin/queue/"] {
+            let page = client.get(place).await;
+            assert!(page.status == 200 && page.text().contains("</html>"), "{place}: {} {}", page.status, page.text());
+            let own = if place == "/" { "href=\"/assets/" } else { "href=\"/admin/queue/assets/" };
+            assert!(page.text().contains(own), "{place}: {}", page.text());
+            let head = client.ask("HEAD", place, &[], "").await;
+            assert_eq!((head.status, head.body.len(), head.header("content-type")), (200, 0, page.header("content-type")), "{place}");
+        }
+        task.abort();
+    }
     db.finish().await;
 }

@@ -8,7 +8,7 @@ use queue_core::{
     Job as _, JobId, Store,
     stores::{Member, Roster},
 };
-use queue_worker::dashboard::{Options, listen, router_over};
+use queue_worker::dashboard::{Options, listen, service_over};
 use serde_json::{Value, json};
 use sqlx::{
     AssertSqlSafe, PgPool,
@@ -322,7 +322,7 @@ async fn acts_on_many_jobs_are_seen_and_stopped_in_their_own_store_and_counted_i
 #[tokio::test]
 async fn a_roster_without_stores_has_a_page_and_a_guessable_token_is_refused() {
     let roster = Roster::default();
-    assert!(router_over(&roster, Options::default().token("short")).is_err());
+    assert!(service_over(&roster, Options::default().token("short")).is_err());
     let served = over(&roster, Options::default()).await;
     assert!(served.client.get("/").await.text().contains("There are no stores yet."));
     assert_eq!(served.client.get("/api/v1/stores").await.json(), json!({ "stores": [], "totals": [], "silent": 0 }));

@@ -3,7 +3,7 @@
 use std::process::Command;
 
 use queue_core::{Job as _, JobState, Store, operate};
-use queue_worker::dashboard::{Options, router};
+use queue_worker::dashboard::{Options, service};
 use serde_json::Value;
 use tests::{Act, Do, Ordered, TestDb};
 
@@ -42,7 +42,7 @@ async fn jobs_of_a_key_are_found_in_their_order_with_the_one_that_holds_them_up_
 
     let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
     let address = listener.local_addr().unwrap();
-    let app = router(db.pool.clone(), Store::default(), Options::default()).unwrap();
+    let app = axum::Router::new().fallback_service(service(db.pool.clone(), Store::default(), Options::default()).unwrap());
     let task = tokio::spawn(async move { axum::serve(listener, app).await.unwrap() });
     let get = async |path: &str| {
         let (status, body) = crate::health::get_as(address, path, "localhost").await.unwrap();

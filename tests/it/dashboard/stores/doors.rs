@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 
 use axum::Router;
 use queue_core::stores::Roster;
-use queue_worker::dashboard::{Options, router_over};
+use queue_worker::dashboard::{Options, service_over};
 use serde_json::json;
 use tests::TestDb;
 use tokio::net::TcpListener;
@@ -35,8 +35,8 @@ async fn every_link_of_every_page_stays_in_the_store_that_it_is_of() {
         let job = enqueue(member).await;
         sqlx::query(member.store().sql(dead)).bind(job).execute(member.pool()).await.unwrap();
     }
-    let inside = router_over(&roster_of(&[&acme, &other]), Options::default().token(TOKEN)).unwrap();
-    let app = Router::new().nest("/a/{store}", inside);
+    let inside = service_over(&roster_of(&[&acme, &other]), Options::default().token(TOKEN)).unwrap();
+    let app = Router::new().nest_service("/a/{store}", inside);
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let client = Client::new(listener.local_addr().unwrap());
     let task = tokio::spawn(async move { axum::serve(listener, app).await.unwrap() });

@@ -75,7 +75,7 @@ async fn are_there(world: &World, paths: &[&str]) -> Result<()> {
 
 async fn pages(world: &World) -> Result<()> {
     are_there(world, &["/", "/jobs", "/jobs/{id}", "/dead", "/history", "/queues", "/workers", "/schedules", "/limits", "/audit"]).await?;
-    let _routes = dashboard::router(world.pool().clone(), world.store, Options::default().token(TOKEN).host("queue.example.org"))?;
+    let _routes = dashboard::service(world.pool().clone(), world.store, Options::default().token(TOKEN).host("queue.example.org"))?;
     Ok(())
 }
 
