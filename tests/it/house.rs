@@ -51,7 +51,11 @@ fn sources() -> impl Iterator<Item = (String, String)> {
 /// What the libraries say at run time: no tests, no comments.
 fn library_code() -> impl Iterator<Item = (String, String)> {
     let of = |member: &str| files(&format!("{member}/src"), "rs");
-    LIBRARIES.into_iter().flat_map(of).filter(|(path, _)| !path.ends_with("/tests.rs")).map(|(path, text)| (path, code(&text)))
+    LIBRARIES
+        .into_iter()
+        .flat_map(of)
+        .filter(|(path, _)| !path.ends_with("/tests.rs") && !path.contains("/tests/"))
+        .map(|(path, text)| (path, code(&text)))
 }
 
 /// The text up to the unit tests, which stand last, without whole-line comments; the lines keep their numbers.

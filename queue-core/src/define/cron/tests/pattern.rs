@@ -1,0 +1,176 @@
+//! A reading of expressions of its own: which of the names that a date has in a calendar an expression lists, found out by counting days.
+
+use std::{collections::BTreeSet, ops::Range, sync::OnceLock};
+
+use chrono::{DateTime, Datelike as _, Days, NaiveDate, Weekday};
+
+pub(super) const WEEKDAYS: [&str; 7] = ["SUN", "MON", "TUE", "WED", "THU", "FRI", "SAT"];
+pub(super) const MONTHS: [&str; 12] = ["JAN", "FEB", "MAR", "APR", "MAY", "JUN", "JUL", "AUG", "SEP", "OCT", "NOV", "DEC"];
+
+const NICKNAMES: [(&str, &str); 7] = [
+    ("@YEARLY", "0 0 1 1 *"),
+    ("@ANNUALLY", "0 0 1 1 *"),
+    ("@MONTHLY", "0 0 1 * *"),
+    ("@WEEKLY", "0 0 * * 0"),
+    ("@DAILY", "0 0 * * *"),
+    ("@MIDNIGHT", "0 0 * * *"),
+    ("@HOURLY", "0 * * * *"),
+];
+
+/// What a date may be called in the fields of days.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+enum Name {
+    Day(u32),
+    LastDay,
+    LastWorkday,
+    WorkdayNearest(u32),
+    Weekday(u32),
+    NthWeekday(u32, u32),
+    LastWeekday(u32),
+}
+
+/// An expression, each field as the values that it lists.
+pub(super) struct Pattern {
+    pub(super) seconds: BTreeSet<u32>,
+    minutes: BTreeSet<u32>,
+    hours: BTreeSet<u32>,
+    days: BTreeSet<Name>,
+    months: BTreeSet<u32>,
+    weekdays: BTreeSet<Name>,
+    needs_both: bool,
+    pub(super) is_of_intervals: bool,
+}
+
+impl Pattern {
+    /// None if it is to be refused.
+    pub(super) fn new(expression: &str) -> Option<Self> {
+        let upper = expression.to_ascii_uppercase();
+        let text = match NICKNAMES.iter().find(|(name, _)| *name == upper) {
+            Some((_, text)) => text,
+            None => &*upper,
+        };
+        let fields: Vec<&str> = text.split_whitespace().collect();
+        let (second, fields) = if fields.len() == 6 { (fields[0], &fields[1..]) } else { ("0", &fields[..]) };
+        let &[minute, hour, day, month, weekday] = fields else { return None };
+        let (day, weekday) = (day.replace('?', "*"), weekday.replace('?', "*"));
+        let is_star = |text: &str| text.starts_with('*');
+        Some(Self {
+            seconds: field(second, 0..60, &[])?,
+            minutes: field(minute, 0..60, &[])?,
+            hours: field(hour, 0..24, &[])?,
+            days: each(&day, names_of_days)?,
+            months: field(month, 1..13, &MONTHS)?,
+            weekdays: each(weekday.strip_prefix('+').unwrap_or(&weekday), names_of_weekdays)?,
+            needs_both: is_star(&day) || is_star(&weekday) || weekday.starts_with('+'),
+            is_of_intervals: is_star(minute) || is_star(hour),
+        })
+    }
+
+    /// The first so many of its moments from a midnight on, in seconds since 1970: looked for at each minute of a matching hour of ten years.
+    pub(super) fn first(&self, from: i64, most: usize) -> Vec<i64> {
+        let days = (0..3653).map(|day| from + day * 1440).filter(|day| self.names_date(*day));
+        let hours = days.flat_map(|day| (0..24).map(move |hour| day + hour * 60)).filter(|hour| self.names_hour(*hour));
+        let minutes = hours.flat_map(|hour| hour..hour + 60).filter(|minute| self.names(*minute));
+        minutes.flat_map(|minute| self.seconds.iter().map(move |second| minute * 60 + i64::from(*second))).take(most).collect()
+    }
+
+    /// Whether it names this civil time, in minutes since 1970.
+    pub(super) fn names(&self, civil: i64) -> bool {
+        self.minutes.contains(&(civil.rem_euclid(60) as u32)) && self.names_hour(civil) && self.names_date(civil)
+    }
+
+    fn names_hour(&self, civil: i64) -> bool {
+        self.hours.contains(&(civil.rem_euclid(1440) as u32 / 60))
+    }
+
+    fn names_date(&self, civil: i64) -> bool {
+        let day = civil.div_euclid(1440);
+        let (month, names) = CALENDAR[day as usize].get_or_init(|| {
+            let date = DateTime::from_timestamp(day * 86_400, 0).unwrap().date_naive();
+            (date.month(), names_of(date))
+        });
+        let lists = |listed: &BTreeSet<Name>| names.iter().any(|name| listed.contains(name));
+        self.months.contains(month)
+            && if self.needs_both { lists(&self.days) && lists(&self.weekdays) } else { lists(&self.days) || lists(&self.weekdays) }
+    }
+}
+
+/// The month and the names of each date from 1970 to 2030, once it was asked for.
+static CALENDAR: [OnceLock<(u32, Vec<Name>)>; 22_000] = [const { OnceLock::new() }; 22_000];
+
+/// All names of a date.
+fn names_of(date: NaiveDate) -> Vec<Name> {
+    let day_of = |date: NaiveDate| date.weekday().num_days_from_sunday();
+    let in_month = |other: &NaiveDate| (other.year(), other.month()) == (date.year(), date.month());
+    let around = |days: i64| date.checked_add_signed(chrono::Duration::days(days)).filter(in_month);
+    let is_workday = |date: NaiveDate| !matches!(date.weekday(), Weekday::Sat | Weekday::Sun);
+    let weeks = (0..5).filter(|weeks| date.checked_sub_days(Days::new(7 * weeks)).as_ref().is_some_and(in_month)).count() as u32;
+    let mut names = vec![Name::Day(date.day()), Name::Weekday(day_of(date)), Name::NthWeekday(day_of(date), weeks)];
+    names.extend(around(1).is_none().then_some(Name::LastDay));
+    names.extend(around(7).is_none().then_some(Name::LastWeekday(day_of(date))));
+    if is_workday(date) {
+        names.extend((1..4).filter_map(around).all(|later| !is_workday(later)).then_some(Name::LastWorkday));
+        // It is the nearest to itself, and to a Saturday or Sunday to which no other of the month is nearer: two days away at most.
+        for to in (-2..3).filter_map(around).filter(|to| *to == date || !is_workday(*to)) {
+            let nearest = (-4..5).filter_map(around).filter(|day| is_workday(*day)).min_by_key(|day| (*day - to).num_days().abs());
+            names.extend((nearest == Some(date)).then_some(Name::WorkdayNearest(to.day())));
+        }
+    }
+    names
+}
+
+/// The names that a field lists, entry by entry.
+fn each(text: &str, names: impl Fn(&str) -> Option<Vec<Name>>) -> Option<BTreeSet<Name>> {
+    text.split(',').map(names).collect::<Option<Vec<_>>>().map(|names| names.into_iter().flatten().collect())
+}
+
+fn names_of_days(entry: &str) -> Option<Vec<Name>> {
+    Some(match entry.strip_suffix('W') {
+        Some("L") => vec![Name::LastWorkday],
+        Some(day) if !day.contains(['-', '/', '*']) => field(day, 1..32, &[])?.into_iter().map(Name::WorkdayNearest).collect(),
+        _ if entry == "L" => vec![Name::LastDay],
+        _ => field(entry, 1..32, &[])?.into_iter().map(Name::Day).collect(),
+    })
+}
+
+fn names_of_weekdays(entry: &str) -> Option<Vec<Name>> {
+    let of = |text: &str, name: &dyn Fn(u32) -> Name| Some(field(text, 0..7, &WEEKDAYS)?.into_iter().map(name).collect());
+    match entry.split_once('#') {
+        Some((days, "L")) => of(days, &Name::LastWeekday),
+        Some((days, nth)) if ["1", "2", "3", "4", "5"].contains(&nth) => of(days, &|day| Name::NthWeekday(day, nth.parse().unwrap())),
+        Some(_) => None,
+        None => match entry.strip_suffix('L') {
+            Some(days) => of(days, &Name::LastWeekday),
+            None => of(entry, &Name::Weekday),
+        },
+    }
+}
+
+/// The values of a list of values, ranges and steps; none if it is to be refused.
+fn field(text: &str, range: Range<u32>, names: &[&str]) -> Option<BTreeSet<u32>> {
+    let number = |text: &str| {
+        let named = names.iter().position(|name| *name == text).map(|at| at as u32 + range.start);
+        let number = named.or_else(|| text.bytes().all(|byte| byte.is_ascii_digit()).then(|| text.parse().ok())?)?;
+        (range.contains(&number) || names == WEEKDAYS && number == 7).then_some(number)
+    };
+    let mut values = BTreeSet::new();
+    for part in text.split(',') {
+        let (span, step) = part.split_once('/').map_or((part, None), |(span, step)| (span, Some(step)));
+        let span = match span.split_once('-') {
+            _ if span == "*" => range.clone(),
+            Some((first, "SUN")) if names == WEEKDAYS => number(first)?..8,
+            Some((first, last)) => number(first)?..number(last)? + 1,
+            None if step.is_some() => return None,
+            None => number(span)?..number(span)? + 1,
+        };
+        let step = step.map_or(Some(1), |step| step.parse::<usize>().ok())?;
+        if !(1..=span.len()).contains(&step) {
+            return None;
+        }
+        values.extend(span.step_by(step));
+    }
+    if names == WEEKDAYS && values.remove(&7) {
+        values.insert(0);
+    }
+    Some(values)
+}
