@@ -166,7 +166,7 @@ async fn exit_codes_tell_failure_usage_and_refusal_apart() {
         (vec!["cron", "add", "x", "--type", "do", "--every", "1h", "--tz", "UTC"], 2, "--tz"),
         (vec!["cron", "next", "--every", "1h", "--tz", "UTC"], 2, "--tz"),
         (vec!["stats", "--schema", "pg_x"], 2, "PostgreSQL's own"),
-        (vec!["run", "--retention", "200y"], 2, "retention is 200 years"),
+        (vec!["run", "--retention", "101d"], 2, "retention is 101d"),
         (vec!["run", "--poll-interval", "1500m"], 2, "poll_interval is 25h"),
         (vec!["requeue", "1", "--all"], 2, "--all"),
         (vec!["stats", "--schema", "a\"b"], 2, "schema"),

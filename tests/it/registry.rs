@@ -149,8 +149,13 @@ async fn a_setting_out_of_range_is_refused_by_its_name() {
     slow.poll_interval = Duration::from_hours(2);
     let mut bulky = Config::default();
     bulky.batch = 1_000_000;
-    let mut forgetful = Config::default();
-    forgetful.retention = Duration::ZERO;
+    let kept_for = |retention| {
+        let mut config = Config::default();
+        config.retention = retention;
+        db.worker().config(config)
+    };
+    let (most, second) = (Duration::from_hours(100 * 24), Duration::from_secs(1));
+    let instead = "by its own `retain = \"400d\"`, dead letters by `dead_retention`";
     for (worker, part) in [
         (db.worker().concurrency(0), "concurrency is 0"),
         (db.worker().queue("mail", 0), "concurrency is 0"),
@@ -160,12 +165,17 @@ async fn a_setting_out_of_range_is_refused_by_its_name() {
         (db.worker().grace(Duration::MAX), "grace is"),
         (db.worker().config(slow), "poll_interval is 2h"),
         (db.worker().config(bulky), "batch is 1000000"),
-        (db.worker().config(forgetful), "retention is 0s"),
+        (kept_for(Duration::ZERO), "retention is 0s"),
+        (kept_for(most + second), "retention is 8640001s; it must be 1s to 100d"),
+        (kept_for(4 * most), instead),
         (db.worker().queue("'; drop table", 1), "queue name"),
         (db.worker().queue("", 1), "queue name"),
     ] {
         let text = refusal(worker).await.to_string();
         assert!(text.contains(part), "{part} in: {text}");
+    }
+    for retention in [second, most] {
+        kept_for(retention).run(std::future::ready(())).await.unwrap();
     }
     db.finish().await;
 }

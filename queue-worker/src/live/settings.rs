@@ -23,7 +23,8 @@ macro_rules! each_setting {
             /// How long running handlers may go on after a shutdown was asked for. Default 20 s: under the 30 s after which most
             /// supervisors kill
             grace("QUEUE_GRACE", "DURATION"): Duration, Duration, Span = Duration::from_secs(20);
-            /// How long the history of completed, cancelled and expired jobs is kept, unless their type says otherwise. Default 7 days
+            /// How long the history of completed, cancelled and expired jobs is kept, unless their type says otherwise. Default 7 days; not over
+            /// 100 days, as each day of history slows statements down
             retention("QUEUE_RETENTION", "DURATION"): Duration, Duration, Span = Duration::from_hours(7 * 24);
             /// How long dead letters are kept. Default: until somebody acts
             dead_retention("QUEUE_DEAD_RETENTION", "DURATION"): Option<Duration>, Duration, Span = None;
