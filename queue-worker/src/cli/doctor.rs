@@ -67,7 +67,9 @@ pub(super) async fn doctor(settings: &Settings, args: &DoctorArgs) -> Result<Exi
         Err(problem) => Diagnosis::unreachable(store, &problem.to_string()),
     };
     diagnosis.findings.retain(|finding| !args.ignore.contains(&finding.kind));
-    diagnosis.findings.iter_mut().for_each(|finding| finding.fix = commands(&finding.fix).into_owned());
+    for text in diagnosis.findings.iter_mut().flat_map(|finding| [&mut finding.says, &mut finding.fix]) {
+        *text = commands(text).into_owned();
+    }
     if args.output.json {
         print::json(&diagnosis)?;
     } else {

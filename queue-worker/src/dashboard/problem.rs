@@ -12,7 +12,7 @@ use queue_core::Error;
 use serde::Serialize;
 use utoipa::ToSchema;
 
-use crate::inert;
+use crate::{inert, program::commands};
 
 /// A status and what is wrong.
 #[derive(Clone, Debug)]
@@ -35,7 +35,7 @@ pub(super) type Answer<T> = Result<T, Problem>;
 
 impl Problem {
     pub(super) fn new(status: StatusCode, text: impl Into<String>) -> Self {
-        Self { status, text: inert::line(&text.into()), again: None }
+        Self { status, text: inert::line(&commands(&text.into())), again: None }
     }
 
     /// For so long there is no use in trying again.

@@ -64,6 +64,8 @@ async fn the_command_serves_a_store_with_three_connections() {
     let others =
         db.count("select count(*) from pg_stat_activity where datname = current_database() and application_name = 'queue-worker'").await;
     assert!((1..=4).contains(&others), "{others} connections");
+    let refused = client.post("/api/v1/schedules/none/act", &serde_json::json!({ "act": "pause" })).await;
+    assert!(refused.status == 404 && refused.text().contains("`test-cli cron list`"), "{refused:?}");
     db.finish().await;
 }
 

@@ -35,6 +35,10 @@ async fn the_exit_code_says_how_bad_it_is() {
     let first = json["findings"].as_array().unwrap().iter().find(|finding| finding["kind"] == "no_worker").unwrap();
     assert_eq!((&first["severity"], &first["can_be_pasted"]), (&"broken".into(), &false.into()));
     assert!(first["means"].as_str().is_some_and(|means| !means.is_empty()) && json["schema"] == "queue");
+
+    let nowhere = cli(&db.url, &["doctor", "--schema", "nowhere"]);
+    let said = text(&nowhere.stdout);
+    assert!(said.contains("run `test-cli migrate`") && said.contains("fix: test-cli migrate --schema nowhere"), "{said}");
     db.finish().await;
 }
 

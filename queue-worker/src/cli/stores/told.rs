@@ -8,6 +8,7 @@ use serde::Serialize;
 use crate::{
     cli::problem::{FAILED, Problem},
     error,
+    program::commands,
 };
 
 /// Why a store has not answered.
@@ -19,7 +20,7 @@ pub(super) struct Trouble {
 
 impl Trouble {
     pub(super) fn of(store: &str, why: impl Into<String>) -> Self {
-        Self { store: store.to_owned(), error: why.into() }
+        Self { store: store.to_owned(), error: commands(&why.into()).into_owned() }
     }
 
     /// With what helps here.

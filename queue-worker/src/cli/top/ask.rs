@@ -10,7 +10,7 @@ use sqlx::{ConnectOptions as _, Connection as _, PgConnection, PgPool, postgres:
 use tokio::{sync::watch, time::timeout};
 
 use super::look::{Answer, Look, Part, Refused, Seen};
-use crate::inert;
+use crate::{inert, program::commands};
 
 /// Between the beginnings of two askings; and an asking that takes long is followed by [`REST`] times its length of rest.
 const EVERY: Duration = Duration::from_secs(1);
@@ -163,7 +163,7 @@ impl Asked {
         match answered {
             Ok(Ok(answer)) => (self.answer, self.refused) = (Some((Instant::now(), answer)), None),
             Ok(Err(error)) if is_lost(&error) => return Err(inert::line(&error.to_string())),
-            Ok(Err(error)) => self.refused = Some(inert::line(&error.to_string())),
+            Ok(Err(error)) => self.refused = Some(inert::line(&commands(&error.to_string()))),
             Err(_) => {
                 self.refused = Some(format!("no answer within {} s", PATIENCE.as_secs()));
                 return Ok(());
