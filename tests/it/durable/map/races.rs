@@ -30,3 +30,21 @@ async fn a_gather_that_somebody_has_stops_no_other() {
     .await;
     db.finish().await;
 }
+
+/// As `create index` on it would.
+#[tokio::test]
+async fn a_table_of_expiries_that_somebody_has_locked_stops_no_map() {
+    let db = db().await;
+    let mut open = db.pool.begin().await.unwrap();
+    open.run("lock table queue.expiry in share mode").await;
+    let mapper = Parent { by_map: true, count: 3, in_queue: Some("leaves".into()), ..Parent::default() }.enqueue(&db.pool).await.unwrap();
+    db.run_while(
+        parents(&db),
+        db.run_while(leaves(&db, "leaves"), async {
+            assert_eq!(given(&db, &mapper).await.counts, [3, 3, 0, 0]);
+        }),
+    )
+    .await;
+    open.rollback().await.unwrap();
+    db.finish().await;
+}
