@@ -285,6 +285,7 @@ declare
   held    bigint[];
   busy    bigint[];
   free    bigint[];
+  edges   tid[];
   died    bigint[] := '{}';
   shut    bigint[];
   lanes   bigint[];
@@ -363,6 +364,25 @@ begin
   held := array(
     select h.id from unnest(held) h (id)
     where h.id not in (select c.target from unnest(chosen) c where c.gives) or h.id in (select f.id from unnest(free) f (id))
+  );
+  -- Nor what waits at an edge that another session has locked.
+  edges := array(
+    select e.ctid
+    from queue.edge e
+    where e.ctid = any (array(
+      select a.at
+      from unnest(chosen) c
+      cross join lateral (select e.ctid as at from queue.edge e where e.source = c.source and e.target = c.target offset 0) a))
+    for update skip locked
+  );
+  held := array(
+    select h.id
+    from unnest(held) h (id)
+    where h.id not in (
+      select c.target
+      from unnest(chosen) c
+      cross join lateral (select e.ctid as at from queue.edge e where e.source = c.source and e.target = c.target offset 0) a
+      where a.at not in (select u.at from unnest(edges) u (at)))
   );
   -- What is not held and still waits has somebody at work on it.
   busy := array(

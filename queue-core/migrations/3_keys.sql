@@ -201,8 +201,11 @@ begin
 end
 $$;
 
--- The heads of these keys, as far as they are free: each becomes ready or scheduled. For queue.unblock, whose hints they were.
-create function queue.move_heads(keys bigint[], afters bigint[], out moved integer, out wait_ms double precision, out lanes bigint[])
+-- The heads of these keys, as far as they are free: each becomes ready or scheduled. For queue.unblock, whose hints they were. Returns a job that
+-- another session has locked as `stuck`.
+create function queue.move_heads(
+  keys bigint[], afters bigint[], out moved integer, out wait_ms double precision, out lanes bigint[], out stuck bigint
+)
   returns record
   language plpgsql volatile
   set search_path = pg_catalog, pg_temp
@@ -253,8 +256,12 @@ begin
     from entered e
     where e.run_at > moment
   )
-  select count(*), extract(epoch from min(e.run_at) filter (where e.run_at > moment) - moment) * 1000, array_agg(distinct e.lane)
-  into moved, wait_ms, lanes
+  select count(*), extract(epoch from min(e.run_at) filter (where e.run_at > moment) - moment) * 1000, array_agg(distinct e.lane), (
+      select b.id
+      from queue.blocked b
+      where b.ctid = any (array(select h.at from head h where h.at not in (select l.at from held l)))
+      limit 1)
+  into moved, wait_ms, lanes, stuck
   from entered e;
 end
 $$;
@@ -304,9 +311,10 @@ $$;
 -- second statement sees whatever was committed before the first one ended.
 --
 -- A job that the tables refuse, whatever is wrong with its row, stops no other key: then each key is tried by itself, and those that fail are
--- set aside; `aside` lists their jobs, which are dead letters now.
+-- set aside; `aside` lists their jobs, which are dead letters now. `stuck` is a job that another session has locked, if any keeps its hint for that.
 create function queue.unblock(
-  floor bigint, most integer, out hints integer, out lowest bigint, out moved integer, out wait_ms double precision, out aside bigint[]
+  floor bigint, most integer, out hints integer, out lowest bigint, out moved integer, out wait_ms double precision, out aside bigint[],
+  out stuck bigint
 )
   returns record
   language plpgsql volatile
@@ -342,7 +350,7 @@ begin
     return;
   end if;
   begin
-    select m.moved, m.wait_ms, m.lanes into moved, wait_ms, lanes from queue.move_heads(keys, afters) m;
+    select m.moved, m.wait_ms, m.lanes, m.stuck into moved, wait_ms, lanes, stuck from queue.move_heads(keys, afters) m;
   exception when data_exception or integrity_constraint_violation then
     moved := null;
   end;
@@ -354,6 +362,7 @@ begin
         moved := moved + part.moved;
         wait_ms := least(wait_ms, part.wait_ms);
         lanes := lanes || part.lanes;
+        stuck := coalesce(stuck, part.stuck);
       exception when data_exception or integrity_constraint_violation then
         aside := array_remove(aside || queue.set_aside(one.key, sqlerrm), null);
       end;

@@ -198,6 +198,11 @@ fn encryption(message: &str) -> Option<&'static str> {
     }
 }
 
+/// Whether a lock was not to be had in time.
+pub(crate) fn is_locked(error: &sqlx::Error) -> bool {
+    error.as_database_error().and_then(sqlx::error::DatabaseError::code).is_some_and(|code| code == "55P03")
+}
+
 /// As [`Error::is_transient`], for the driver's own error.
 pub(crate) fn transient(error: &sqlx::Error) -> bool {
     match error {

@@ -18,7 +18,7 @@ use sqlx::{
 };
 
 use crate::{
-    error::complain,
+    error::{complain, is_locked},
     live::{Bell, Link, bounded, jittered, lock_holders},
 };
 
@@ -49,7 +49,7 @@ pub(crate) async fn hinted(
 
 /// Consumes hints, for ever. Where keys are not used, it never connects.
 pub(crate) async fn unblock_all(link: Link, store: Store, bell: Arc<Bell>) {
-    let mut keys = Unblocker { link, store, keys: Floor::default(), others: Default::default(), logged: None };
+    let mut keys = Unblocker { link, store, keys: Consumer::default(), others: Default::default(), logged: None };
     let (mut restless, mut pause): (Option<Instant>, Duration) = (None, LOOK);
     loop {
         let told = match restless {
@@ -91,6 +91,9 @@ pub(crate) async fn unblock_all(link: Link, store: Store, bell: Arc<Bell>) {
         }
     }
 }
+
+/// Of keys: the name of the kind, and tables of which locks keep hints in place.
+const KEYS: (&str, &[&str]) = ("keys", &["blocked", "active_key"]);
 
 /// Hints beside those of keys: in this order one kind leads to others.
 const KINDS: [Kind; 4] = [
@@ -151,7 +154,7 @@ struct Kind {
 struct Unblocker {
     link: Link,
     store: Store,
-    keys: Floor,
+    keys: Consumer,
     others: [Consumer; KINDS.len()],
     /// When the log has named the holder of a lock last.
     logged: Option<Instant>,
@@ -165,6 +168,14 @@ struct Consumer {
     stuck: Option<Instant>,
     /// When a look has failed last.
     failed: Option<Instant>,
+}
+
+impl Consumer {
+    /// Notes whether the look that began then has left some in place; returns whether that has lasted.
+    fn is_stuck(&mut self, began: Instant, left: bool) -> bool {
+        self.stuck = left.then(|| self.stuck.unwrap_or(began));
+        self.stuck.is_some_and(|since| since.elapsed() >= STUCK)
+    }
 }
 
 /// Where hints of a kind are.
@@ -196,6 +207,7 @@ impl Floor {
     }
 }
 
+#[derive(Default)]
 struct Unblocked {
     hints: i32,
     moved: i32,
@@ -207,9 +219,16 @@ struct Unblocked {
 }
 
 impl Unblocker {
-    /// One look at keys, and, if there are hints of other kinds, one at each of these.
+    /// One look at keys, and, if there are hints of other kinds, one at each of these. A table of keys that is locked stops only keys.
     async fn look(&mut self) -> sqlx::Result<Unblocked> {
-        let (mut found, there) = self.unblock().await?;
+        let (mut found, there) = match self.unblock().await {
+            Err(error) if is_locked(&error) => {
+                complain(&error, "cannot let ordering keys go on; trying again");
+                self.log_holder(KEYS, None).await?;
+                (Unblocked::default(), [true; KINDS.len()])
+            }
+            found => found?,
+        };
         // Hints of one kind lead to some of a later one.
         let mut any_before = false;
         for (nth, kind) in KINDS.iter().enumerate() {
@@ -226,7 +245,7 @@ impl Unblocker {
                 Err(error) => {
                     complain(&error, kind.fails);
                     self.others[nth].failed = Some(Instant::now());
-                    self.log_holder(kind, None).await?;
+                    self.log_holder((kind.name, kind.tables), None).await?;
                 }
             }
         }
@@ -236,10 +255,14 @@ impl Unblocker {
     /// Also says of which other kinds there are hints.
     async fn unblock(&mut self) -> sqlx::Result<(Unblocked, [bool; KINDS.len()])> {
         let began = Instant::now();
-        let statement = sqlx::query(self.store.sql(include_str!("../../sql/unblock.sql"))).bind(self.keys.begin(began)).bind(MOST);
+        let statement = sqlx::query(self.store.sql(include_str!("../../sql/unblock.sql"))).bind(self.keys.floor.begin(began)).bind(MOST);
         let statement = self.others.iter().fold(statement, |statement, of| statement.bind(of.floor.begin(began)));
         let row = self.fetch(statement).await?;
-        self.keys.note(began, row.try_get("lowest")?);
+        self.keys.floor.note(began, row.try_get("lowest")?);
+        let stuck: Option<i64> = row.try_get("stuck")?;
+        if self.keys.is_stuck(began, stuck.is_some()) {
+            self.log_holder(KEYS, stuck).await?;
+        }
         let (hints, moved, aside): (i32, i32, Option<Vec<JobId>>) = (row.try_get("hints")?, row.try_get("moved")?, row.try_get("aside")?);
         let is_full = hints >= MOST && moved > 0;
         let found = Unblocked { hints, moved, is_full, wait_ms: row.try_get("wait_ms")?, aside: aside.unwrap_or_default() };
@@ -262,21 +285,28 @@ impl Unblocker {
         let row = self.fetch(statement).await?;
         let of = &mut self.others[nth];
         of.floor.note(began, row.try_get("lowest")?);
-        of.stuck = if row.try_get("stuck")? { Some(of.stuck.unwrap_or(began)) } else { None };
-        if of.stuck.is_some_and(|since| since.elapsed() >= STUCK) {
-            self.log_holder(kind, row.try_get("job")?).await?;
+        if of.is_stuck(began, row.try_get("stuck")?) {
+            self.log_holder((kind.name, kind.tables), row.try_get("job")?).await?;
         }
         Ok((row.try_get("hints")?, row.try_get("moved")?, row.try_get("more")?))
     }
 
-    /// Logs now and then which session has locked what keeps hints of this kind in place, that of this job for one.
-    async fn log_holder(&mut self, kind: &Kind, job: Option<i64>) -> sqlx::Result<()> {
-        if self.logged.is_none_or(|at| at.elapsed() >= LOG_EVERY) {
-            self.logged = Some(Instant::now());
-            if let Some(by) = lock_holders(&mut self.link, self.store, kind.tables).await?.first() {
-                tracing::warn!(table = by.relation, pid = by.pid, role = by.role, application = by.application, job, "{LOCKED}");
-            }
+    /// Logs now and then which session has locked what keeps hints of this kind in place, that of this job for one, or of the first hint.
+    async fn log_holder(&mut self, (kind, tables): (&str, &[&str]), job: Option<i64>) -> sqlx::Result<()> {
+        if self.logged.is_some_and(|at| at.elapsed() < LOG_EVERY) {
+            return Ok(());
         }
+        let holders = lock_holders(&mut self.link, self.store, tables).await?;
+        let Some(by) = holders.first() else { return Ok(()) };
+        self.logged = Some(Instant::now());
+        let first = sqlx::query(self.store.sql(include_str!("../../sql/first_hint.sql"))).bind(kind);
+        let job = match job {
+            Some(job) => Some(job),
+            // Where it is a table of hints that nobody may read, the log does without.
+            None => self.fetch(first).await.and_then(|row| row.try_get("job")).ok().flatten(),
+        };
+        let job = job.map(|job: i64| job.to_string());
+        tracing::warn!(table = by.relation, pid = by.pid, role = by.role, application = by.application, job, "{LOCKED}");
         Ok(())
     }
 

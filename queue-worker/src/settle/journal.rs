@@ -26,12 +26,12 @@ use tokio::{
 use uuid::Uuid;
 
 use super::{
-    locked::{is_locked, pids},
+    locked::pids,
     own::{ASK_FOR, KEEP, PAUSE},
     send::is_refusal,
 };
 use crate::{
-    error::complain,
+    error::{complain, is_locked},
     live::{Link, bounded, jittered},
 };
 

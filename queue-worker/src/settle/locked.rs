@@ -60,11 +60,6 @@ pub(super) async fn pids(link: &mut Link, store: Store, tokens: HashSet<Uuid>) -
     Ok(locked.iter().filter_map(|lock| Some((lock.token?, pid(lock)))).collect())
 }
 
-/// Whether a lock was not to be had in time.
-pub(super) fn is_locked(error: &sqlx::Error) -> bool {
-    error.as_database_error().and_then(sqlx::error::DatabaseError::code).is_some_and(|code| code == "55P03")
-}
-
 /// The verdicts that wait.
 #[derive(Default)]
 pub(super) struct Locked {

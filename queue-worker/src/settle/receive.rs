@@ -22,12 +22,9 @@ use tokio::{
 };
 use uuid::Uuid;
 
-use super::{
-    locked::is_locked,
-    send::{is_of_class, is_refusal},
-};
+use super::send::{is_of_class, is_refusal};
 use crate::{
-    error::complain,
+    error::{complain, is_locked},
     live::{Link, bounded},
 };
 

@@ -20,9 +20,9 @@ use tokio::{
 };
 use uuid::Uuid;
 
-use super::locked::{is_locked, pids};
+use super::locked::pids;
 use crate::{
-    error::complain,
+    error::{complain, is_locked},
     live::{Link, bounded, jittered},
 };
 

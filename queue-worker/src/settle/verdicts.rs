@@ -18,13 +18,13 @@ use tokio_util::sync::CancellationToken;
 
 use super::{
     aside::Aside,
-    locked::{Locked, is_locked},
+    locked::Locked,
     send::{News, Statement, Whole, has_parts, is_about_data, is_refusal, send, send_leases},
     settlement::Settlement,
     unsettled::{Flush, Unsettled},
 };
 use crate::{
-    error::complain,
+    error::{complain, is_locked},
     live::{Bell, Config, Link, Vitals, has_moved, jittered},
     tally::Tallies,
 };

@@ -2,7 +2,7 @@
 
 use queue_core::{Flow, FlowHandle, JobId, JobState};
 use sqlx::{Connection as _, PgConnection};
-use tests::TestDb;
+use tests::{Sql as _, TestDb};
 
 use super::{db, end, give, worker};
 
@@ -105,14 +105,15 @@ async fn ends_in_transactions_that_stay_open_and_consumers_that_do_release_a_nod
 async fn what_somebody_has_stops_no_other_node() {
     let db = db().await;
     let (mut on, mut holder) = (db.connect().await, db.connect().await);
-    for table in ["parked", "job"] {
+    on.run("set lock_timeout = '5s'").await;
+    for (table, column) in [("parked", "id"), ("job", "id"), ("edge", "target")] {
         let (_, [a, b, both]) = fan_in(&db).await;
         let (_, [c, d, free]) = fan_in(&db).await;
         for job in [a, b, c, d] {
             end(&mut on, job, "'\"x\"'").await;
         }
         let mut held = holder.begin().await.unwrap();
-        let lock = sqlx::AssertSqlSafe(format!("select from queue.{table} where id = $1 for update"));
+        let lock = sqlx::AssertSqlSafe(format!("select from queue.{table} where {column} = $1 for update"));
         sqlx::query(lock).bind(both).execute(&mut *held).await.unwrap();
         assert_eq!((release(&mut on).await, release(&mut on).await), (1, 0), "{table}");
         assert_eq!((db.state(free).await, db.state(both).await), (Some(JobState::Ready), Some(JobState::Parked)));

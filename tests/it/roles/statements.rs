@@ -74,6 +74,7 @@ find o
 find_without ro
 fire w
 fires wro
+first_hint w
 forget_keys w
 forget_lanes w
 gather_total wro
