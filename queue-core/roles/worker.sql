@@ -7,10 +7,10 @@ grant select on
   to "queue_role";
 grant select, insert, update, delete on queue.lane to "queue_role";
 grant select, delete on queue.job to "queue_role";
-grant select, insert, delete on queue.failure, queue.active_key to "queue_role";
+grant select, insert, delete on queue.failure to "queue_role";
 grant select, insert, update, delete
 on queue.ready, queue.scheduled, queue.parked, queue.lease, queue.worker, queue.idle, queue.dead, queue.progress, queue.retention, queue.type_options,
-  queue.done, queue.done_many, queue.key_hint
+  queue.done, queue.done_many, queue.active_key, queue.key_hint
 to "queue_role";
 -- A row that is locked before it is deleted takes the right to update it.
 grant select, update, delete on queue.blocked, queue.unique_key, queue.waiter, queue.done_default, queue.done_many_default,

@@ -211,6 +211,14 @@ pub async fn forget_keys(connection: &mut PgConnection) -> sqlx::Result<i64> {
     forget.fetch_one(connection).await.map(i64::from)
 }
 
+/// Frees ordering keys whose head is no job; returns how many.
+pub async fn free_keys(connection: &mut PgConnection) -> sqlx::Result<i64> {
+    let free =
+        sqlx::query(sql(include_str!("../../queue-worker/sql/free_keys.sql"))).bind(i64::MIN).bind(1000).fetch_all(connection).await?;
+    let heads = free.iter().map(|row| row.try_get::<Option<JobId>, _>("head")).collect::<sqlx::Result<Vec<_>>>()?;
+    Ok(i64::try_from(heads.iter().flatten().count()).unwrap_or(i64::MAX))
+}
+
 /// Says to which queue jobs of a type go that no test enqueues; returns how many types changed.
 pub async fn publish_types(connection: &mut PgConnection, queue: &str) -> sqlx::Result<i64> {
     let publish = sqlx::query(sql(include_str!("../../queue-worker/sql/publish_types.sql"))).bind(["published"]).bind([queue]);

@@ -22,7 +22,7 @@ const KEYS: i32 = 1000;
 /// So many of those statements follow each other at most: three times as many keys as come in the minute until the next, at 10,000 a second.
 const MOST_LOOKS: usize = 2000;
 
-/// So many times that number of logs are looked at one after the other.
+/// So many times that number of logs, or of ordering keys, are looked at one after the other.
 const LOG_PAGES: usize = 100;
 
 /// What there is to do every minute, in this order. Each does without the others: one that fails is told of and tried again a minute later.
@@ -33,6 +33,7 @@ pub(super) enum Chore {
     DeleteEarly,
     DeleteDead,
     ForgetKeys,
+    FreeKeys,
     ForgetWorkers,
     ForgetWaiters,
     ForgetProgress,
@@ -55,12 +56,13 @@ pub(super) enum Chore {
 }
 
 impl Chore {
-    pub(super) const ALL: [Self; 21] = [
+    pub(super) const ALL: [Self; 22] = [
         Self::MakeDays,
         Self::DeleteOld,
         Self::DeleteEarly,
         Self::DeleteDead,
         Self::ForgetKeys,
+        Self::FreeKeys,
         Self::ForgetWorkers,
         Self::ForgetWaiters,
         Self::ForgetProgress,
@@ -92,6 +94,7 @@ impl Chore {
             Self::DeleteEarly => "cannot delete the history of job types that are kept for less now; trying again in a minute",
             Self::DeleteDead => "cannot delete old dead letters now; trying again in a minute",
             Self::ForgetKeys => "cannot delete uniqueness keys that nobody holds now; trying again in a minute",
+            Self::FreeKeys => "cannot free ordering keys whose first job is gone now; trying again in a minute",
             Self::ForgetWorkers => "cannot delete the rows of silent workers now; trying again in a minute",
             Self::ForgetWaiters => "cannot delete the rows of processes that wait no longer now; trying again in a minute",
             Self::ForgetProgress => "cannot delete the progress of jobs that are over now; trying again in a minute",
@@ -126,6 +129,7 @@ impl Chore {
             },
             Self::ForgetKeys => forget_keys(connection, store).await,
             Self::ForgetWorkers => forget_workers(connection, store, Duration::from_hours(1)).await,
+            Self::FreeKeys => free_keys(connection, store).await,
             Self::ForgetWaiters => {
                 bounded(sqlx::query(store.sql(include_str!("../../sql/prune_waiters.sql"))).execute(connection)).await.map(drop)
             }
@@ -245,6 +249,26 @@ async fn forget_keys(connection: &mut PgConnection, store: Store) -> sqlx::Resul
         if bounded(gone.fetch_one(&mut *connection)).await? < KEYS / 4 {
             break;
         }
+    }
+    Ok(())
+}
+
+/// The last key that was looked at; and of one that was freed the head that is gone, the first job that waits, its queue and its type.
+type FreedKey = (Option<i64>, Option<JobId>, Option<JobId>, Option<String>, Option<String>);
+
+/// Looks at all ordering keys with blocked jobs, if they are not very many; of more at some, and from a random one on at as many again.
+async fn free_keys(connection: &mut PgConnection, store: Store) -> sqlx::Result<()> {
+    let mut after = i64::MIN;
+    for page in 1..=2 * LOG_PAGES {
+        let freed = sqlx::query_as(store.sql(include_str!("../../sql/free_keys.sql"))).bind(after).bind(KEYS);
+        let freed: Vec<FreedKey> = bounded(freed.fetch_all(&mut *connection)).await?;
+        for (_, head, job, queue, job_type) in &freed {
+            if let Some((head, job)) = head.zip(*job) {
+                tracing::warn!(%head, %job, queue, job_type, "the first job of an ordering key was gone, deleted by hand; the key was freed and goes on");
+            }
+        }
+        let Some(last) = freed.first().and_then(|row| row.0) else { return Ok(()) };
+        after = if page == LOG_PAGES { fastrand::i64(last..) } else { last };
     }
     Ok(())
 }

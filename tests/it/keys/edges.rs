@@ -1,10 +1,10 @@
 //! What only a second transaction, another order of rows or a wrong argument would show.
 
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use queue_core::{Batch, Job as _, JobId, JobRef, JobState};
 use sqlx::{AssertSqlSafe, Connection as _, PgConnection};
-use tests::{Do, Sql as _, TestDb, operate, protocol};
+use tests::{Do, Sql as _, TestDb, WorkerProcess, operate, protocol};
 
 use super::{claim, enqueue, enqueue_skipping, step, unblock};
 
@@ -186,5 +186,41 @@ async fn what_cannot_be_a_job_is_refused_under_a_key_too() {
     let later = Do::ok().enqueue(&db.pool).key("a").after(Duration::from_hours(1)).await.unwrap().id();
     let known = "select count(*) from queue.jobs where state = 'scheduled' and job_type = 'do'";
     assert_eq!((db.state(later).await, db.count(known).await), (Some(JobState::Scheduled), 1));
+    db.finish().await;
+}
+
+/// What whoever deletes by hand leaves behind. A worker looks when it starts, and each minute.
+#[tokio::test]
+async fn a_worker_frees_the_key_whose_head_is_no_job_and_no_other() {
+    let (db, mut c, mut other) = TestDb::with_connections().await;
+    let mut jobs = Vec::new();
+    for key in ["gone", "locked", "alive"] {
+        jobs.push([enqueue(&mut c, key).await, enqueue(&mut c, key).await]);
+    }
+    let [[gone, behind], [locked, behind_locked], [alive, behind_alive]] = jobs[..] else { unreachable!() };
+    for deleted in [gone, locked] {
+        c.run(&format!("delete from queue.ready where id = {deleted}; delete from queue.job where id = {deleted}")).await;
+    }
+    JobRef::from_id(alive).snooze(&mut c, Duration::from_hours(1)).await.unwrap();
+    let mut open = other.begin().await.unwrap();
+    open.run(&format!("select from queue.active_key where id = {locked} for update")).await;
+    // Neither the job nor the head of this key is seen before the commit.
+    let late = enqueue(&mut open, "late").await;
+    enqueue(&mut open, "late").await;
+    let since = Instant::now();
+    let warns = WorkerProcess::running(env!("CARGO_BIN_EXE_test-cli"), &db.url, &["run", "--log-format", "json"], &[("QUEUE_LOG", "warn")]);
+    db.until(behind, JobState::Completed).await;
+    let lines = warns.log_since(since);
+    let mut fields = lines.iter().map(|line| serde_json::from_str::<serde_json::Value>(line).unwrap()["fields"].take());
+    let fields = fields.find(|fields| fields["head"] == gone.to_string()).unwrap();
+    assert_eq!((&fields["queue"], &fields["job_type"], &fields["job"]), (&"default".into(), &"do".into(), &behind.to_string().into()));
+    assert_eq!([db.state(behind_locked).await, db.state(behind_alive).await], [Some(JobState::Blocked); 2]);
+    open.commit().await.unwrap();
+    db.run_while(db.worker(), async {
+        db.until(late, JobState::Completed).await;
+        db.until(behind_locked, JobState::Completed).await;
+    })
+    .await;
+    assert_eq!(db.state(behind_alive).await, Some(JobState::Blocked));
     db.finish().await;
 }

@@ -210,7 +210,7 @@ write_logs w
 
 /// Who may do what with which table, view or sequence: select, insert, update, delete, usage. With columns, those that may be read.
 const TABLES: &str = "
-active_key w:SID r:S o:S
+active_key w:SIUD r:S o:S
 audit r:S o:S
 blocked w:SUD r:S o:S
 bound w:S r:S o:S

@@ -77,6 +77,7 @@ fires wro
 first_hint w
 forget_keys w
 forget_lanes w
+free_keys w
 gather_total wro
 gathers ro
 give_back w

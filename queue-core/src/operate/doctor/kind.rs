@@ -138,8 +138,8 @@ kinds! {
         "Statements do not use it, and read whole tables instead; if it is unique, it keeps nothing unique.",
         "reindex it";
     Broken KeyWithoutHead: "The job that goes first in an ordering key is gone.",
-        "All others of the key wait for it, for ever. No statement of ours leaves that: rows were deleted by hand.",
-        "delete that row of `active_key`, and leave a hint";
+        "All others of the key wait for it. No statement of ours leaves that: rows were deleted by hand.",
+        "start a worker, which frees it within a minute or two; or delete that row of `active_key`, and leave a hint";
     Warning RelaxedCommits: "`synchronous_commit` is off for the login.",
         "A crash of the server may lose jobs whose enqueue was acknowledged, and verdicts.",
         "set synchronous_commit = on for the login; a bulk that may be lost asks for it by itself";

@@ -29,6 +29,8 @@ pub(super) enum Beside {
     ClearProgress,
     LockedRows,
     ForgetKeys,
+    /// None: the head of each is there, or is on its way.
+    FreeKeys,
     PublishTypes,
     AnnounceWaiter,
     LeaveWaiter,
@@ -75,7 +77,7 @@ pub(super) enum Beside {
 
 use Beside::{
     AddChunk, AnnounceWaiter, CancelParent, ClearProgress, CloseGather, CountGathers, Declare, Elect, EndPart, ForgetGathers, ForgetKeys,
-    Journal, JournalFresh, JournalOne, LeaveWaiter, LockedRows, Note, NoteEnds, Pause, PauseSchedule, PruneChildren, PruneFires,
+    FreeKeys, Journal, JournalFresh, JournalOne, LeaveWaiter, LockedRows, Note, NoteEnds, Pause, PauseSchedule, PruneChildren, PruneFires,
     PruneGathers, PruneLogs, PruneSignals, PruneSteps, PruneTotals, PruneWaiters, PublishTypes, PutSchedule, Receive, Recount, Resume,
     ResumeSchedule, RollUp, RunSchedule, Signal, SkipSchedule, Spawn, Tally, TellEnds, Unschedule, Vouch, WriteLogs,
 };
@@ -107,6 +109,7 @@ pub(super) const REPORTS: &[Act] = &[
     Act::Beside(ClearProgress),
     Act::Beside(LockedRows),
     Act::Beside(ForgetKeys),
+    Act::Beside(FreeKeys),
     Act::Beside(PublishTypes),
     Act::Beside(AnnounceWaiter),
     Act::Beside(LeaveWaiter),
@@ -151,6 +154,7 @@ impl Beside {
             ClearProgress => protocol::clear_progress(on, jobs).await?,
             LockedRows => count(protocol::locked_rows(on, &[lease.token], &[]).await?),
             ForgetKeys => operate::forget_keys(on).await?,
+            FreeKeys => operate::free_keys(on).await?,
             PublishTypes => operate::publish_types(on, "elsewhere").await?,
             AnnounceWaiter => operate::announce_waiter(on, *worker).await.map(|()| 1)?,
             LeaveWaiter => operate::leave_waiter(on, *worker).await.map(|()| 1)?,
@@ -196,6 +200,7 @@ impl Beside {
             ClearProgress => &["clear_progress"],
             LockedRows => &["locked_rows"],
             ForgetKeys => &["forget_keys"],
+            FreeKeys => &["free_keys"],
             PublishTypes => &["publish_types"],
             AnnounceWaiter => &["announce_waiter"],
             LeaveWaiter => &["leave_waiter"],

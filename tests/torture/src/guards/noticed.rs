@@ -155,7 +155,7 @@ const NOTICED_BY: &[(&[&str], &[&str])] = &[
     (&["queue.drop_day"], &["days:: retention::", "migrate::"]),
     (&["queue.living"], &["days::", "keys::edges keys::hands unique::held", "guards::notices together::"]),
     (&["queue.blocked", "queue.active_key", "queue.key_hint", "queue.key_id", "queue.insert_in_line"], IN_LINE),
-    (&["queue.move_heads", "queue.unblock"], IN_LINE),
+    (&["queue.move_heads", "queue.unblock", "free_keys.sql"], IN_LINE),
     (&["queue.set_aside", "queue.check_run_at"], &["bad_rows::"]),
     (&["queue.unique_key", "queue.unique_hash", "queue.unique_of", "queue.change_waiting"], UNIQUE),
     (&["queue.take_key", "queue.holds", "queue.forget_keys"], UNIQUE),
