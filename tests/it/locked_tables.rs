@@ -1,8 +1,9 @@
 //! One table at a time that an open transaction has locked, by its rows or as `create index` does: jobs that have nothing to do with what is locked go
-//! on meanwhile, and all others once it ends.
+//! on meanwhile, and all others once it ends. If any waits, the log names the table, the session and a job.
 
 use std::{
     collections::HashMap,
+    io,
     sync::{Arc, LazyLock, Mutex},
     time::Duration,
 };
@@ -11,14 +12,16 @@ use futures_util::{StreamExt as _, stream};
 use queue_core::{Context, Durable, Failure, Flow, Handler, Job as _, JobId, JobResult, job};
 use queue_worker::Worker;
 use serde::{Deserialize, Serialize};
+use serde_json::Value;
 use sqlx::{Connection as _, Executor as _, PgConnection, PgPool};
 use tests::TestDb;
 use tokio::sync::Semaphore;
+use tracing::level_filters::LevelFilter;
 
 /// What jobs of a database wait for, by its name and theirs.
 static GATES: LazyLock<Mutex<HashMap<String, Arc<Semaphore>>>> = LazyLock::new(Mutex::default);
 
-fn gate(name: &str) -> Arc<Semaphore> {
+pub(crate) fn gate(name: &str) -> Arc<Semaphore> {
     Arc::clone(GATES.lock().unwrap().entry(name.to_owned()).or_insert_with(|| Arc::new(Semaphore::new(0))))
 }
 
@@ -88,6 +91,18 @@ impl Handler for Parent {
     }
 }
 
+/// Dies while its child runs.
+#[job(name = "locked_fallen", durable)]
+#[derive(Clone, Serialize, Deserialize)]
+struct Fallen(Of);
+
+impl Handler for Fallen {
+    async fn run(self, cx: &Durable) -> JobResult {
+        cx.spawn("child", Child(self.0.clone())).await?;
+        Err(Failure::terminal("as told"))
+    }
+}
+
 #[job(name = "locked_mapper", durable)]
 #[derive(Clone, Serialize, Deserialize)]
 struct Mapper(Of);
@@ -144,7 +159,7 @@ impl Handler for Anew {
     }
 }
 
-fn worker(pool: &PgPool) -> Worker {
+pub(crate) fn worker(pool: &PgPool) -> Worker {
     Worker::new(pool.clone())
         .queue("default", 50)
         .register::<Plain>()
@@ -158,53 +173,127 @@ fn worker(pool: &PgPool) -> Worker {
         .register::<Child>()
         .register::<Told>()
         .register::<Parent>()
+        .register::<Fallen>()
         .register::<Mapper>()
         .register::<Steps>()
         .register::<Again>()
         .register::<Anew>()
 }
 
-/// Jobs of every kind, which end once the first gate is open; and plain ones, of which each waits for the second.
-async fn enqueue(db: &TestDb, first: &str, second: &str) -> (Vec<JobId>, Vec<JobId>) {
+/// Jobs of a store.
+pub(crate) struct Jobs {
+    /// Of every kind, which end once the first gate is open.
+    pub(crate) all: Vec<JobId>,
+    /// Which have nothing to do with those: each ends once the second gate is open.
+    pub(crate) others: Vec<JobId>,
+    /// One of the first, which is dead by then, and whose child is not over.
+    pub(crate) fallen: JobId,
+}
+
+/// What there is once all have begun: attempts that wait for a gate, and failures; who waits for others; and who is dead.
+pub(crate) const BEGUN: &str = "select (select count(*) from queue.lease l, unnest(l.ids)) + (select count(*) from queue.failure)
+    + 100 * (select count(*) from queue.parked) + 1000 * (select count(*) from queue.dead)";
+pub(crate) const ALL_BEGUN: i64 = 24 + 300 + 1000;
+
+pub(crate) async fn enqueue(pool: &PgPool, first: &str, second: &str) -> Jobs {
     let of = || Of { gate: first.to_owned(), fails: false };
     let mut all = Vec::new();
     macro_rules! put {
-        ($($job:expr),* $(,)?) => { $(all.push($job.enqueue(&db.pool).await.unwrap().id());)* };
+        ($($job:expr),* $(,)?) => { $(all.push($job.enqueue(pool).await.unwrap().id());)* };
     }
     put!(Keyed(of()), Limited(of()), OfKey(of()), Fair(of()), Brief(of()), Expiring(of()), Told(of()), Parent(of()), Mapper(of()));
-    put!(Again(of()), Anew { of: of(), is_last: false });
+    put!(Keyed(of()), Again(of()), Anew { of: of(), is_last: false });
     put!(Steps(of()), Plain(Of { fails: true, ..of() }), Plain(of()));
+    let fallen = Fallen(of()).enqueue(pool).await.unwrap().id();
     let mut flow = Flow::new("flow");
     let before = flow.add("before", Child(of()));
     flow.add("after", Plain(of())).after(&before);
-    let mut tx = db.pool.begin().await.unwrap();
+    let mut tx = pool.begin().await.unwrap();
     let flow = flow.enqueue(&mut tx).await.unwrap();
     tx.commit().await.unwrap();
     all.extend(flow.jobs().map(|(_, job)| job));
     let of = || Of { gate: second.to_owned(), fails: false };
-    let mut others = vec![Told(of()).enqueue(&db.pool).await.unwrap().id()];
+    let mut others = vec![Told(of()).enqueue(pool).await.unwrap().id()];
     for _ in 0..3 {
-        others.push(Other(of()).enqueue(&db.pool).await.unwrap().id());
+        others.push(Other(of()).enqueue(pool).await.unwrap().id());
     }
-    (all, others)
+    Jobs { all, others, fallen }
+}
+
+/// How many of these jobs are not over.
+async fn count_left(pool: &PgPool, jobs: &[JobId]) -> i64 {
+    let left = "select count(*) from unnest($1::bigint[]) j (id) where queue.state_of(j.id) not in ('completed', 'dead')";
+    sqlx::query_scalar(left).bind(jobs).fetch_one(pool).await.unwrap()
 }
 
 /// How many of these jobs are not over after half a minute.
-async fn left(db: &TestDb, jobs: &[JobId]) -> i64 {
-    let ids = jobs.iter().map(ToString::to_string).collect::<Vec<_>>().join(",");
-    let left =
-        format!("select count(*) from unnest(array[{ids}]::bigint[]) j (id) where queue.state_of(j.id) not in ('completed', 'dead')");
+pub(crate) async fn left(pool: &PgPool, jobs: &[JobId]) -> i64 {
     for _ in 0..600 {
-        if db.count(&left).await == 0 {
+        if count_left(pool, jobs).await == 0 {
             return 0;
         }
         tokio::time::sleep(Duration::from_millis(50)).await;
     }
-    db.count(&left).await
+    count_left(pool, jobs).await
 }
 
-/// What every verdict is written to: while one of these is locked as a whole none is, and the log says who has it.
-const OF_ALL: [&str; 9] = ["lease", "done", "done_many", "dead", "failure", "ready", "scheduled", "active_key", "key_hint"];
+/// What workers of this process warn of, as JSON lines: their loops are on threads of their own.
+#[derive(Clone, Default)]
+struct Warnings(Arc<Mutex<Vec<u8>>>);
+
+impl io::Write for Warnings {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        self.0.lock().unwrap().extend_from_slice(bytes);
+        Ok(bytes.len())
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
+    }
+}
+
+impl Warnings {
+    fn collect() -> Self {
+        let warnings = Self::default();
+        let to = warnings.clone();
+        let lines = tracing_subscriber::fmt().json().with_max_level(LevelFilter::WARN).with_writer(move || to.clone()).finish();
+        tracing::subscriber::set_global_default(lines).expect("it needs a process of its own");
+        warnings
+    }
+
+    /// The table and the job that the first one names which names this session, if there is one.
+    fn of(&self, pid: i32) -> Option<(String, String)> {
+        let printed = String::from_utf8(self.0.lock().unwrap().clone()).unwrap();
+        let mut lines = printed.lines().map(|line| serde_json::from_str::<Value>(line).unwrap());
+        let line = lines.find(|line| line["fields"]["pid"] == pid)?;
+        let text = |name: &str| line["fields"][name].as_str().unwrap_or_default().to_owned();
+        Some((text("table"), text("job")))
+    }
+}
+
+/// Tables without which no verdict can be written: `settle.sql` is one statement for every way in which a job ends, and the server locks all tables that
+/// a statement writes to before it begins. While one of these is locked as a whole, all verdicts wait.
+const OF_ALL: [(&str, &str); 9] = [
+    ("lease", "a verdict takes its job out of its lease"),
+    ("done", "jobs that completed with an output or after a failure, and those that were cancelled"),
+    ("done_many", "jobs that completed at once, with nothing to say"),
+    ("dead", "dead letters"),
+    ("failure", "why an attempt failed"),
+    ("ready", "jobs that are given back"),
+    ("scheduled", "jobs that are tried again or put off"),
+    ("active_key", "the end of the first job of an ordering key"),
+    ("key_hint", "that the ordering key of a job that ended may go on"),
+];
+
+/// Whether this table is one of those, as the statement says too.
+fn is_of_all(table: &str) -> bool {
+    let settle = include_str!("../../queue-worker/sql/settle.sql");
+    let writes = ["insert into", "delete from", "update"]
+        .iter()
+        .any(|how| settle.split(&format!("{how} queue.{table}")).skip(1).any(|rest| rest.starts_with(|next: char| next.is_whitespace())));
+    assert_eq!(writes, OF_ALL.iter().any(|(of_all, _)| *of_all == table), "{table}");
+    writes
+}
 
 /// What holds the rows of this table, but for those of these jobs.
 async fn lock_rows(on: &mut PgConnection, table: &str, others: &[JobId]) -> String {
@@ -218,28 +307,65 @@ async fn lock_rows(on: &mut PgConnection, table: &str, others: &[JobId]) -> Stri
     }
 }
 
-/// Locks a table, or its rows, while jobs of every kind end; says what did not go on.
-async fn check(table: &str, is_row: bool) -> Option<String> {
+/// Whether a table is the default part of this one, or that of a day.
+fn is_part(part: &str, table: &str) -> bool {
+    let end = part.strip_prefix(table).and_then(|rest| rest.strip_prefix('_'));
+    end.is_some_and(|end| end == "default" || end.bytes().all(|byte| byte.is_ascii_digit()))
+}
+
+/// What is wrong with how it goes on: others wait, or jobs wait and no warning says for which table, for whom, and which job for one.
+async fn faults(db: &TestDb, table: &str, is_of_all: bool, jobs: &Jobs, warned: impl Fn() -> Option<(String, String)>) -> Vec<String> {
+    let mut faults = Vec::new();
+    let stopped = if is_of_all { 0 } else { left(&db.pool, &jobs.others).await };
+    if stopped > 0 {
+        faults.push(format!("{stopped} others stopped"));
+    }
+    for _ in 0..600 {
+        if warned().is_some() || count_left(&db.pool, &jobs.all).await == 0 {
+            break;
+        }
+        tokio::time::sleep(Duration::from_millis(50)).await;
+    }
+    match warned() {
+        Some((named, job)) if (named == table || is_part(&named, table)) && !job.is_empty() => {}
+        Some((named, job)) => faults.push(format!("it warns of {named:?} and of job {job:?}")),
+        None => {
+            let left = count_left(&db.pool, &jobs.all).await;
+            if left > 0 {
+                faults.push(format!("{left} jobs wait without a warning"));
+            }
+        }
+    }
+    faults
+}
+
+/// Locks a table, or its rows, while jobs of every kind end; says what did not go on, or without a warning.
+async fn check(table: &str, is_row: bool, warnings: &Warnings) -> Option<String> {
     let db = TestDb::new().await;
     let name: String = db.one("select current_database()::text").await;
     let (first, second) = (format!("{name} first"), format!("{name} second"));
-    let (all, others) = enqueue(&db, &first, &second).await;
+    let jobs = enqueue(&db.pool, &first, &second).await;
     let test = async {
-        db.until_count("select (select count(*) from queue.lease l, unnest(l.ids)) + (select count(*) from queue.failure)", 22).await;
+        db.until_count(BEGUN, ALL_BEGUN).await;
         let mut holder = db.connect().await;
+        let pid: i32 = sqlx::query_scalar("select pg_backend_pid()").fetch_one(&mut holder).await.unwrap();
         let mut held = holder.begin().await.unwrap();
-        let lock = if is_row { lock_rows(&mut held, table, &others).await } else { format!("lock table queue.{table} in share mode") };
+        let lock = if is_row { lock_rows(&mut held, table, &jobs.others).await } else { format!("lock table queue.{table} in share mode") };
         held.execute(sqlx::AssertSqlSafe(lock)).await.unwrap();
         gate(&first).add_permits(1000);
         gate(&second).add_permits(1000);
-        let stopped = if !is_row && OF_ALL.contains(&table) { 0 } else { left(&db, &others).await };
+        let mut faults = faults(&db, table, !is_row && is_of_all(table), &jobs, || warnings.of(pid)).await;
         held.rollback().await.unwrap();
-        (stopped, left(&db, &all).await + left(&db, &others).await)
+        let lost = left(&db.pool, &jobs.all).await + left(&db.pool, &jobs.others).await;
+        if lost > 0 {
+            faults.push(format!("{lost} jobs did not end once it was free"));
+        }
+        faults
     };
-    let (stopped, lost) = db.run_while(worker(&db.pool), test).await;
+    let faults = db.run_while(worker(&db.pool), test).await;
     db.finish().await;
     let what = if is_row { "rows" } else { "the table" };
-    (stopped > 0 || lost > 0).then(|| format!("{table}, {what}: {stopped} others stopped, {lost} jobs did not end once it was free"))
+    (!faults.is_empty()).then(|| format!("{table}, {what}: {}", faults.join("; ")))
 }
 
 #[tokio::test]
@@ -254,8 +380,10 @@ async fn what_is_locked_in_one_table_stops_no_job_that_has_nothing_to_do_with_it
     .await
     .unwrap();
     db.finish().await;
+    let warnings = Warnings::collect();
     let cases = tables.iter().flat_map(|table| [(table, true), (table, false)]);
-    let found: Vec<Option<String>> = stream::iter(cases).map(|(table, is_row)| check(table, is_row)).buffer_unordered(3).collect().await;
+    let checks = stream::iter(cases).map(|(table, is_row)| check(table, is_row, &warnings));
+    let found: Vec<Option<String>> = checks.buffer_unordered(3).collect().await;
     let found: Vec<String> = found.into_iter().flatten().collect();
     assert!(found.is_empty(), "{found:#?}");
 }

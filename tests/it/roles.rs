@@ -3,6 +3,7 @@
 mod attacks;
 mod flows;
 mod hidden;
+mod locked;
 mod matrix;
 mod names;
 mod schedules;
