@@ -88,7 +88,7 @@ mod tests {
     }
 
     /// What else is started, where, and why nobody needs to watch it: a part of its line.
-    const OTHERS: [(&str, &str); 37] = [
+    const OTHERS: [(&str, &str); 38] = [
         // It ends by itself.
         ("worker/running.rs", "tokio::spawn(tell_ready("),
         ("worker.rs", "engine.handle().spawn(running.stop("),
@@ -100,6 +100,7 @@ mod tests {
         ("claim/launch.rs", "self.landing.spawn(async move {"),       // a claim in flight, which its claimer waits for
         ("claim/claimers.rs", "self.tasks.spawn(async move {"),       // a claimer, which is started again should it panic
         ("figures/store.rs", "tokio::spawn(async move { last.lock()"), // one look
+        ("keep/tick.rs", "tokio::task::spawn_blocking(search)"),      // one search for ticks
         ("live/heartbeat.rs", "tokio::task::spawn_blocking(move || thread.join())"),
         ("dashboard/door.rs", "tokio::spawn(async move { tokio::time::timeout(LONGEST,"), // one request
         ("dashboard/app.rs", "tokio::spawn(begin)"),                                      // one `begin`

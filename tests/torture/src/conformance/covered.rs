@@ -180,7 +180,7 @@ fn every_public_operation_is_played() {
     let worker = ["lib.rs", "dashboard/mod.rs"];
     let mut all = operations("queue-core", &core);
     // What stands in a module that is shown as such.
-    for (function, of) in [("status", "migrate"), ("verify", "migrate"), ("print", "migrate"), ("router", "dashboard")] {
+    for (function, of) in [("status", "migrate"), ("verify", "migrate"), ("print", "migrate"), ("service", "dashboard")] {
         all.insert(function.to_owned(), of.to_owned());
     }
     all.extend(operations("queue-worker", &worker));
