@@ -22,7 +22,7 @@ pub enum Error {
         most: usize,
     },
     /// An option outside its range.
-    #[error("{what} is {value}; it must be {range}")]
+    #[error("{what} is {}; it must be {range}", if value.is_empty() { "empty" } else { value.as_str() })]
     OutOfRange {
         /// Which option it is.
         what: &'static str,
@@ -108,7 +108,7 @@ pub enum Error {
     /// Row level security hides rows of the store's tables from this login.
     #[error(
         "row level security hides rows of the schema `{schema}` from this login; switch it off, `{}`, or give the login `bypassrls`",
-        shown(schema, .tables)
+        no_row_security(schema, .tables)
     )]
     RowSecurity {
         /// The schema.
@@ -117,14 +117,16 @@ pub enum Error {
         tables: Vec<String>,
     },
     /// The schema has no tables of ours.
-    #[error("the schema `{schema}` holds no job queue; run `queue-worker migrate`, or call `queue_core::migrate`")]
+    #[error("the schema `{schema}` holds no job queue; run `queue-worker migrate{}`, or call `queue_core::migrate`", of_schema(schema))]
     NotMigrated {
         /// The schema.
         schema: String,
     },
     /// The schema was migrated by an older release.
     #[error(
-        "the schema `{schema}` is at version {found}, older than this release's {known}; run `queue-worker migrate`, or call `queue_core::migrate`"
+        "the schema `{schema}` is at version {found}, older than this release's {known}; run `queue-worker migrate{}`, or call \
+         `queue_core::migrate`",
+        of_schema(schema)
     )]
     OlderSchema {
         /// The schema.
@@ -338,9 +340,14 @@ impl From<sqlx::Error> for Error {
 }
 
 /// The statements that switch row level security off for these tables.
-pub(crate) fn shown(schema: &str, tables: &[String]) -> String {
+pub(crate) fn no_row_security(schema: &str, tables: &[String]) -> String {
     let each = tables.iter().map(|table| format!("alter table \"{schema}\".{table} disable row level security"));
     each.collect::<Vec<_>>().join("; ")
+}
+
+/// The option that names this schema, if it is not the default one.
+fn of_schema(schema: &str) -> String {
+    if schema == "queue" { String::new() } else { format!(" --schema {schema}") }
 }
 
 /// The states in words: `dead, completed or cancelled`.
@@ -364,6 +371,15 @@ pub fn message(error: &sqlx::Error) -> String {
             ),
             Some(code) if db.message().contains("affected by row-level security policy") => format!(
                 "the database refused: {} ({code}); if that is a table of the store, switch it off: `queue-worker doctor` has the statement",
+                db.message()
+            ),
+            Some(code @ "25006") => format!(
+                "the database refused: {} ({code}); name the primary, or let this login write: `queue-worker doctor` has the statement",
+                db.message()
+            ),
+            Some(code @ "42501") => format!(
+                "the database refused: {} ({code}); the login lacks a right: grant it the role of the store that has it, such as `queue_operator` \
+                 (`queue-worker roles` makes them), or do this as the owner",
                 db.message()
             ),
             Some(code) => format!("the database refused: {} ({code})", db.message()),

@@ -103,7 +103,7 @@ pub enum Error {
     },
     /// The dashboard cannot be reached at its address.
     #[cfg(feature = "dashboard")]
-    #[error("the dashboard cannot listen on {address}: {why}")]
+    #[error("the dashboard cannot listen on {address}: {why}; name another address, or port 0 for any that is free")]
     Listen {
         /// The address.
         address: std::net::SocketAddr,

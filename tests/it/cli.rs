@@ -15,6 +15,7 @@ mod control;
 mod flow;
 mod history;
 mod logs;
+mod mistakes;
 mod noted;
 mod rare;
 mod schedules;
@@ -150,10 +151,10 @@ async fn exit_codes_tell_failure_usage_and_refusal_apart() {
         (vec!["requeue", "--type", "do"], 2, "add `--all`"),
         (vec!["requeue", "--all", "--state", "completed", "--yes"], 2, "by their ids"),
         (vec!["requeue", "--rate", "5/s"], 2, "add `--all`"),
-        (vec!["list", "--limit", "x"], 2, "a whole number is wanted"),
-        (vec!["list", "--limit", "0"], 2, "from 1 on"),
+        (vec!["list", "--limit", "x"], 2, "expected a whole number"),
+        (vec!["list", "--limit", "0"], 2, "from 1 to"),
         (vec!["priority", "7", "--to", "high"], 2, "from -32768 to 32767"),
-        (vec!["run", "--concurrency", "x"], 2, "a whole number is wanted"),
+        (vec!["run", "--concurrency", "x"], 2, "expected a whole number"),
         (vec!["run", "--lease-ttl", "0s"], 2, "lease_ttl is 0s"),
         (vec!["run", "--health", "8080"], 2, "an address is written like"),
         (vec!["dashboard", "--addr", "localhost:7070"], 2, "an address is written like"),
@@ -176,7 +177,7 @@ async fn exit_codes_tell_failure_usage_and_refusal_apart() {
         (vec!["run", "--log", "a=b=c"], 2, "log"),
         (vec!["run", "--lease-ttl", "0s"], 2, "lease_ttl"),
         (vec!["run", "--grace", "-1s"], 2, "negative"),
-        (vec!["run", "--queue", "mail=0"], 2, "concurrency"),
+        (vec!["run", "--queue", "mail=0"], 2, "from 1 to 10000"),
         (vec!["show", "7"], 3, "no job 7"),
         (vec!["discard", &id], 3, "is completed"),
         (vec!["cancel", &id], 3, "is completed"),

@@ -277,7 +277,7 @@ fn check(registration: &Registration) -> Result<(), RegistryError> {
     }
     for limit in options.limits {
         limit.name.map_or(Ok(()), |name| check_name("limit name", name)).map_err(|error| invalid(error.to_string()))?;
-        limit.fault().map_or(Ok(()), |fault| Err(invalid(fault.to_owned())))?;
+        limit.fault().map_or(Ok(()), |fault| Err(invalid(fault)))?;
     }
     if !(1..=NEWEST).contains(&options.version) {
         return Err(invalid(format!("version is {}, and it is from 1 to {NEWEST}", options.version)));

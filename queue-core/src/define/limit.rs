@@ -2,6 +2,8 @@
 
 use std::time::Duration;
 
+use super::span::shown;
+
 /// How many jobs of a type, of types that share a name, or of a queue may run at once, and how many may begin in a time: over all workers.
 ///
 /// This is what code says; what an operator sets (`operate::set_limit`) is in force instead, until it is taken away. A job that several limits cover
@@ -102,19 +104,23 @@ impl Limit {
     }
 
     /// What is wrong with it.
-    pub fn fault(&self) -> Option<&'static str> {
-        let burst_fits = self.burst.is_none_or(|burst| self.rate.is_some_and(|(starts, _)| (1..=starts).contains(&burst)));
-        let rate_fits = self.rate.is_none_or(|(starts, period)| {
-            (1..=Self::MOST_STARTS).contains(&starts) && period >= Self::PERIODS.0 && period <= Self::PERIODS.1
-        });
-        if self.concurrency.is_some_and(|most| most > Self::MOST) {
-            Some("a limit's concurrency is from 0 to 1000000")
-        } else if !rate_fits {
-            Some("a limit's rate is from 1 to 100000 starts within 100 ms to 365 days")
-        } else if !burst_fits {
-            Some("a limit's burst is from 1 to the starts of its rate, and needs one")
+    pub fn fault(&self) -> Option<String> {
+        self.out_of_range().map(|(what, value, range)| format!("{what} is {value}; it must be {range}"))
+    }
+
+    /// The figure that no limit has, its value, and what is accepted.
+    pub(crate) fn out_of_range(&self) -> Option<(&'static str, String, &'static str)> {
+        let rate = self
+            .rate
+            .filter(|(starts, period)| !(1..=Self::MOST_STARTS).contains(starts) || *period < Self::PERIODS.0 || *period > Self::PERIODS.1);
+        let burst = self.burst.filter(|burst| self.rate.is_none_or(|(starts, _)| !(1..=starts).contains(burst)));
+        if let Some(most) = self.concurrency.filter(|most| *most > Self::MOST) {
+            Some(("the concurrency of the limit", most.to_string(), "0 to 1000000"))
+        } else if let Some((starts, period)) = rate {
+            let value = format!("{starts} in {}", shown(period));
+            Some(("the rate of the limit", value, "1 to 100000 starts within 100 ms to 365 days"))
         } else {
-            None
+            burst.map(|burst| ("the burst of the limit", burst.to_string(), "1 to the starts of its rate, and only beside a rate"))
         }
     }
 

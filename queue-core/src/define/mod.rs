@@ -11,6 +11,7 @@ mod cron;
 mod ending;
 mod isolate;
 mod retry;
+mod span;
 mod state_key;
 mod system;
 mod text;
@@ -39,6 +40,7 @@ pub(crate) use self::{
     failure::among,
     of::{Place, places_in},
     retry::LONGEST_WAIT,
+    span::shown,
     system::System,
     text::check_output,
     version::NEWEST,

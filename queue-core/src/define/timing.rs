@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use chrono::{DateTime, TimeDelta, Utc};
 
-use super::cron::Cron;
+use super::{cron::Cron, span::shown};
 
 /// At which moments a schedule has ticks.
 #[derive(Clone, Debug)]
@@ -64,7 +64,7 @@ impl Timing {
                 let every = TimeDelta::from_std(every).map_err(|error| error.to_string())?;
                 Ok(Self::Every(TimeDelta::milliseconds(every.num_milliseconds())))
             }
-            (None, Some(every)) => Err(format!("every {every:?} is out of range; a schedule's interval is from one second to 365 days")),
+            (None, Some(every)) => Err(format!("the interval is {}; it must be one second to 365 days", shown(every))),
             _ => Err("a schedule has a cron expression or an interval; give one of them".to_owned()),
         }
     }

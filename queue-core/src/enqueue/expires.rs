@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use chrono::{DateTime, Utc};
 
-use crate::error::Error;
+use crate::{define::shown, error::Error};
 
 /// 3,000 years, in seconds.
 pub(super) const FARTHEST: u64 = 94_608_000_000;
@@ -30,7 +30,7 @@ impl Expires {
         match self {
             Self::At(time) if !is_in_range(time) => out(time.to_string(), "within the years 1970 to 9999"),
             Self::In(wait) if wait.as_micros() == 0 || wait.as_secs() > FARTHEST => {
-                out(format!("{wait:?} after it may run"), "longer than zero, and at most 3,000 years")
+                out(format!("{} after it may run", shown(wait)), "longer than zero, and at most 3,000 years")
             }
             Self::Never | Self::At(_) | Self::In(_) => Ok(()),
         }
@@ -50,7 +50,7 @@ impl Expires {
                 let later = chrono::Duration::from_std(wait).ok().and_then(|wait| due.unwrap_or(now).checked_add_signed(wait));
                 let out = || Error::OutOfRange {
                     what: "the time to expire at",
-                    value: format!("{wait:?} after it may run"),
+                    value: format!("{} after it may run", shown(wait)),
                     range: "before the year 10000",
                 };
                 later.filter(|time| is_in_range(*time)).map(Some).ok_or_else(out)

@@ -9,7 +9,7 @@ use serde_json::value::RawValue;
 use super::{expires::Expires, run::Run, sealing::Sealing, system::Awaited};
 use crate::{
     connect::TENANT,
-    define::{Durability, JobType, KeyPolicy, OnConflict, While, stored_type},
+    define::{Durability, JobType, KeyPolicy, OnConflict, While, shown, stored_type},
     error::Error,
     payload::{self, PayloadError},
     schema::{Store, check_name},
@@ -361,8 +361,8 @@ impl EnqueueOptions {
 impl Uniqueness {
     fn check(&self) -> Result<(), Error> {
         match self.held {
-            Some(held) if !held.fits() => {
-                Err(Error::OutOfRange { what: "the time of a uniqueness key", value: format!("{held:?}"), range: "1 ms to 1000 years" })
+            Some(While::For(time)) if !While::For(time).fits() => {
+                Err(Error::OutOfRange { what: "the time of a uniqueness key", value: shown(time), range: "1 ms to 1000 years" })
             }
             _ => self.key.as_deref().map_or(Ok(()), |key| check_key("the uniqueness key", key)),
         }

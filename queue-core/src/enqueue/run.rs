@@ -5,7 +5,7 @@ use std::time::Duration;
 use chrono::{DateTime, Utc};
 
 use super::expires::{FARTHEST, is_in_range};
-use crate::error::Error;
+use crate::{define::shown, error::Error};
 
 /// When a job may first run.
 #[derive(Clone, Copy, Debug)]
@@ -20,7 +20,7 @@ impl Run {
         let out = |value: String| Error::OutOfRange { what: "the time to run at", value, range: "within the years 1970 to 9999" };
         match self {
             Self::At(time) if !is_in_range(time) => Err(out(time.to_string())),
-            Self::After(wait) if wait.as_secs() > FARTHEST => Err(out(format!("{} seconds from now", wait.as_secs()))),
+            Self::After(wait) if wait.as_secs() > FARTHEST => Err(out(format!("{} from now", shown(wait)))),
             Self::Now | Self::At(_) | Self::After(_) => Ok(()),
         }
     }

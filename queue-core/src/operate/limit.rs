@@ -87,8 +87,8 @@ impl LimitStatus {
 /// seconds of waiting for another transaction that pauses something or sets a limit and stays open.
 pub async fn set_limit(on: impl IntoConnection<'_>, store: Store, name: &str, limit: Limit, reason: Option<&str>) -> Result<(), Error> {
     check(name)?;
-    if let Some(range) = limit.fault() {
-        return Err(Error::OutOfRange { what: "the limit", value: name.to_owned(), range });
+    if let Some((what, value, range)) = limit.out_of_range() {
+        return Err(Error::OutOfRange { what, value, range });
     }
     if let Some(reason) = reason
         && (reason.chars().count() > 1000 || reason.contains('\0'))

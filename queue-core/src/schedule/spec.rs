@@ -1,12 +1,12 @@
 //! What is said of a schedule, by whoever makes or declares it.
 
-use std::{fmt, time::Duration};
+use std::{fmt, ops::RangeInclusive, time::Duration};
 
 use chrono::{DateTime, Utc};
 use serde_json::{Map, Value};
 
 use crate::{
-    define::{JobType, Missed, NEWEST, Overlap, Timing},
+    define::{JobType, Missed, NEWEST, Overlap, Timing, shown},
     enqueue::{self, EnqueueOptions, Sealing},
     error::Error,
     payload,
@@ -178,6 +178,9 @@ impl Schedule {
         {
             return Err(Error::OutOfRange { what: "catch_up", value: most.to_string(), range: "1 to 999" });
         }
+        let (second, day) = (Duration::from_secs(1), Duration::from_hours(24));
+        check_span("grace", self.grace, second..=day * 365, "1 second to 365 days")?;
+        check_span("jitter", self.jitter, Duration::ZERO..=day, "at most 1 day")?;
         let mut say = |key: &str, value: Option<Value>| drop(value.map(|value| options.insert(key.to_owned(), value)));
         let seconds = |span: Option<Duration>| span.map(|span| span.as_secs_f64().into());
         say("cron", self.cron.as_deref().map(Into::into));
@@ -191,6 +194,13 @@ impl Schedule {
         // Declared by many, and again and again: only another payload is to be another text.
         let payload = sealing.map_or(Ok(None), |sealing| sealing.seal(&payload, store, Nonce::OfPayload).map(Some))?.unwrap_or(payload);
         Ok(Declaration { job_type, payload, options: Value::Object(options).to_string() })
+    }
+}
+
+fn check_span(what: &'static str, span: Option<Duration>, fits: RangeInclusive<Duration>, range: &'static str) -> Result<(), Error> {
+    match span.filter(|span| !fits.contains(span)) {
+        Some(span) => Err(Error::OutOfRange { what, value: shown(span), range }),
+        None => Ok(()),
     }
 }
 

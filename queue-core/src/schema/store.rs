@@ -141,7 +141,8 @@ fn check(what: &'static str, name: &str, most: usize) -> Result<(), Error> {
     if fits && name.bytes().all(|byte| byte.is_ascii_alphanumeric() || b"_.:-".contains(&byte)) {
         return Ok(());
     }
-    let value: String = name.chars().take(most).flat_map(char::escape_default).collect();
+    let cut = if name.chars().nth(most).is_some() { ".." } else { "" };
+    let value = format!("{}{cut}", name.chars().take(most).flat_map(char::escape_debug).collect::<String>());
     Err(Error::InvalidName { what, value, most })
 }
 

@@ -15,7 +15,7 @@ use sqlx::PgPool;
 
 use super::{
     act_args::{ActCommand, Asked},
-    known_queue::check_queue,
+    known_queue::check_filter,
     named::JobName,
     noted::{Noted, note},
     open::open_store,
@@ -47,7 +47,7 @@ pub(super) async fn act(settings: &Settings, command: ActCommand<JobId>) -> Resu
 /// A signal ends it after the batch that is on its way.
 async fn all(database: &Database, store: Store, Asked { act, chosen, rate }: &Asked<JobId>) -> Result<(), Problem> {
     let (pool, filter, as_json) = (database.pool(), chosen.filter(), chosen.output.json);
-    check_queue(database, store, filter.queue.as_deref()).await?;
+    check_filter(database, store, &filter).await?;
     if chosen.dry_run {
         let most = if chosen.exact { u64::MAX } else { COUNTED };
         let jobs = operate::count_matching_up_to(pool, store, &filter, *act, most).await?;

@@ -7,7 +7,7 @@ use super::{
     named::JobName,
     problem::Problem,
     span::Span,
-    values::{Output, id, meta, one_or_more, whole},
+    values::{Output, id, meta, whole_in},
 };
 
 #[derive(clap::Args)]
@@ -18,7 +18,7 @@ pub(super) struct List {
     #[command(flatten)]
     kind: Kind,
     /// At most so many; more than 1000 is taken for that
-    #[arg(long, default_value_t = Filter::default().limit, value_name = "N", value_parser = one_or_more)]
+    #[arg(long, default_value_t = Filter::default().limit, value_name = "N", value_parser = whole_in::<u32>(1..=u32::MAX))]
     limit: u32,
     /// Enqueued before this job
     #[arg(long, value_name = "ID", value_parser = id)]
@@ -31,6 +31,15 @@ pub(super) struct List {
 }
 
 impl List {
+    pub(super) fn check(&self) -> Result<(), Problem> {
+        self.kind.check_of_list(self.state)
+    }
+
+    /// What is shown where there are none.
+    pub(super) fn none(&self) -> String {
+        self.of_key().map_or_else(|| "no jobs".to_owned(), |(queue, key, _)| format!("no jobs with the key `{key}` in the queue `{queue}`"))
+    }
+
     /// The queue, the key, and how many, if those of a key are wanted.
     pub(super) fn of_key(&self) -> Option<(&str, &str, u32)> {
         let queue = self.kind.queue.as_deref().unwrap_or("default");
@@ -58,7 +67,7 @@ pub(super) struct Tail {
     #[arg(long, value_name = "KEY=VALUE", value_parser = meta)]
     meta: Vec<(String, Value)>,
     /// Of the jobs that are there already, show so many first
-    #[arg(long, short = 'n', value_name = "N", default_value_t = 10, value_parser = whole::<u16>)]
+    #[arg(long, short = 'n', value_name = "N", default_value_t = 10, value_parser = whole_in::<u16>(0..=u16::MAX.into()))]
     pub(super) lines: u16,
     #[command(flatten)]
     pub(super) output: Output,
@@ -85,6 +94,10 @@ pub(super) struct Export {
 }
 
 impl Export {
+    pub(super) fn check(&self) -> Result<(), Problem> {
+        self.kind.check_of_list(self.state)
+    }
+
     pub(super) fn filter(&self) -> Filter {
         Filter { state: self.state, limit: Filter::MOST, payload: self.payload, ..self.kind.filter() }
     }
@@ -123,7 +136,7 @@ impl<I: JobName> Chosen<I> {
     pub(super) fn check(&self, more: bool) -> Result<(), Problem> {
         let chooses = more || self.dry_run || self.yes || self.state.is_some() || self.kind.is_said();
         if self.all || !(chooses || self.ids.is_empty()) {
-            return Ok(());
+            return self.kind.check();
         }
         Err(Problem::usage(match (self.ids.is_empty(), chooses) {
             (true, true) => "options are given that choose among all jobs; add `--all`, or name jobs by their ids".to_owned(),
@@ -174,6 +187,26 @@ impl Kind {
         let (queue, job_type, error) = (&self.queue, &self.job_type, &self.error);
         let is_said = [queue, job_type, error].iter().any(|text| text.is_some()) || self.since.is_some() || self.older_than.is_some();
         is_said || !self.meta.is_empty()
+    }
+
+    /// Bounds between which there is no time would choose none, silently.
+    fn check(&self) -> Result<(), Problem> {
+        match (self.since, self.older_than) {
+            (Some(since), Some(older)) if since.0 <= older.0 => Err(Problem::usage(format!(
+                "no job is of the last {since} and older than {older}; give `--since` a longer duration than `--older-than`"
+            ))),
+            _ => Ok(()),
+        }
+    }
+
+    /// The same, where errors are those of dead letters.
+    fn check_of_list(&self, state: Option<JobState>) -> Result<(), Problem> {
+        match state.filter(|state| *state != JobState::Dead && self.error.is_some()) {
+            Some(state) => {
+                Err(Problem::usage(format!("`--error` chooses among dead letters, and `--state` is {state}; leave out one of the two")))
+            }
+            None => self.check(),
+        }
     }
 
     /// As the dashboard's search has them.

@@ -9,13 +9,14 @@ use queue_core::{
 use serde_json::{Value, json};
 
 use super::{
+    known_queue::check_type,
     noted::Noted,
     open::open_store,
     print,
     problem::Problem,
     settings::Settings,
     span::Span,
-    values::{Output, whole},
+    values::{Output, whole_in},
 };
 
 #[derive(Subcommand)]
@@ -87,7 +88,7 @@ Examples:
         #[command(flatten)]
         timing: NextArgs,
         /// How many
-        #[arg(long, value_name = "N", default_value_t = 5, value_parser = whole::<u16>)]
+        #[arg(long, value_name = "N", default_value_t = 5, value_parser = whole_in::<u16>(1..=u16::MAX.into()))]
         count: u16,
         #[command(flatten)]
         output: Output,
@@ -202,6 +203,7 @@ pub(super) async fn cron(settings: &Settings, command: CronCommand) -> Result<()
             jitter,
             supersede,
         } => {
+            let of_type = job_type.clone();
             let made = timed(cron, every, tz).missed(missed).overlap(overlap);
             let mut made = made.job_json_version(job_type, payload_version, &payload);
             if let Some(Span(grace)) = grace {
@@ -213,6 +215,7 @@ pub(super) async fn cron(settings: &Settings, command: CronCommand) -> Result<()
             if supersede {
                 made = made.supersede();
             }
+            check_type(&database, store, Some(&of_type)).await?;
             let mut noted = Noted::begin(pool, store).await?;
             schedule::create(&mut *noted, store, &name, &made).await?;
             noted.commit("scheduled", format!("schedule {name}"), 0).await?;

@@ -10,7 +10,7 @@ use super::{
     problem::Problem,
     settings::Settings,
     span::Span,
-    values::{Output, whole},
+    values::{Output, whole_in},
 };
 use crate::{inert, program::commands};
 
@@ -27,7 +27,7 @@ pub(super) struct DoctorArgs {
     #[arg(long, value_name = "DURATION")]
     transaction: Option<Span>,
     /// How many dead rows a table may have; default 500000
-    #[arg(long, value_name = "N", value_parser = whole::<u32>)]
+    #[arg(long, value_name = "N", value_parser = whole_in::<u32>(0..=u32::MAX))]
     dead_rows: Option<u32>,
     /// A network in which connections need not be encrypted, as 10.0.0.0/8; may be repeated. This machine always is one
     #[arg(long, value_name = "CIDR", value_parser = network)]

@@ -4,7 +4,7 @@ use std::{collections::HashMap, fmt::Write as _};
 
 use clap::Args;
 use queue_core::{
-    JobId,
+    JobId, JobRef,
     operate::{self, FlowNode},
 };
 use serde_json::json;
@@ -47,7 +47,8 @@ pub(super) async fn flow(settings: &Settings, FlowArgs { id, mermaid, cancel, ou
     let (database, store) = if cancel { open_store(settings).await? } else { open_to_look(settings).await? };
     let nodes = operate::flow(database.pool(), store, id).await?;
     if nodes.is_empty() {
-        return Err(Problem::refused(format!("job {id} belongs to no flow")));
+        JobRef::from_id(id).in_store(store).find_without_payload(database.pool()).await?;
+        return Err(Problem::refused(format!("job {id} belongs to no flow; `queue-worker show {id}` shows the job itself")));
     }
     if cancel {
         let mut noted = Noted::begin(database.pool(), store).await?;

@@ -34,12 +34,25 @@ Examples:
     },
 }
 
-/// A command with the name of this program in its examples, and those below it.
+/// A command with the name of this program in its examples, and with values that may begin with a `-`; and those below it.
 pub(super) fn named(command: clap::Command) -> clap::Command {
     let own = |text: &StyledStr| text.to_string().replace("queue-worker", program::name());
     let help = command.get_after_long_help().map(own);
     let command = if let Some(help) = help { command.after_long_help(help) } else { command };
-    command.mut_subcommands(named)
+    command.mut_args(with_negatives).mut_subcommands(named)
+}
+
+/// A number below zero, or a duration, is a wrong value of its option, and not an unknown option.
+fn with_negatives(arg: clap::Arg) -> clap::Arg {
+    const MEASURES: [&str; 6] = ["N", "DURATION", "RATE", "N/PERIOD|none", "N|none", "ID"];
+    let is_measure = arg.get_value_names().is_some_and(|names| names.iter().any(|name| MEASURES.contains(&name.as_str())));
+    if arg.is_positional() {
+        arg.allow_negative_numbers(true)
+    } else if is_measure {
+        arg.allow_hyphen_values(true)
+    } else {
+        arg
+    }
 }
 
 /// Of the whole command line.

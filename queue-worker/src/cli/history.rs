@@ -3,11 +3,18 @@
 use std::time::Duration;
 
 use clap::ValueEnum;
-use humantime::format_duration;
 use queue_core::operate::{self, Figures, Histogram, Past};
 use serde_json::json;
 
-use super::{open::open_to_look, print, problem::Problem, settings::Settings, span::Span, values::Output};
+use super::{
+    known_queue::{check_queue, check_type},
+    open::open_to_look,
+    print,
+    problem::Problem,
+    settings::Settings,
+    span::Span,
+    values::Output,
+};
 
 /// Which part of the past, and how it is shown.
 #[derive(clap::Args)]
@@ -37,6 +44,10 @@ enum By {
     Time,
 }
 
+/// How far back there are figures, and how fine they are.
+const LONGEST: Duration = Duration::from_hours(30 * 24);
+const SHORTEST: Duration = Duration::from_secs(10);
+
 /// Steps that people think in, in seconds.
 const STEPS: [u64; 9] = [10, 60, 300, 900, 3600, 3 * 3600, 6 * 3600, 12 * 3600, 86_400];
 
@@ -46,9 +57,8 @@ pub(super) async fn history(settings: &Settings, args: &HistoryArgs) -> Result<(
         return Err(Problem::usage("steps are of time; say `--by time`, or leave `--step` out"));
     }
     let step = args.step.map_or_else(|| step_of(last), |step| step.0);
-    if last.is_zero() || step.is_zero() {
-        return Err(Problem::usage("`--last` and `--step` are longer than zero"));
-    }
+    check(("--last", last), LONGEST)?;
+    check(("--step", step), last)?;
     let past = Past {
         last,
         step: (args.by == By::Time).then_some(step),
@@ -57,13 +67,15 @@ pub(super) async fn history(settings: &Settings, args: &HistoryArgs) -> Result<(
         apart: args.by == By::Type,
     };
     let (database, store) = open_to_look(settings).await?;
+    check_queue(&database, store, past.queue.as_deref()).await?;
+    check_type(&database, store, past.job_type.as_deref()).await?;
     let found = operate::history(database.pool(), store, &past).await?;
     database.close().await;
     if args.output.json {
         return print::json(&json!({ "history": found }));
     }
     if found.is_empty() {
-        return print::lines(&format!("nothing came of any attempt in the last {}", format_duration(last)));
+        return print::lines(&format!("nothing came of any attempt in the last {}", args.last));
     }
     let table = match args.by {
         By::Type => print::table(
@@ -74,6 +86,15 @@ pub(super) async fn history(settings: &Settings, args: &HistoryArgs) -> Result<(
     };
     let parts: Vec<String> = [Some(table), besides(&found), left_out(&found)].into_iter().flatten().collect();
     print::lines(&parts.join("\n\n"))
+}
+
+/// What is shorter or longer would be taken for another.
+fn check((option, duration): (&str, Duration), most: Duration) -> Result<(), Problem> {
+    if (SHORTEST..=most).contains(&duration) {
+        return Ok(());
+    }
+    let [duration, least, most] = [duration, SHORTEST, most].map(Span);
+    Err(Problem::usage(format!("`{option}` is {duration}; it must be {least} to {most}")))
 }
 
 /// About twenty steps, of a length that people think in.

@@ -1,6 +1,9 @@
 //! Queues and job types that are named and that there are none of: a misspelt name would do nothing, or do it to nobody.
 
-use queue_core::{Error, Registry, Store, check_name, operate};
+use queue_core::{
+    Error, Registry, Store, check_name,
+    operate::{self, Filter},
+};
 use sqlx::PgPool;
 
 use super::problem::{Problem, warn};
@@ -8,41 +11,72 @@ use crate::live::Database;
 
 /// Says so on stderr if this queue is unknown to the store. What no queue can be called is refused: it is not to be shown as it is.
 pub(super) async fn check_queue(database: &Database, store: Store, queue: Option<&str>) -> Result<(), Problem> {
-    let Some(queue) = queue else { return Ok(()) };
-    check_name("queue name", queue)?;
-    if let Some(known) = queues_but(database.pool(), store, queue).await? {
-        tell_unknown(queue, &known);
-    }
-    Ok(())
-}
-
-/// The queues of a store that does not know this one.
-pub(super) async fn queues_but(pool: &PgPool, store: Store, queue: &str) -> Result<Option<Vec<String>>, Error> {
-    if operate::is_queue(pool, store, queue).await? { Ok(None) } else { operate::queues(pool, store).await.map(Some) }
-}
-
-/// Says on stderr that there is no such queue among those that there are.
-pub(super) fn tell_unknown(queue: &str, known: &[String]) {
-    warn(&format!("no job was ever enqueued into the queue `{queue}`; {}", fix(queue, known)));
+    check_filter(database, store, &Filter { queue: queue.map(str::to_owned), ..Filter::default() }).await
 }
 
 /// Says so on stderr if this job type is unknown to the store and to this binary.
 pub(super) async fn check_type(database: &Database, store: Store, job_type: Option<&str>) -> Result<(), Problem> {
-    let Some(job_type) = job_type else { return Ok(()) };
-    check_name("job type name", job_type)?;
-    let known = operate::job_types(database.pool(), store).await?;
-    if !known.iter().any(|known| known == job_type) && Registry::linked().unwrap_or_default().get(job_type).is_none() {
-        warn(&format!("no job of the type `{job_type}` was ever enqueued; {}", fix(job_type, &known)));
-    }
+    check_filter(database, store, &job_type.into_iter().fold(Filter::default(), Filter::job_type)).await
+}
+
+/// The same of a filter's queue and of its job type.
+pub(super) async fn check_filter(database: &Database, store: Store, filter: &Filter) -> Result<(), Problem> {
+    check_names(filter)?;
+    let unknown = Unknown::to(database.pool(), store, filter).await?;
+    tell_unknown(filter, &[&unknown]);
     Ok(())
+}
+
+/// Refuses what no queue and no job type can be called.
+pub(super) fn check_names(filter: &Filter) -> Result<(), Error> {
+    filter.queue.iter().try_for_each(|queue| check_name("queue name", queue))?;
+    filter.job_types.iter().try_for_each(|job_type| check_name("job type name", job_type))
+}
+
+/// Of a filter's names those that a store does not know: the names that it knows instead.
+pub(super) struct Unknown {
+    queues: Option<Vec<String>>,
+    job_types: Option<Vec<String>>,
+}
+
+impl Unknown {
+    pub(super) async fn to(pool: &PgPool, store: Store, filter: &Filter) -> Result<Self, Error> {
+        let queues = match &filter.queue {
+            Some(queue) if !operate::is_queue(pool, store, queue).await? => Some(operate::queues(pool, store).await?),
+            _ => None,
+        };
+        let registry = Registry::linked().unwrap_or_default();
+        let job_types = match filter.job_types.first() {
+            Some(job_type) if registry.get(job_type).is_none() => Some(operate::job_types(pool, store).await?),
+            _ => None,
+        };
+        let job_types = job_types.filter(|known| !filter.job_types.iter().any(|job_type| known.contains(job_type)));
+        Ok(Self { queues, job_types })
+    }
+}
+
+/// Says on stderr which of a filter's names none of these stores knows.
+pub(super) fn tell_unknown(filter: &Filter, of: &[&Unknown]) {
+    let all =
+        |of: Option<Vec<&Vec<String>>>| of.filter(|known| !known.is_empty()).map(|known| known.into_iter().flatten().cloned().collect());
+    let queues: Option<Vec<String>> = all(of.iter().map(|unknown| unknown.queues.as_ref()).collect());
+    if let (Some(queue), Some(known)) = (&filter.queue, queues) {
+        warn(&format!("no job was ever enqueued into the queue `{queue}`; {}", fix(queue, known)));
+    }
+    let job_types: Option<Vec<String>> = all(of.iter().map(|unknown| unknown.job_types.as_ref()).collect());
+    if let (Some(job_type), Some(known)) = (filter.job_types.first(), job_types) {
+        warn(&format!("no job of the type `{job_type}` was ever enqueued; {}", fix(job_type, known)));
+    }
 }
 
 /// So many names are shown.
 const SHOWN: usize = 10;
 
-fn fix(name: &str, known: &[String]) -> String {
+fn fix(name: &str, mut known: Vec<String>) -> String {
+    known.sort();
+    known.dedup();
     let near = known.iter().map(|known| (strsim::damerau_levenshtein(name, known), known)).min().filter(|(edits, _)| *edits <= 2);
-    match (near, known) {
+    match (near, known.as_slice()) {
         (Some((_, near)), _) => format!("did you mean `{near}`?"),
         (None, []) => "nothing was ever enqueued into this store".to_owned(),
         (None, known) => {

@@ -4,19 +4,21 @@ use std::time::Duration;
 
 use clap::Subcommand;
 use queue_core::{
-    Limit,
+    Limit, Store,
     operate::{self, LimitFigures, LimitKey, LimitStatus},
 };
 use serde_json::json;
 
 use super::{
+    known_queue::{check_queue, check_type},
     noted::Noted,
     open::open_store,
     print,
-    problem::Problem,
+    problem::{Problem, warn},
     settings::Settings,
-    values::{counted, whole},
+    values::{counted, whole_in},
 };
+use crate::live::Database;
 
 /// What is done to a limit.
 #[derive(Subcommand)]
@@ -32,7 +34,7 @@ pub(super) enum LimitsCommand {
         #[arg(long, value_name = "N/PERIOD|none", value_parser = rate)]
         rate: Option<Bound<(u32, Duration)>>,
         /// How many of the rate begin close together
-        #[arg(long, value_name = "N", value_parser = whole::<u32>, requires = "rate")]
+        #[arg(long, value_name = "N", value_parser = whole_in::<u32>(1..=Limit::MOST_STARTS), requires = "rate")]
         burst: Option<u32>,
         /// Why, for whoever wonders: up to 1000 characters
         #[arg(long, value_name = "TEXT")]
@@ -64,7 +66,7 @@ fn concurrency(text: &str) -> Result<Bound<u32>, String> {
     if text == "none" {
         return Ok(Bound(None));
     }
-    text.parse().map(|most| Bound(Some(most))).map_err(|_| "a number from 0 to 1000000, or `none`".to_owned())
+    text.parse().map(|most| Bound(Some(most))).map_err(|_| "expected a whole number from 0 to 1000000, or `none`".to_owned())
 }
 
 fn rate(text: &str) -> Result<Bound<(u32, Duration)>, String> {
@@ -103,6 +105,7 @@ pub(super) async fn limits(settings: &Settings, command: Option<LimitsCommand>, 
             limit.concurrency = concurrency.and_then(|bound| bound.0);
             limit.rate = rate.and_then(|bound| bound.0);
             limit.burst = burst;
+            check_named(&database, store, &name).await?;
             let mut noted = Noted::begin(database.pool(), store).await?;
             operate::set_limit(&mut *noted, store, &name, limit, reason.as_deref()).await?;
             noted.commit("limited", format!("limit {name}"), 0).await?;
@@ -111,7 +114,7 @@ pub(super) async fn limits(settings: &Settings, command: Option<LimitsCommand>, 
         Some(LimitsCommand::Unset { name }) => {
             let mut noted = Noted::begin(database.pool(), store).await?;
             if !operate::unset_limit(&mut *noted, store, &name).await? {
-                return Err(Problem::refused(format!("{name}: nobody has set this limit; `limits` shows those there are")));
+                return Err(Problem::refused(format!("{name}: nobody has set this limit; `queue-worker limits` shows those there are")));
             }
             noted.commit("unlimited", format!("limit {name}"), 0).await?;
             only = Some(name);
@@ -127,6 +130,19 @@ pub(super) async fn limits(settings: &Settings, command: Option<LimitsCommand>, 
         (Some(name), []) => print::lines(&format!("{name}: no limit any more")),
         (None, []) => print::lines("there is no limit"),
         (_, found) => print::lines(&table(found)),
+    }
+}
+
+/// The queue or job type of a limit that is named by it.
+async fn check_named(database: &Database, store: Store, name: &str) -> Result<(), Problem> {
+    match name.split_once(':') {
+        Some(("queue", queue)) => check_queue(database, store, Some(queue)).await,
+        Some(("type", job_type)) => check_type(database, store, Some(job_type)).await,
+        Some((other, _)) => {
+            warn(&format!("`{other}:` is no kind of limit; write `queue:NAME` or `type:NAME`, unless types share a limit of this name"));
+            Ok(())
+        }
+        None => Ok(()),
     }
 }
 

@@ -15,7 +15,7 @@ use sqlx::PgPool;
 
 use super::{
     chosen::List,
-    known_queue::check_queue,
+    known_queue::check_filter,
     named::JobName,
     open::open_to_look,
     pause::pause_of,
@@ -30,8 +30,9 @@ const FIRST_WORD: Duration = Duration::from_millis(40);
 const WORD: Duration = Duration::from_secs(1);
 
 pub(super) async fn list(settings: &Settings, asked: &List) -> Result<(), Problem> {
+    asked.check()?;
     let (database, store) = open_to_look(settings).await?;
-    check_queue(&database, store, asked.filter().queue.as_deref()).await?;
+    check_filter(&database, store, &asked.filter()).await?;
     if !asked.output.json && asked.filter().limit > Filter::MOST {
         let on = if asked.of_key().is_some() { "" } else { "; `--before` goes on" };
         warn(&format!("a list has at most {} jobs{on}", Filter::MOST));
@@ -56,7 +57,7 @@ pub(super) async fn list(settings: &Settings, asked: &List) -> Result<(), Proble
         return print::json(&ServedPage { jobs, next, more });
     }
     let text = match jobs.as_slice() {
-        [] => "no jobs".to_owned(),
+        [] => asked.none(),
         jobs => table(jobs.iter().map(|job| (job.id, Served::new(job, &pauses, &unserved)))),
     };
     let rest = match next {

@@ -103,7 +103,11 @@ pub(super) async fn resume(settings: &Settings, which: &Which) -> Result<(), Pro
     database.close().await;
     if !resumed {
         let paused: Vec<String> = left.iter().map(|pause| pause.scope.to_string()).collect();
-        let fix = if paused.is_empty() { "nothing is".to_owned() } else { format!("paused are: {}", paused.join(", ")) };
+        let fix = if paused.is_empty() {
+            "nothing is paused; `queue-worker pauses` shows what is".to_owned()
+        } else {
+            format!("paused are: {}", paused.join(", "))
+        };
         return Err(Problem::refused(format!("{scope}: not paused; {fix}")));
     }
     if which.output.json {
@@ -199,7 +203,7 @@ async fn wait(database: &Database, store: Store, scope: &Scope) -> Result<bool, 
 async fn given_up(database: &Database, store: Store, scope: &Scope) -> Result<Problem, Problem> {
     let awaited = operate::pause_awaits(database.pool(), store, scope).await?.unwrap_or_default();
     Ok(Problem::failed(format!(
-        "{scope}: not waited for {}; it stays paused, and `pauses` shows how many workers are to stop",
+        "{scope}: not waited for {}; it stays paused, and `queue-worker pauses` shows how many workers are to stop",
         names(&awaited)
     )))
 }

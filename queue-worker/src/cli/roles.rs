@@ -3,7 +3,7 @@
 use queue_core::Roles;
 use serde_json::json;
 
-use super::{args::RolesArgs, open::open_store, print, problem::Problem, settings::Settings};
+use super::{args::RolesArgs, known_queue::check_queue, open::open_store, print, problem::Problem, settings::Settings};
 
 pub(super) async fn roles(settings: &Settings, asked: &RolesArgs) -> Result<(), Problem> {
     let store = settings.store()?;
@@ -20,7 +20,10 @@ pub(super) async fn roles(settings: &Settings, asked: &RolesArgs) -> Result<(), 
             print::lines(&roles.print())
         };
     }
-    let (database, _) = open_store(settings).await?;
+    let (database, store) = open_store(settings).await?;
+    for queue in &asked.queues {
+        check_queue(&database, store, Some(queue)).await?;
+    }
     let mut connection = database.pool().acquire().await?;
     roles.apply(&mut connection).await?;
     drop(connection);

@@ -54,8 +54,12 @@ pub(super) async fn signal(settings: &Settings, SignalArgs { id, name, payload, 
     let sent = JobRef::from_id(id).in_store(store).signal(&mut *noted, &name, &payload).await.map_err(problem)?;
     match sent {
         Signalled::Sent => noted.commit("signalled", format!("job {id}: {name}"), 1).await?,
-        Signalled::Over => return Err(Problem::refused(format!("job {id} is over, and receives nothing any more"))),
-        _ => return Err(Problem::refused(format!("there is no job {id}"))),
+        Signalled::Over => {
+            return Err(Problem::refused(format!(
+                "job {id} is finished and receives no signals; `queue-worker show {id}` shows how it ended"
+            )));
+        }
+        _ => return Err(Error::NotFound { job: id }.into()),
     }
     database.close().await;
     if output.json { print::json(&json!({ "signalled": id, "name": name })) } else { print::lines(&told(id, &name)) }
@@ -80,6 +84,9 @@ fn said(payload: &str) -> Result<Box<RawValue>, Problem> {
         None if payload == "-" => read(Ok(stdin().lock()), "the payload on stdin")?,
         None => payload.to_owned(),
     };
+    if text.trim().is_empty() {
+        return Err(Problem::usage("the payload is empty; give JSON, or leave out `--payload` for a signal without one"));
+    }
     RawValue::from_string(text.trim().to_owned()).map_err(|error| {
         let (line, column) = (error.line(), error.column());
         Problem::usage(format!(

@@ -1,6 +1,6 @@
 //! Durations as they are written.
 
-use std::{str::FromStr, time::Duration};
+use std::{fmt, str::FromStr, time::Duration};
 
 use serde::{Deserialize, Deserializer, de::Error as _};
 
@@ -16,6 +16,17 @@ impl FromStr for Span {
             return Err("a duration cannot be negative".to_owned());
         }
         humantime::parse_duration(text).map(Self).map_err(|error| format!("{error}; write a duration like `30s`, `5m` or `1h 30m`"))
+    }
+}
+
+impl fmt::Display for Span {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        const DAY: u64 = 86_400;
+        // The longest unit in which all durations are written exactly: a month has 30.44 days.
+        match (self.0.as_secs(), self.0.subsec_nanos()) {
+            (seconds, 0) if seconds >= DAY && seconds.is_multiple_of(DAY) => write!(f, "{}d", seconds / DAY),
+            _ => write!(f, "{}", humantime::format_duration(self.0)),
+        }
     }
 }
 

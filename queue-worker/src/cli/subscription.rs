@@ -4,6 +4,8 @@ use std::str::FromStr;
 
 use serde::{Deserialize, Deserializer, de::Error as _};
 
+use super::values::whole_in;
+
 /// A queue with its concurrency, written `mail=20` or `mail`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Subscription {
@@ -18,8 +20,9 @@ impl FromStr for Subscription {
         let (queue, concurrency) = match text.split_once('=') {
             None => (text, None),
             Some((queue, number)) => {
-                let number = number.parse().map_err(|_| "what follows the `=` is not a number; write it like `mail=20`")?;
-                (queue, Some(number))
+                let number: u16 =
+                    whole_in(1..=10_000)(number).map_err(|error| format!("after the `=`: {error}; write it like `mail=20`"))?;
+                (queue, Some(number.into()))
             }
         };
         queue_core::check_name("queue name", queue).map_err(|error| error.to_string())?;

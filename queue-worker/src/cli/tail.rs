@@ -15,7 +15,7 @@ use queue_core::{
 };
 use sqlx::PgPool;
 
-use super::{chosen::Tail, known_queue::check_queue, list::of_version, open::open_to_look, print, problem::Problem, settings::Settings};
+use super::{chosen::Tail, known_queue::check_filter, list::of_version, open::open_to_look, print, problem::Problem, settings::Settings};
 use crate::{inert, live::shutdown_signal};
 
 /// So many of the newest jobs, and so many running ones, are seen in a look.
@@ -32,7 +32,7 @@ const PAUSE: Duration = Duration::from_millis(500);
 
 pub(super) async fn tail(settings: &Settings, asked: &Tail) -> Result<(), Problem> {
     let (database, store) = open_to_look(settings).await?;
-    check_queue(&database, store, asked.filter().queue.as_deref()).await?;
+    check_filter(&database, store, &asked.filter()).await?;
     let stop = shutdown_signal();
     tokio::pin!(stop);
     let mut tail = Follow { pool: database.pool(), store, only: asked.id, filter: asked.filter(), known: HashMap::new(), newest: None };

@@ -1,6 +1,6 @@
 //! Options that commands share, and values as they are written.
 
-use std::{fmt::Display, str::FromStr};
+use std::{fmt::Display, ops::RangeInclusive, str::FromStr};
 
 use chrono::{DateTime, Utc};
 use queue_core::JobId;
@@ -48,11 +48,16 @@ impl From<Whole> for usize {
 }
 
 pub(super) fn whole<T: FromStr>(text: &str) -> Result<T, &'static str> {
-    text.parse().map_err(|_| "a whole number is wanted, as 20, and not too large a one")
+    text.parse().map_err(|_| "expected a whole number such as 20, and not too large a one")
 }
 
-pub(super) fn one_or_more(text: &str) -> Result<u32, &'static str> {
-    whole(text).and_then(|number| if number > 0 { Ok(number) } else { Err("a whole number from 1 on is wanted") })
+/// Reads a whole number in this range.
+pub(super) fn whole_in<T: TryFrom<u32>>(range: RangeInclusive<u32>) -> impl Fn(&str) -> Result<T, String> + Clone {
+    move |text| {
+        let number = text.parse().ok().filter(|number| range.contains(number));
+        let number = number.and_then(|number| T::try_from(number).ok());
+        number.ok_or_else(|| format!("expected a whole number from {} to {}", range.start(), range.end()))
+    }
 }
 
 pub(super) fn priority(text: &str) -> Result<i16, &'static str> {
@@ -117,6 +122,6 @@ pub(super) fn rate(text: &str) -> Result<f64, &'static str> {
 
 /// A key of metadata with its value: JSON, or else text.
 pub(super) fn meta(text: &str) -> Result<(String, Value), &'static str> {
-    let (key, value) = text.split_once('=').ok_or("metadata is written like `tenant=acme`")?;
+    let (key, value) = text.split_once('=').filter(|(key, _)| !key.is_empty()).ok_or("metadata is written like `tenant=acme`")?;
     Ok((key.to_owned(), serde_json::from_str(value).unwrap_or_else(|_| value.into())))
 }

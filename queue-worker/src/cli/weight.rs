@@ -3,7 +3,7 @@
 use queue_core::operate;
 use serde_json::json;
 
-use super::{noted::Noted, open::open_store, print, problem::Problem, settings::Settings, values::NewWeight};
+use super::{known_queue::check_type, noted::Noted, open::open_store, print, problem::Problem, settings::Settings, values::NewWeight};
 
 /// Gives a fair key a weight, if one is named, and shows those that have one.
 pub(super) async fn weight(
@@ -14,6 +14,7 @@ pub(super) async fn weight(
     as_json: bool,
 ) -> Result<(), Problem> {
     let (database, store) = open_store(settings).await?;
+    check_type(&database, store, job_type).await?;
     if let (Some(job_type), Some(key), Some(NewWeight(weight))) = (job_type, key, new) {
         let mut noted = Noted::begin(database.pool(), store).await?;
         operate::set_weight(&mut *noted, store, job_type, key, weight).await?;
@@ -26,7 +27,11 @@ pub(super) async fn weight(
         return print::json(&json!({ "weights": found }));
     }
     if found.is_empty() {
-        return print::lines("every fair key has as many turns as any other");
+        let of_type = job_type.map_or_else(String::new, |job_type| format!(" of the type {job_type}"));
+        return print::lines(&match key {
+            Some(key) => format!("the fair key {key}{of_type} has as many turns as any other"),
+            None => format!("every fair key{of_type} has as many turns as any other"),
+        });
     }
     let rows = found.iter().map(|found| [found.job_type.clone(), found.fair.clone(), found.weight.to_string()]);
     print::lines(&print::table(["job type", "fair key", "weight"], rows))

@@ -8,7 +8,7 @@ use std::{
 
 use sqlx::PgPool;
 
-use crate::error::Error;
+use crate::{error::Error, inert};
 
 /// What a dashboard shows and lets be done. The default shows everything and lets everything be done, without a token, to whoever reaches it under
 /// a name of this machine's own.
@@ -76,6 +76,14 @@ impl Options {
         }
         if self.token.as_ref().is_some_and(|token| token.len() > Self::LONGEST_TOKEN) {
             return Err(Error::Config { key: "dashboard_token", value: "too long".to_owned(), range: "at most 4096 bytes" });
+        }
+        // Such a name is that of no request.
+        if let Some(host) = self.hosts.iter().find(|host| host.is_empty() || host.contains(['/', ' ', ','])) {
+            return Err(Error::Config {
+                key: "dashboard_host",
+                value: format!("`{}`", inert::line(host)),
+                range: "a name such as `queue.example.com`",
+            });
         }
         Ok(())
     }

@@ -82,6 +82,8 @@ const DRIVERS: [&str; 18] = [
 const ROOTS: [&str; 3] = ["sslrootcert", "ssl-root-cert", "ssl-ca"];
 const OWN: [&str; 4] = ["sslcert", "ssl-cert", "sslkey", "ssl-key"];
 
+const MODES: [&str; 6] = ["disable", "allow", "prefer", "require", "verify-ca", "verify-full"];
+
 /// As they are told of: those with two names by libpq's.
 const KNOWN: &str = "host, port, dbname, user, password, target_session_attrs, connect_timeout, application_name, options, sslmode, sslrootcert, \
     sslcert, sslkey, hostaddr and statement-cache-capacity";
@@ -209,6 +211,9 @@ impl<'a> Parts<'a> {
     fn check_files(&self) -> Result<(), Error> {
         let pairs = || self.others.iter().copied().chain(self.means.iter().map(String::as_str)).filter_map(|pair| pair.split_once('='));
         let mode = pairs().rfind(|(key, _)| ["sslmode", "ssl-mode"].contains(key)).map_or("", |(_, mode)| mode);
+        if !mode.is_empty() && !MODES.contains(&mode.to_ascii_lowercase().as_str()) {
+            return wrong(format!("sslmode must be one of {}", MODES.join(", ")));
+        }
         let is_strict = mode.starts_with("verify");
         for (key, value) in pairs() {
             let is_wanted = (is_strict && ROOTS.contains(&key)) || ((is_strict || mode == "require") && OWN.contains(&key));

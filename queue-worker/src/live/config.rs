@@ -51,6 +51,9 @@ const RETENTIONS: &str = "1s to 100d, as each day of history slows statements do
 /// No subscription runs more handlers at a time than this.
 const MOST_CONCURRENCY: usize = 10_000;
 
+/// No worker has a longer name, in characters.
+const MOST_NAME: usize = 200;
+
 impl Config {
     /// The queues it serves, for people: `mail=20,web=5`, or `any`.
     pub(crate) fn served(&self) -> String {
@@ -60,13 +63,18 @@ impl Config {
 
     /// Checks every setting.
     pub(crate) fn check(&self) -> Result<(), Error> {
-        let limits = self.queues.iter().map(|(_, concurrency)| *concurrency).chain([self.concurrency]);
-        for concurrency in limits {
-            range("concurrency", &concurrency, 1..=MOST_CONCURRENCY, "1 to 10000")?;
-        }
-        for (queue, _) in &self.queues {
+        range("concurrency", &self.concurrency, 1..=MOST_CONCURRENCY, "1 to 10000")?;
+        for (at, (queue, concurrency)) in self.queues.iter().enumerate() {
             check_name("queue name", queue)?;
+            let wrong = |key, value: String, range| Err(Error::Config { key, value, range });
+            if !(1..=MOST_CONCURRENCY).contains(concurrency) {
+                return wrong("concurrency", format!("{concurrency} for the queue `{queue}`"), "1 to 10000");
+            }
+            if self.queues[..at].iter().any(|(before, _)| before == queue) {
+                return wrong("queue", format!("`{queue}` twice"), "another name each time");
+            }
         }
+        range("the length of name", &self.name.chars().count(), 1..=MOST_NAME, "1 to 200")?;
         range("batch", &self.batch, 1..=10_000, "1 to 10000")?;
         range("payload_memory", &self.payload_memory, 192..=1_048_576, "192 to 1048576")?;
         range("connections", &self.connections, 4..=100, "4 to 100")?;
@@ -93,6 +101,8 @@ impl std::fmt::Display for Shown {
         const UNITS: [(u64, &str); 5] = [(31_557_600, " years"), (86_400, "d"), (3600, "h"), (60, "m"), (1, "s")];
         let seconds = self.0.as_secs();
         match UNITS.iter().find(|(unit, _)| (seconds >= *unit || *unit == 1) && seconds.is_multiple_of(*unit)) {
+            // Of more than a year only the whole years: nobody reads billions of seconds.
+            _ if seconds >= UNITS[0].0 => write!(f, "{}{}", seconds / UNITS[0].0, UNITS[0].1),
             Some((unit, name)) if self.0.subsec_nanos() == 0 => write!(f, "{}{name}", seconds / unit),
             _ => write!(f, "{:?}", self.0),
         }

@@ -52,7 +52,7 @@ impl OwnLimits {
 
     fn add(&mut self, name: String, limit: Limit) -> Result<(), Error> {
         if let Some(fault) = limit.fault() {
-            return Err(Error::Limit { name, why: fault.to_owned() });
+            return Err(Error::Limit { name, why: fault });
         }
         let mut limit = limit;
         limit.name = None;

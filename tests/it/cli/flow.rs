@@ -32,6 +32,6 @@ async fn a_flow_is_drawn_as_a_tree_and_as_a_graph_and_cancelled_whole() {
     assert_eq!(db.state(flow.job(&last).id()).await, Some(JobState::Cancelled));
     assert_eq!(db.count("select jobs from queue.audit where act = 'cancelled'").await, 4);
     let (code, said) = failed(&on(&db, &["flow", "7"]));
-    assert!(code == Some(3) && said.contains("belongs to no flow"), "{code:?}: {said}");
+    assert!(code == Some(3) && said.contains("there is no job 7"), "{code:?}: {said}");
     db.finish().await;
 }

@@ -82,7 +82,7 @@ async fn a_signal_that_nobody_would_receive_or_that_is_no_json_is_refused_and_no
     }
     db.run_while(db.worker().register::<Plan>(), db.until(job.id(), JobState::Completed)).await;
     let (code, _, wrong) = run(&db, &["signal", &id, "a"]);
-    assert!(code == Some(3) && wrong.contains("is over"), "{wrong}");
+    assert!(code == Some(3) && wrong.contains("is finished"), "{wrong}");
     assert_eq!(db.count("select (select count(*) from queue.signal) + (select count(*) from queue.audit)").await, 0);
     db.finish().await;
 }

@@ -122,9 +122,9 @@ async fn a_wrong_call_is_refused_and_named_in_sql_and_in_rust() {
         (each_second().job_json("do", &serde_json::json!({"x": ["\0"]})), "U+0000"),
         (Schedule::cron("* * * *").job(&quick()), "five fields"),
         (Schedule::cron("* * * * *"), "has a job"),
-        (Schedule::every(Duration::from_millis(10)).job(&quick()), "from one second"),
+        (Schedule::every(Duration::from_millis(10)).job(&quick()), "must be one second"),
         (each_second().missed(schedule::Missed::CatchUp(0)), "1 to 999"),
-        (each_second().jitter(Duration::from_hours(48)), "option jitter"),
+        (each_second().jitter(Duration::from_hours(48)), "jitter is 2 days"),
         (
             each_second().job_with(&quick(), |options| {
                 options.after(Duration::from_secs(1));

@@ -11,7 +11,7 @@ use super::{
     kind::FindingKind,
 };
 use crate::{
-    error::{Error, shown},
+    error::{Error, no_row_security},
     operate,
     schema::{Roles, Store, migrate},
 };
@@ -166,7 +166,7 @@ async fn migrations(on: &mut PgConnection, store: Store) -> Result<Vec<Finding>,
     };
     let fix = match &error {
         Error::NotMigrated { .. } | Error::OlderSchema { .. } => Some(of_store(store, "migrate")),
-        Error::RowSecurity { schema, tables } => Some(shown(schema, tables)),
+        Error::RowSecurity { schema, tables } => Some(no_row_security(schema, tables)),
         _ => None,
     };
     Ok(vec![found(kind, error.to_string(), fix, json!({ "schema": store.schema() }))])

@@ -3,7 +3,7 @@
 use std::{pin::pin, process::ExitCode, sync::Arc};
 
 use queue_core::{
-    Error, check_name,
+    Error,
     operate::{self, Act, Filter, Swept},
     stores::{Member, StoreJob},
 };
@@ -12,7 +12,6 @@ use tokio::{sync::Semaphore, time::timeout};
 use tokio_util::sync::CancellationToken;
 
 use super::{
-    jobs::tell_unless_known,
     open::{About, Opened, PATIENCE},
     told::{Trouble, tell},
 };
@@ -21,7 +20,7 @@ use crate::{
         act::{Answers, COUNTED, DRY_RUN, confirm, is_asked_for, told, would},
         act_args::{ActCommand, Asked},
         chosen::Chosen,
-        known_queue::queues_but,
+        known_queue::{Unknown, check_names, tell_unknown},
         noted::note,
         print,
         problem::Problem,
@@ -69,25 +68,21 @@ async fn each(settings: &Settings, act: Act, chosen: &Chosen<StoreJob>) -> Resul
 /// How many there are of which a store was asked.
 struct MatchCount {
     jobs: u64,
-    /// The queues that there are, if that which is wanted is none of them.
-    known: Option<Vec<String>>,
+    /// The names that it does not know.
+    unknown: Unknown,
 }
 
 async fn all(settings: &Settings, asked: &Asked<StoreJob>) -> Result<ExitCode, Problem> {
     let Asked { act, chosen, .. } = asked;
     let (act, filter) = (*act, chosen.filter());
-    if let Some(queue) = &filter.queue {
-        check_name("queue name", queue)?;
-    }
+    check_names(&filter)?;
     let mut opened = Opened::to_write(settings, About::All).await?;
     let is_counted = chosen.dry_run || is_asked_for(act) && !chosen.yes;
     let most = if chosen.dry_run && chosen.exact { u64::MAX } else { COUNTED };
     let count = if is_counted { Some(most) } else { None };
     let is_patient = most != COUNTED;
     let found = opened.ask(is_patient, |member| find(member, filter.clone(), act, count)).await?;
-    if let Some(queue) = &filter.queue {
-        tell_unless_known(queue, found.iter().map(|(_, found)| found.known.as_deref()));
-    }
+    tell_unknown(&filter, &found.iter().map(|(_, found)| &found.unknown).collect::<Vec<_>>());
     if chosen.dry_run {
         return dry_run(opened, act, &found, most, chosen.output.json).await;
     }
@@ -105,15 +100,12 @@ async fn all(settings: &Settings, asked: &Asked<StoreJob>) -> Result<ExitCode, P
 
 async fn find(member: Member, filter: Filter, act: Act, most: Option<u64>) -> Result<MatchCount, Error> {
     let (pool, store) = (member.pool(), member.store());
-    let known = match &filter.queue {
-        Some(queue) => queues_but(pool, store, queue).await?,
-        None => None,
-    };
+    let unknown = Unknown::to(pool, store, &filter).await?;
     let jobs = match most {
         Some(most) => operate::count_matching_up_to(pool, store, &filter, act, most).await?,
         None => 0,
     };
-    Ok(MatchCount { jobs, known })
+    Ok(MatchCount { jobs, unknown })
 }
 
 async fn dry_run(opened: Opened, act: Act, found: &[(Member, MatchCount)], most: u64, as_json: bool) -> Result<ExitCode, Problem> {

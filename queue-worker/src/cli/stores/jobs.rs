@@ -3,7 +3,7 @@
 use std::{collections::HashSet, process::ExitCode};
 
 use queue_core::{
-    Error, JobId, check_name,
+    Error, JobId,
     operate::{self, Filter, JobRecord, Patience, Pause},
     stores::{Member, StoreJob},
 };
@@ -17,7 +17,7 @@ use super::{
 use crate::{
     cli::{
         chosen::List,
-        known_queue::{queues_but, tell_unknown},
+        known_queue::{Unknown, check_names, tell_unknown},
         list::{Served, table},
         print,
         problem::{Problem, REFUSED, warn},
@@ -37,8 +37,8 @@ pub(super) struct Part {
     more: bool,
     unserved: HashSet<JobId>,
     pauses: Vec<Pause>,
-    /// The queues that there are, if that which is wanted is none of them.
-    known: Option<Vec<String>>,
+    /// The names that it does not know.
+    unknown: Unknown,
 }
 
 /// What is asked of each.
@@ -60,10 +60,9 @@ struct InStore<T> {
 
 /// `jobs`: of all stores together.
 pub(super) async fn jobs(settings: &Settings, asked: &List) -> Result<ExitCode, Problem> {
+    asked.check()?;
     let filter = asked.filter();
-    if let Some(queue) = &filter.queue {
-        check_name("queue name", queue)?;
-    }
+    check_names(&filter)?;
     if !asked.output.json && filter.limit > Filter::MOST {
         warn(&format!("a list has at most {} jobs of a store", Filter::MOST));
     }
@@ -71,9 +70,7 @@ pub(super) async fn jobs(settings: &Settings, asked: &List) -> Result<ExitCode, 
     let question = Question { filter: filter.clone(), key };
     let mut opened = Opened::to_look(settings, About::All).await?;
     let answers = opened.ask(false, |member| part(member, question.clone())).await?;
-    if let Some(queue) = &filter.queue {
-        tell_unless_known(queue, answers.iter().map(|(_, part)| part.known.as_deref()));
-    }
+    tell_unknown(&filter, &answers.iter().map(|(_, part)| &part.unknown).collect::<Vec<_>>());
     let (shown, next) = together(&answers, filter.limit as usize, question.key.is_some());
     let more = next.is_some() || question.key.is_some() && answers.iter().any(|(_, part)| part.more);
     let rows = shown.into_iter().map(|(member, part, job)| (name(member, job.id), Served::new(job, &part.pauses, &part.unserved)));
@@ -82,7 +79,7 @@ pub(super) async fn jobs(settings: &Settings, asked: &List) -> Result<ExitCode, 
         print::json(&json!({ "jobs": rows, "next": next, "more": more, "failed": opened.failed }))?;
     } else {
         let mut rows = rows.peekable();
-        let text = if rows.peek().is_none() { "no jobs".to_owned() } else { table(rows) };
+        let text = if rows.peek().is_none() { asked.none() } else { table(rows) };
         let rest = match next {
             Some(next) => format!("\n\nolder jobs: --before {next}"),
             None if more => "\n\nand more behind them: `--limit` shows more".to_owned(),
@@ -97,10 +94,7 @@ pub(super) async fn jobs(settings: &Settings, asked: &List) -> Result<ExitCode, 
 
 async fn part(member: Member, Question { filter, key }: Question) -> Result<Part, Error> {
     let (pool, store) = (member.pool(), member.store());
-    let known = match &filter.queue {
-        Some(queue) => queues_but(pool, store, queue).await?,
-        None => None,
-    };
+    let unknown = Unknown::to(pool, store, &filter).await?;
     let (jobs, next, more) = if let Some((queue, key, most)) = key {
         let line = operate::in_line(pool, store, &queue, &key, most).await?;
         (line.jobs, None, line.more)
@@ -109,18 +103,7 @@ async fn part(member: Member, Question { filter, key }: Question) -> Result<Part
         (page.jobs, page.next, page.next.is_some())
     };
     let unserved = operate::unserved_of(pool, store, &jobs).await?;
-    Ok(Part { jobs, next, more, unserved, pauses: operate::pauses(pool, store).await?, known })
-}
-
-/// Says so if none of the stores that have answered knows the queue.
-pub(super) fn tell_unless_known<'a>(queue: &str, known: impl Iterator<Item = Option<&'a [String]>>) {
-    let Some(known) = known.collect::<Option<Vec<_>>>() else { return };
-    if !known.is_empty() {
-        let mut all = known.concat();
-        all.sort();
-        all.dedup();
-        tell_unknown(queue, &all);
-    }
+    Ok(Part { jobs, next, more, unserved, pauses: operate::pauses(pool, store).await?, unknown })
 }
 
 /// The newest of all parts, and from where the list goes on. Of each store everything is known down to where its part ends; below the first such end

@@ -248,7 +248,7 @@ pub(super) async fn at_home<T>(settings: &Settings, asked: impl Future<Output = 
         )),
         Error::Database(sqlx::Error::Database(of_server)) if of_server.code().is_some_and(|code| ["42P01", "3F000"].contains(&&*code)) => {
             Problem::failed(format!(
-                "it does not stand in the schema `{}` which stores there are; make its tables with `queue-worker stores migrate`, or name \
+                "the schema `{}` has no tables of placements, which list the stores; make them with `queue-worker stores migrate`, or name \
                  another schema: `--homes` (QUEUE_HOMES)",
                 homes.schema()
             ))

@@ -2,12 +2,12 @@
 //!
 //! Addresses may hold passwords: none is shown, in errors either, and so none is read by clap, which shows what it cannot read.
 
-use std::{collections::BTreeMap, num::NonZeroUsize};
+use std::collections::BTreeMap;
 
 use queue_core::{Store, check_name};
 use serde::{Deserialize, Deserializer, de::Error as _};
 
-use crate::cli::{problem::Problem, span::Span};
+use crate::cli::{problem::Problem, span::Span, values::Whole};
 
 /// Heading of the options that every command of many stores takes.
 const OF_STORES: &str = "Stores";
@@ -35,7 +35,7 @@ pub(in crate::cli) struct StoresSettings {
 pub(in crate::cli) struct StoresWorkerSettings {
     /// So many handlers run at once over all stores, beside what each queue allows. Default 100
     #[arg(long, env = "QUEUE_SLOTS", value_name = "N")]
-    pub(super) slots: Option<NonZeroUsize>,
+    pub(super) slots: Option<Whole>,
     /// For how long a store keeps its worker after its last job. Default 5s
     #[arg(long, env = "QUEUE_LINGER", value_name = "DURATION", allow_hyphen_values = true)]
     pub(super) linger: Option<Span>,

@@ -1,0 +1,50 @@
+//! Mistakes of limits.
+
+use super::{Fixture, Row};
+
+pub(super) const ROWS: &[Row] = &[
+    ("limits x", 2, "unrecognized subcommand 'x'"),
+    ("limits set", 2, "required arguments | <NAME>"),
+    ("limits set x", 2, "nothing is said of the limit `x` | give `--concurrency`, `--rate` or both"),
+    ("limits set queue:default", 2, "nothing is said of the limit `queue:default` | give `--concurrency`, `--rate` or both"),
+    ("limits set queue:default --concurrency -1", 2, "for '--concurrency <N|none>' | expected a whole number from 0 to 1000000, or"),
+    ("limits set queue:default --concurrency many", 2, "for '--concurrency <N|none>' | expected a whole number from 0 to 1000000,"),
+    ("limits set queue:default --concurrency 99999999", 2, "the concurrency of the limit is 99999999 | it must be 0 to 1000000"),
+    ("limits set queue:default --concurrency 99999999999", 2, "for '--concurrency <N|none>' | expected a whole number from 0 to"),
+    ("limits set queue:default --rate 5", 2, "for '--rate <N/PERIOD|none>' | how many in how long, such as `30/1m`, or `none`"),
+    ("limits set queue:default --rate 5/", 2, "for '--rate <N/PERIOD|none>' | how many in how long, such as `30/1m`, or `none`"),
+    ("limits set queue:default --rate 5/s", 2, "for '--rate <N/PERIOD|none>' | how many in how long, such as `30/1m`, or `none`"),
+    ("limits set queue:default --rate 5/0s", 2, "the rate of the limit is 5 in 0s | it must be 1 to 100000 starts within 100 ms to"),
+    ("limits set queue:default --rate 0/1s", 2, "the rate of the limit is 0 in 1s | it must be 1 to 100000 starts within 100 ms to"),
+    ("limits set queue:default --rate -1/1s", 2, "for '--rate <N/PERIOD|none>' | how many in how long, such as `30/1m`, or `none`"),
+    ("limits set queue:default --rate 5/1y", 2, "the rate of the limit is 5 in 1 year | it must be 1 to 100000 starts within 100"),
+    ("limits set queue:default --burst 5", 2, "required arguments | --rate <N/PERIOD|none>"),
+    ("limits set queue:default --concurrency 3 --burst 5", 2, "required arguments | --rate <N/PERIOD|none>"),
+    ("limits set queue:default --rate 5/1s --burst 0", 2, "for '--burst <N>' | expected a whole number from 1 to 100000"),
+    ("limits set queue:default --rate 5/1s --burst 10", 2, "the burst of the limit is 10 | it must be 1 to the starts of its rate,"),
+    ("limits set queue:default --rate none --burst 10", 2, "the burst of the limit is 10 | it must be 1 to the starts of its rate,"),
+    ("limits set 'a b' --concurrency 3", 2, "`a b` is not a valid limit name: 1 to 64 of the characters A-Z a-z 0-9 _ . : -"),
+    ("limits set queue: --concurrency 3", 2, "`` is not a valid queue name: 1 to 64 of the characters A-Z a-z 0-9 _ . : -"),
+    ("limits set que:x --concurrency 3", 0, "`que:` is no kind of limit | write `queue:NAME` or `type:NAME`, unless types share a"),
+    ("limits set queue:nowhere --concurrency 3", 0, "no job was ever enqueued into the queue `nowhere` | there are default, slow"),
+    ("limits set type:nosuch --concurrency 3", 0, "no job of the type `nosuch` was ever enqueued | there are do, nosuchtype"),
+    ("limits set stripe --concurrency 3 --reason {long}", 2, "the reason of a limit is 1100 | it must be at most 1000 characters"),
+    ("limits set stripe --key acme --concurrency 3", 0, "acme  3 at once"),
+    ("limits set stripe --key acme --rate 5/1s", 2, "the argument '--key <KEY>' cannot be used with '--rate <N/PERIOD|none>'"),
+    ("limits set stripe --key acme", 2, "required arguments | --concurrency <N|none>"),
+    ("limits keys", 2, "required arguments | <NAME>"),
+    ("limits unset", 2, "required arguments | <NAME>"),
+    ("limits unset nosuch", 3, "nosuch: nobody has set this limit | `test-cli limits` shows those there are"),
+    ("limits unset stripe", 3, "stripe: nobody has set this limit | `test-cli limits` shows those there are"),
+    ("limits unset stripe", 3, "stripe: nobody has set this limit | `test-cli limits` shows those there are"),
+    ("limits remove stripe", 2, "unrecognized subcommand 'remove'"),
+    ("limits keys nosuch", 0, "nosuch: no key holds a permit, waits, or has a bound"),
+    ("limits keys stripe --limit 5", 2, "unexpected argument '--limit' found"),
+];
+
+#[tokio::test]
+async fn a_limit_says_which_figure_is_wrong() {
+    let fixture = Fixture::new().await;
+    fixture.play(&fixture.db.url, ROWS);
+    fixture.db.finish().await;
+}

@@ -1,0 +1,62 @@
+//! Logins without the right, or with settings under which nothing is written.
+
+use std::str::FromStr as _;
+
+use queue_core::{Roles, Store};
+use sqlx::{ConnectOptions as _, postgres::PgConnectOptions};
+
+use super::{Fixture, Row};
+
+/// Of a login that has no rights at all.
+const STRANGER: &[Row] = &[
+    ("list", 1, "the login `{login}` has no rights in the schema `queue` | grant \"queue_worker\" to \"{login}\""),
+    ("cancel {ready}", 1, "has no rights in the schema `queue` | grant"),
+    ("run", 1, "has no rights in the schema `queue` | grant"),
+    ("migrate", 1, "has no rights in the schema `queue` | grant"),
+];
+
+/// Of one that may only look.
+const READER: &[Row] = &[
+    ("cancel {ready}", 1, "permission denied for function act_on_one | such as `queue_operator` (`test-cli roles` makes them)"),
+    ("requeue --all --yes", 1, "permission denied for function act_on_all | `queue_operator`"),
+    ("pause --queue default", 1, "permission denied for function pause | `queue_operator`"),
+    ("capacity default 3", 1, "permission denied for function set_capacity | `queue_operator`"),
+    ("limits set stripe --concurrency 3", 1, "permission denied for function set_limit | `queue_operator`"),
+    ("weight do acme 3", 1, "permission denied for function set_weight | `queue_operator`"),
+    ("cron add x --type do --every 1h", 1, "permission denied for function schedule | `queue_operator`"),
+    ("signal {ready} paid", 1, "permission denied for function called_by | `queue_operator`"),
+    ("show {ready} --payload", 1, "permission denied for function find | `queue_operator`"),
+    ("export --payload", 1, "permission denied for function list | `queue_operator`"),
+    ("roles", 1, "(42501) | `test-cli roles` makes them"),
+];
+
+/// Of one whose transactions only read.
+const READ_ONLY: &[Row] = &[
+    ("pause --queue default", 1, "read-only transaction (25006) | let this login write: `test-cli doctor` has the statement"),
+    ("cancel {ready}", 1, "read-only transaction (25006) | let this login write"),
+    ("doctor --ignore fsync_off", 2, "transactions of this login only read | alter role"),
+    ("migrate", 0, "up to date"),
+];
+
+#[tokio::test]
+async fn a_login_without_the_right_is_told_which_it_lacks_and_who_has_it() {
+    let mut fixture = Fixture::new().await;
+    let login = format!("cli_{}", uuid::Uuid::new_v4().simple());
+    let roles = Roles::of(Store::default()).prefix(&login).unwrap();
+    roles.apply(&mut fixture.db.pool.acquire().await.unwrap()).await.unwrap();
+    fixture.run(&format!("create role {login} login")).await;
+    fixture.names.insert("login", login.clone());
+    let url = PgConnectOptions::from_str(&fixture.db.url).unwrap().username(&login).to_url_lossy().to_string();
+    fixture.play(&url, STRANGER);
+    fixture.run(&format!("grant {login}_reader to {login}")).await;
+    fixture.play(&url, READER);
+    fixture.run(&format!("grant {login}_operator to {login}; alter role {login} set default_transaction_read_only = on")).await;
+    fixture.play(&url, READ_ONLY);
+    let all = roles
+        .names()
+        .into_iter()
+        .chain([login])
+        .map(|role| format!("reassign owned by {role} to current_user; drop owned by {role}; drop role {role}"));
+    fixture.run(&all.collect::<Vec<_>>().join("; ")).await;
+    fixture.db.finish().await;
+}

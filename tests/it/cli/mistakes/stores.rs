@@ -1,0 +1,126 @@
+//! Mistakes of many stores.
+
+use super::{Fixture, Row};
+
+pub(super) const PLACES: &[Row] = &[
+    ("stores list", 1, "the schema `homes` has no tables of placements, | make them with `test-cli stores migrate`, or name"),
+    ("stores add one main queue", 1, "the schema `homes` has no tables of | make them with `test-cli stores migrate`, or name"),
+    ("stores migrate --homes 'a b'", 2, "`a b` is not a valid schema name: 1 to 48 of the characters A-Z a-z 0-9 _ . : -"),
+    ("stores migrate", 0, "the schema `homes` has the tables of placements"),
+    ("stores", 2, "'test-cli stores' requires a subcommand but one was | subcommands: run, migrate, list, counts, jobs, show, why,"),
+    ("stores lst", 2, "unrecognized subcommand 'lst' | a similar subcommand exists: 'list'"),
+    ("stores list --homes nowhere", 1, "the schema `nowhere` has no tables of | make them with `test-cli stores migrate`, or name"),
+    ("stores list --homes 'a\"b'", 2, "`a\\\"b` is not a valid schema name: 1 to 48 of the characters A-Z a-z 0-9 _ . : -"),
+    ("stores list --schema queue", 2, "`--schema` names one store, and `stores` is about all of them | leave out one of the two"),
+    ("stores list --database postgres://x/d", 2, "a database is given without a name | write it like `eu=postgres://user@host/name`"),
+    ("stores list --database eu=x --database eu=y", 2, "two databases are called `eu` | give each a name of its own"),
+    ("stores add", 2, "required arguments | <NAME> | <DATABASE> | <SCHEMA>"),
+    ("stores add one", 2, "required arguments | <DATABASE> | <SCHEMA>"),
+    ("stores add one main", 2, "required arguments | <SCHEMA>"),
+    ("stores add one main nowhere", 1, "the schema `nowhere` holds no job queue | say `--migrate`, and it is made first"),
+    ("stores add 'a b' main queue", 2, "`a b` is not a valid name of a store: 1 to 64 of the characters A-Z a-z 0-9 _ . : -"),
+    ("stores add one nowhere queue", 2, "no database `nowhere` is named | say where it is: `--database nowhere=URL`"),
+    ("stores add one postgres://x/d queue", 2, "a database is named here by its name, and not by its | say `--database NAME=URL`"),
+    ("stores add one main 'a\"b'", 2, "`a\\\"b` is not a valid schema name: 1 to 48 of the characters A-Z a-z 0-9 _ . : -"),
+    ("stores add one main homes", 2, "the schema `homes` is that of placements | name one that holds jobs"),
+    ("stores add one main queue", 0, "the store `one` takes new tenants; workers that tend to stores work on it within seconds"),
+    ("stores add one main queue", 0, "the store `one` takes new tenants; workers that tend to stores work on it within seconds"),
+    ("stores add two main queue", 2, "that schema is the store `one` already | a store has one name"),
+    ("stores add one main other", 2, "the store `one` is the schema `queue` of the database | give another store another name"),
+    ("stores close nosuch", 3, "there is no store `nosuch` | `test-cli stores list` shows those that there are"),
+    ("stores close", 2, "required arguments | <NAME>"),
+    ("stores close one", 0, "the store `one` takes no new tenants; no tenant is in it"),
+    ("stores close one", 0, "the store `one` takes no new tenants; no tenant is in it"),
+    ("stores place acme one", 3, "the store `one` is closed | `test-cli stores add` opens it again"),
+    ("stores place acme nosuch", 3, "there is no store `nosuch` | `test-cli stores list` shows those that there are"),
+    ("stores place '' one", 2, "the length of a tenant's key is 0 | it must be 1 to 200, without NUL"),
+    ("stores place acme", 2, "required arguments | <STORE>"),
+    ("stores add one main queue", 0, "the store `one` takes new tenants; workers that tend to stores work on it within seconds"),
+    ("stores place acme one", 0, "the tenant `acme` is in the store `one`"),
+    ("stores place acme one", 0, "the tenant `acme` is in the store `one` already"),
+    ("stores place acme two", 3, "there is no store `two` | `test-cli stores list` shows those that there are"),
+    ("stores where", 2, "required arguments | <KEY>"),
+    ("stores where nosuch", 3, "the tenant `nosuch` is in no store | `test-cli stores place` puts it into one, and so does its"),
+    ("stores where ''", 2, "the length of a tenant's key is 0 | it must be 1 to 200, without NUL"),
+    ("stores move nosuch one", 3, "the tenant `nosuch` is in no store | `test-cli stores place` puts it into one, and so does its"),
+    ("stores move acme one", 3, "the tenant `acme` is in the store `one` already"),
+    ("stores move acme nosuch", 3, "there is no store `nosuch` | `test-cli stores list` shows those that there are"),
+    ("stores move acme", 2, "required arguments | <STORE>"),
+    ("stores moves acme", 2, "unexpected argument 'acme' found"),
+    ("stores remove nosuch", 3, "there is no store `nosuch` | `test-cli stores list` shows those that there are"),
+    ("stores remove one", 3, "1 tenants are in the store `one` | close it with `test-cli stores close one`, and move them with"),
+];
+
+pub(super) const WORK: &[Row] = &[
+    ("stores migrate", 0, "the schema `homes` has the tables of placements"),
+    ("stores add one main queue", 0, "the store `one` takes new tenants; workers that tend to stores work on it within seconds"),
+    ("stores jobs --state daed", 2, "for '--state <STATE>' | `daed` is no job state; there are blocked, scheduled, ready, running,"),
+    ("stores jobs --queue nowhere", 0, "no job was ever enqueued into the queue `nowhere` | there are default, slow"),
+    ("stores jobs --queue 'a b'", 2, "`a b` is not a valid queue name: 1 to 64 of the characters A-Z a-z 0-9 _ . : -"),
+    ("stores jobs --limit 0", 2, "for '--limit <N>' | expected a whole number from 1 to 4294967295"),
+    ("stores show 7", 2, "for '<STORE/ID>' | a job of many stores is written `store/123`, as `stores jobs` shows it"),
+    ("stores show nosuch/7", 3, "there is no store `nosuch` | `test-cli stores list` shows those that there are"),
+    ("stores show one/7", 3, "in the store `one`: there is no job 7 | it was never enqueued, was rolled back, or its history was"),
+    ("stores show one/x", 2, "for '<STORE/ID>' | a job of many stores is written `store/123`, as `stores jobs` shows it"),
+    ("stores show one", 2, "for '<STORE/ID>' | a job of many stores is written `store/123`, as `stores jobs` shows it"),
+    ("stores why one/7", 3, "there is no job 7: no store gives out such an id | fix: look whether this is the database that it was"),
+    ("stores why nosuch/7", 3, "there is no store `nosuch` | `test-cli stores list` shows those that there are"),
+    ("stores why {done}", 2, "for '<STORE/ID>' | a job of many stores is written `store/123`, as `stores jobs` shows it"),
+    ("stores requeue {dead}", 2, "for '[STORE/ID]...' | a job of many stores is written `store/123`, as `stores jobs` shows it"),
+    ("stores requeue nosuch/7", 3, "there is no store `nosuch` | `test-cli stores list` shows those that there are"),
+    ("stores requeue one/7", 3, "in the store `one`: there is no job 7 | it was never enqueued, was rolled back, or its history"),
+    ("stores cancel one/{done}", 3, "in the store `one`: job {done} is completed | only a job that is ready, scheduled, blocked,"),
+    ("stores cancel --all --queue nowhere --yes", 0, "no job was ever enqueued into the queue `nowhere` | there are default, slow"),
+    ("stores cancel --all", 2, "4 jobs would be cancelled in 1 store, and nobody can | say `--yes`, or `--dry-run` to see how many"),
+    ("stores cancel", 2, "no job is named | give jobs as STORE/ID, or `--all` with what chooses among them"),
+    ("stores snooze one/{ready} --by 5", 2, "for '--by <DURATION>' | time unit needed, for example 5sec or 5ms; write a duration"),
+    ("stores priority one/{done} --to 1", 3, "in the store `one`: job {done} is | only a job that is ready or scheduled can be"),
+    ("stores discard one/{ready}", 3, "in the store `one`: job {ready} is ready | only a job that is dead can be discarded"),
+    ("stores discard --all --dry-run --type nosuch", 0, "no job of the type `nosuch` was ever enqueued | there are do, nosuchtype"),
+    ("stores run-now one/{done}", 3, "in the store `one`: job {done} is completed | only a job that is scheduled or parked can be"),
+    ("stores reschedule one/{ready} --at tomorrow", 2, "for '--at <TIME>' | a time is written like `2026-12-24T18:00:00Z`"),
+    ("stores run --slots 0", 2, "slots is 0 | it must be 1 to 100000"),
+    ("stores run --slots -1", 2, "for '--slots <N>' | expected a whole number such as 20, and not too large a one"),
+    ("stores run --slots x", 2, "for '--slots <N>' | expected a whole number such as 20, and not too large a one"),
+    ("stores run --linger 5", 2, "for '--linger <DURATION>' | time unit needed, for example 5sec or 5ms; write a duration like"),
+    ("stores run --upkeep -1s", 2, "for '--upkeep <DURATION>' | a duration cannot be negative"),
+    ("stores run --health 127.0.0.1:0", 2, "a worker of many stores answers no health checks | leave out `--health` (QUEUE_HEALTH)"),
+    ("stores run --dashboard 127.0.0.1:0", 2, "unexpected argument '--dashboard' found"),
+    ("stores run --queue 'a b'", 2, "for '--queue <NAME[=CONCURRENCY]>' | `a b` is not a valid queue name: 1 to 64 of the"),
+    ("stores run --lease-ttl 0s", 2, "lease_ttl is 0s | it must be 1s to 1d"),
+    ("stores migrate --alll", 2, "unexpected argument '--alll' found | a similar argument exists: '--all'"),
+    ("stores migrate one", 2, "unexpected argument 'one' found"),
+    ("stores counts one", 2, "unexpected argument 'one' found"),
+    ("stores counts --exact", 2, "unexpected argument '--exact' found"),
+    ("stores snooze 7 --by 5m", 2, "for '[STORE/ID]...' | a job of many stores is written `store/123`, as `stores jobs` shows it"),
+    ("stores snooze nosuch/7 --by 5m", 3, "there is no store `nosuch` | `test-cli stores list` shows those that there are"),
+    ("stores reschedule 7 --at 2026-12-24T18:00:00Z", 2, "a job of many stores is written `store/123`, as `stores jobs` shows it"),
+    (
+        "stores reschedule nosuch/7 --at 2026-12-24T18:00:00Z",
+        3,
+        "there is no store `nosuch` | `test-cli stores list` shows those that there are",
+    ),
+    ("stores run-now 7", 2, "for '[STORE/ID]...' | a job of many stores is written `store/123`, as `stores jobs` shows it"),
+    ("stores run-now nosuch/7", 3, "there is no store `nosuch` | `test-cli stores list` shows those that there are"),
+    ("stores priority 7 --to 1", 2, "for '[STORE/ID]...' | a job of many stores is written `store/123`, as `stores jobs` shows it"),
+    ("stores priority nosuch/7 --to 1", 3, "there is no store `nosuch` | `test-cli stores list` shows those that there are"),
+    ("stores discard 7", 2, "for '[STORE/ID]...' | a job of many stores is written `store/123`, as `stores jobs` shows it"),
+    ("stores counts --jsn", 2, "unexpected argument '--jsn' found | a similar argument exists: '--json'"),
+    ("stores remove", 2, "required arguments | <NAME>"),
+    ("stores moves --all", 2, "unexpected argument '--all' found"),
+    ("stores moves --jsn", 2, "unexpected argument '--jsn' found | a similar argument exists: '--json'"),
+];
+
+#[tokio::test]
+async fn a_store_or_tenant_that_is_not_there_is_named() {
+    let fixture = Fixture::new().await;
+    fixture.play(&fixture.db.url, PLACES);
+    fixture.db.finish().await;
+}
+
+#[tokio::test]
+async fn a_job_of_many_stores_is_named_with_its_store() {
+    let fixture = Fixture::new().await;
+    fixture.play(&fixture.db.url, WORK);
+    fixture.db.finish().await;
+}
