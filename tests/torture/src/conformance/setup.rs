@@ -28,6 +28,8 @@ pub(super) enum On {
     PgbouncerTransaction,
     /// One whose database sets what a session may be set to otherwise than we expect it: time zone, forms of values, planner, timeouts.
     Settings,
+    /// The same set for the login alone, which is no superuser and inherits nothing: it acts in the role that is set for it.
+    Role,
 }
 
 impl fmt::Display for On {
@@ -38,6 +40,7 @@ impl fmt::Display for On {
             Self::PgbouncerSession => "pgbouncer-session",
             Self::PgbouncerTransaction => "pgbouncer-transaction",
             Self::Settings => "settings",
+            Self::Role => "role",
         })
     }
 }
@@ -106,6 +109,10 @@ const SETTINGS: [(&str, &str); 34] = [
     ("work_mem", "64kB"),
 ];
 
+/// A login that has rights only while it acts in its role, as which each of its sessions begins.
+const MEMBER: &str = "create role maker createrole; grant create, temporary on database conformance to maker;
+    create role member login noinherit; grant maker to member; alter role member set role = 'maker'";
+
 /// Handlers share it with the operations that are played.
 const POOL_SIZE: u32 = 10;
 
@@ -133,7 +140,7 @@ impl Setup {
     /// Servers of its own; or why they are not to be had here.
     pub(super) async fn on(on: On) -> Result<std::result::Result<Self, String>> {
         let pooling = match on {
-            On::Plain | On::Standby | On::Settings => None,
+            On::Plain | On::Standby | On::Settings | On::Role => None,
             On::PgbouncerSession => Some(Pooling::Sessions),
             On::PgbouncerTransaction => Some(Pooling::Transactions),
         };
@@ -143,13 +150,20 @@ impl Setup {
         let server = TestServer::start().await?;
         let mut admin = PgConnection::connect(&server.url("postgres")).await?;
         sqlx::raw_sql("create database conformance").execute(&mut admin).await?;
-        if on == On::Settings {
-            for (setting, value) in SETTINGS {
-                let set = format!("alter database conformance set {setting} = '{value}'");
-                sqlx::raw_sql(AssertSqlSafe(set)).execute(&mut admin).await.with_context(|| setting.to_owned())?;
-            }
+        if on == On::Role {
+            sqlx::raw_sql(MEMBER).execute(&mut admin).await?;
         }
-        let (name, direct, mut servers) = (on.to_string(), server.url(NAME), vec![Started::Server(server.clone())]);
+        let target = match on {
+            On::Settings => Some("database conformance"),
+            On::Role => Some("role member"),
+            On::Plain | On::Standby | On::PgbouncerSession | On::PgbouncerTransaction => None,
+        };
+        for (target, (setting, value)) in target.into_iter().flat_map(|target| SETTINGS.map(|set| (target, set))) {
+            let set = format!("alter {target} set {setting} = '{value}'");
+            sqlx::raw_sql(AssertSqlSafe(set)).execute(&mut admin).await.with_context(|| setting.to_owned())?;
+        }
+        let direct = if on == On::Role { server.url(NAME).replace("postgres@", "member@") } else { server.url(NAME) };
+        let (name, mut servers) = (on.to_string(), vec![Started::Server(server.clone())]);
         if on == On::Standby {
             let standby = server.standby(server.port()).await?;
             wait_for_standby(&mut admin).await?;
