@@ -93,8 +93,8 @@ pub enum Error {
         /// The database's encoding.
         encoding: String,
     },
-    /// The login has no right to the store's schema.
-    #[error("the login `{login}` has no rights in the schema `{schema}`; give it some: `{fix}`")]
+    /// The login lacks rights in the store's schema: any at all, or those of a worker.
+    #[error("the login `{login}` lacks rights in the schema `{schema}`; give it some: `{fix}`")]
     NoRights {
         /// The schema.
         schema: String,

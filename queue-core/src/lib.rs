@@ -143,7 +143,7 @@ pub mod runner {
         results::percent,
         schema::{
             Channel, ClusterNode, Listening, Migration, NO_SESSION, Owner, is_refused_setting, locate,
-            migrate::{migrate_with, verify_login},
+            migrate::{migrate_with, verify_worker},
             mixes_up, place, relay,
         },
     };

@@ -30,7 +30,7 @@ use std::sync::Arc;
 
 use queue_core::{
     BatchHandler, Handler, Limit, Middleware, Registry, RegistryError, migrate,
-    runner::States,
+    runner::{States, verify_worker},
     schedule::{Declared, Schedule},
 };
 use sqlx::PgPool;
@@ -222,6 +222,7 @@ impl Worker {
         };
         link.check_settings().await?;
         migrate::verify(link.get().await?, config.store).await?;
+        verify_worker(link.get().await?, config.store).await?;
         let cluster = Cluster::find(&mut link, (&mut pool, &mut direct), &mut config.store).await?;
         link.close().await;
 

@@ -19,7 +19,7 @@ pub(super) enum Applied {
 /// Those that the store has, each that is known here checked against it.
 pub(super) async fn applied(connection: &mut PgConnection, store: Store, known: &[Migration]) -> Result<Applied, Error> {
     let schema = || store.schema().to_owned();
-    check_login(&mut *connection, store, known).await?;
+    login(&mut *connection, store, known).await?.check(store, false)?;
     let columns: Vec<String> = sqlx::query_scalar(COLUMNS).bind(store.text("queue.migration")).fetch_all(&mut *connection).await?;
     if columns.is_empty() {
         return Ok(Applied::Absent);
@@ -53,10 +53,13 @@ pub(super) async fn applied(connection: &mut PgConnection, store: Store, known: 
     Ok(Applied::Versions(versions))
 }
 
-/// Checks the database and the login by catalogs alone: no lock on a table of the store is waited for.
-pub(super) async fn check_login(connection: &mut PgConnection, store: Store, known: &[Migration]) -> Result<(), Error> {
-    let found = sqlx::query_as::<_, Database>(DATABASE).bind(store.schema()).bind(tables_of(known));
-    found.fetch_one(connection).await?.check(store)
+/// Checks the database and a worker's login by catalogs alone: no lock on a table of the store is waited for.
+pub(super) async fn check_worker(connection: &mut PgConnection, store: Store, known: &[Migration]) -> Result<(), Error> {
+    login(connection, store, known).await?.check(store, true)
+}
+
+async fn login(connection: &mut PgConnection, store: Store, known: &[Migration]) -> sqlx::Result<Database> {
+    sqlx::query_as(DATABASE).bind(store.schema()).bind(tables_of(known)).fetch_one(connection).await
 }
 
 /// The database and the login, as far as a store depends on them.
@@ -65,6 +68,8 @@ struct Database {
     encoding: String,
     login: String,
     is_let_in: bool,
+    /// It has the rights of a worker, one of which is to claim.
+    may_claim: bool,
     /// Roles that have rights in the schema, and of which the login is a member without inheriting them.
     not_inherited: Vec<String>,
     /// Tables of which row level security hides rows from this login.
@@ -73,12 +78,12 @@ struct Database {
 }
 
 impl Database {
-    fn check(self, store: Store) -> Result<(), Error> {
+    fn check(self, store: Store, is_worker: bool) -> Result<(), Error> {
         let (schema, login) = (store.schema().to_owned(), self.login);
         if self.encoding != "UTF8" {
             return Err(Error::Encoding { encoding: self.encoding });
         }
-        if !self.is_let_in {
+        if !self.is_let_in || is_worker && !self.may_claim {
             let quoted = |name: &str| format!("\"{}\"", name.replace('"', "\"\""));
             let (to, roles) = (quoted(&login), self.not_inherited.iter().map(|role| quoted(role)).collect::<Vec<_>>().join(", "));
             let fix = match self.version {
@@ -100,6 +105,13 @@ const DATABASE: &str = "
 select pg_catalog.current_setting('server_encoding') as encoding,
   current_user::pg_catalog.text as login,
   coalesce(pg_catalog.has_schema_privilege(n.oid, 'usage'), true) as is_let_in,
+  coalesce(
+    (
+      select pg_catalog.has_table_privilege(c.oid, 'insert')
+      from pg_catalog.pg_class c
+      where c.relnamespace operator(pg_catalog.=) n.oid and c.relname operator(pg_catalog.=) 'lease'
+    ), true
+  ) as may_claim,
   array(
     select r.rolname::pg_catalog.text
     from pg_catalog.pg_auth_members m

@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 use sqlx::{AssertSqlSafe, PgConnection};
 
 use super::{
-    applied::{Applied, applied, check_login},
+    applied::{Applied, applied, check_worker},
     citus,
     locks::{LOCK_TIMEOUT, PAUSE, in_the_way, is_locked},
     migration::{Migration, tables_of},
@@ -283,13 +283,13 @@ pub async fn verify(connection: &mut PgConnection, store: Store) -> Result<(), E
     }
 }
 
-/// Checks that the login may still see and use the store, which both may change while a worker runs. Reads catalogs alone.
+/// Checks that a worker's login may see and use the store, which may change while the worker runs. Reads catalogs alone.
 ///
 /// # Errors
 /// [`Error::Encoding`], [`Error::NoRights`] and [`Error::RowSecurity`], as [`verify`].
 #[doc(hidden)]
-pub async fn verify_login(connection: &mut PgConnection, store: Store) -> Result<(), Error> {
-    check_login(connection, store, &MIGRATIONS).await
+pub async fn verify_worker(connection: &mut PgConnection, store: Store) -> Result<(), Error> {
+    check_worker(connection, store, &MIGRATIONS).await
 }
 
 /// The tables of a store, without their partitions.

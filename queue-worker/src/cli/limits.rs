@@ -18,7 +18,7 @@ use super::{
     settings::Settings,
     values::{counted, whole_in},
 };
-use crate::live::Database;
+use crate::{live::Database, program};
 
 /// What is done to a limit.
 #[derive(Subcommand)]
@@ -96,6 +96,12 @@ pub(super) async fn limits(settings: &Settings, command: Option<LimitsCommand>, 
             operate::set_limit_key(&mut *noted, store, &name, &key, concurrency.and_then(|bound| bound.0)).await?;
             noted.commit("limited", format!("key {key} of limit {name}"), 0).await?;
             let found = operate::limit_keys(database.pool(), store, &name).await?;
+            if !operate::limits(database.pool(), store).await?.iter().any(|limit| limit.name == name) {
+                warn(&format!(
+                    "no limit is called `{name}` yet, so this has no effect; `{} limits` shows those there are",
+                    program::name()
+                ));
+            }
             database.close().await;
             return keys(&name, &found, as_json);
         }

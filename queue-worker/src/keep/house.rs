@@ -9,7 +9,7 @@ use std::{
 use queue_core::{
     Options, Store,
     operate::{Unserved, unserved},
-    runner::verify_login,
+    runner::verify_worker,
 };
 use tokio::sync::{mpsc, watch};
 use uuid::Uuid;
@@ -302,7 +302,7 @@ pub(crate) async fn keep_pruned(
 /// Rows that are hidden or may not be read fail statements; the log says why, and what to do.
 async fn look_at_login(link: &mut Link, store: Store, vitals: &Vitals) {
     let found = match link.get().await {
-        Ok(connection) => bounded(async { heard(verify_login(connection, store).await) }).await,
+        Ok(connection) => bounded(async { heard(verify_worker(connection, store).await) }).await,
         Err(error) => Err(error),
     };
     match link.note(found) {

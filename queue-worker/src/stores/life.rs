@@ -10,7 +10,11 @@ use std::{
     time::{Duration, Instant},
 };
 
-use queue_core::{migrate, runner::locate, stores::Member};
+use queue_core::{
+    migrate,
+    runner::{locate, verify_worker},
+    stores::Member,
+};
 use sqlx::PgPool;
 use tokio::{
     runtime::Handle,
@@ -221,6 +225,7 @@ impl OneStore {
         self.site.check(&mut link).await?;
         // After an error the connection is not used again.
         migrate::verify(link.get().await?, store).await?;
+        verify_worker(link.get().await?, store).await?;
         let owner = locate(link.get().await?, store).await;
         Ok(link.note(owner)?.map(|_| "it is distributed over a Citus cluster, and needs a `Worker` of its own"))
     }

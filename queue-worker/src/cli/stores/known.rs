@@ -45,7 +45,11 @@ pub(super) async fn migrate(settings: &Settings, all: bool, as_json: bool) -> Re
     opened.reach(settings, |_| true).await?;
     // One that cannot be made keeps none from the others.
     let made = opened.stores.migrate().await;
-    opened.records = records(settings, &opened.stores).await?;
+    opened.records = match records(settings, &opened.stores).await {
+        Ok(records) => records,
+        // What kept them from being made is why they cannot be read.
+        Err(problem) => return Err(made.err().map_or(problem, Problem::from)),
+    };
     opened.meet(settings).await?;
     let homes = settings.stores.homes()?.schema();
     let lost: Vec<String> = opened.lost.iter().map(|(name, why)| format!("the database `{name}` is out of reach: {why}")).collect();

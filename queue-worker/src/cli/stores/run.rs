@@ -61,7 +61,7 @@ pub(super) async fn run(settings: &Settings, prepare: impl AsyncFnOnce(Worker) -
         if is_home { worker.direct(&direct) } else { worker }
     });
     let StoresSettings { worker: StoresWorkerSettings { slots, linger, upkeep, tend }, .. } = &settings.stores;
-    let worker = slots.iter().fold(worker, |worker, slots| worker.slots((*slots).into()));
+    let worker = slots.iter().fold(worker, |worker, slots| worker.slots(slots.get() as usize));
     let worker = linger.iter().fold(worker, |worker, linger| worker.linger(linger.0));
     let worker = upkeep.iter().fold(worker, |worker, upkeep| worker.upkeep(upkeep.0.max(Duration::from_secs(1))));
     // Heard from here on, as in `run`.

@@ -2,12 +2,12 @@
 //!
 //! Addresses may hold passwords: none is shown, in errors either, and so none is read by clap, which shows what it cannot read.
 
-use std::collections::BTreeMap;
+use std::{collections::BTreeMap, num::NonZeroU32};
 
 use queue_core::{Store, check_name};
 use serde::{Deserialize, Deserializer, de::Error as _};
 
-use crate::cli::{problem::Problem, span::Span, values::Whole};
+use crate::cli::{problem::Problem, span::Span, values::whole_in};
 
 /// Heading of the options that every command of many stores takes.
 const OF_STORES: &str = "Stores";
@@ -34,8 +34,8 @@ pub(in crate::cli) struct StoresSettings {
 #[serde(default)]
 pub(in crate::cli) struct StoresWorkerSettings {
     /// So many handlers run at once over all stores, beside what each queue allows. Default 100
-    #[arg(long, env = "QUEUE_SLOTS", value_name = "N")]
-    pub(super) slots: Option<Whole>,
+    #[arg(long, env = "QUEUE_SLOTS", value_name = "N", value_parser = whole_in::<NonZeroU32>(1..=100_000))]
+    pub(super) slots: Option<NonZeroU32>,
     /// For how long a store keeps its worker after its last job. Default 5s
     #[arg(long, env = "QUEUE_LINGER", value_name = "DURATION", allow_hyphen_values = true)]
     pub(super) linger: Option<Span>,
@@ -149,7 +149,7 @@ mod tests {
     #[test]
     fn the_file_has_a_section_whose_errors_show_no_address() {
         let read = file("homes = 'places'\nslots = 7\nlinger = '2s'\n[databases]\neu = 'postgres://h/d'").unwrap();
-        assert_eq!((read.homes.as_deref(), read.worker.slots.map(NonZeroUsize::get)), (Some("places"), Some(7)));
+        assert_eq!((read.homes.as_deref(), read.worker.slots.map(NonZeroU32::get)), (Some("places"), Some(7)));
         assert_eq!(read.databases().unwrap().others["eu"], "postgres://h/d");
         for wrong in [
             "databases = 'postgres://u:swordfish@h/d'",

@@ -30,6 +30,7 @@ pub(super) const ROWS: &[Row] = &[
     ("limits set type:nosuch --concurrency 3", 0, "no job of the type `nosuch` was ever enqueued | there are do, nosuchtype"),
     ("limits set stripe --concurrency 3 --reason {long}", 2, "the reason of a limit is 1100 | it must be at most 1000 characters"),
     ("limits set stripe --key acme --concurrency 3", 0, "acme  3 at once"),
+    ("limits set strip --key acme --concurrency 3", 0, "no limit is called `strip` yet | `test-cli limits` shows those there are"),
     ("limits set stripe --key acme --rate 5/1s", 2, "the argument '--key <KEY>' cannot be used with '--rate <N/PERIOD|none>'"),
     ("limits set stripe --key acme", 2, "required arguments | --concurrency <N|none>"),
     ("limits keys", 2, "required arguments | <NAME>"),

@@ -9,10 +9,11 @@ use super::{Fixture, Row};
 
 /// Of a login that has no rights at all.
 const STRANGER: &[Row] = &[
-    ("list", 1, "the login `{login}` has no rights in the schema `queue` | grant \"queue_worker\" to \"{login}\""),
-    ("cancel {ready}", 1, "has no rights in the schema `queue` | grant"),
-    ("run", 1, "has no rights in the schema `queue` | grant"),
-    ("migrate", 1, "has no rights in the schema `queue` | grant"),
+    ("list", 1, "the login `{login}` lacks rights in the schema `queue` | grant \"queue_worker\" to \"{login}\""),
+    ("cancel {ready}", 1, "lacks rights in the schema `queue` | grant"),
+    ("run", 1, "lacks rights in the schema `queue` | grant"),
+    ("migrate", 1, "lacks rights in the schema `queue` | grant"),
+    ("stores migrate --homes elsewhere", 1, "permission denied for database | do this as the owner"),
 ];
 
 /// Of one that may only look.
@@ -28,6 +29,7 @@ const READER: &[Row] = &[
     ("show {ready} --payload", 1, "permission denied for function find | `queue_operator`"),
     ("export --payload", 1, "permission denied for function list | `queue_operator`"),
     ("roles", 1, "(42501) | `test-cli roles` makes them"),
+    ("run", 1, "the login `{login}` lacks rights in the schema `queue` | grant \"queue_worker\" to \"{login}\""),
 ];
 
 /// Of one whose transactions only read.
