@@ -142,7 +142,7 @@ fn check(what: &'static str, name: &str, most: usize) -> Result<(), Error> {
         return Ok(());
     }
     let cut = if name.chars().nth(most).is_some() { ".." } else { "" };
-    let value = format!("{}{cut}", name.chars().take(most).flat_map(char::escape_debug).collect::<String>());
+    let value = format!("{}{cut}", name.chars().take(most).flat_map(char::escape_default).collect::<String>());
     Err(Error::InvalidName { what, value, most })
 }
 

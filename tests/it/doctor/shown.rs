@@ -38,7 +38,7 @@ async fn the_exit_code_says_how_bad_it_is() {
 
     let nowhere = cli(&db.url, &["doctor", "--schema", "nowhere"]);
     let said = text(&nowhere.stdout);
-    assert!(said.contains("run `test-cli migrate`") && said.contains("fix: test-cli migrate --schema nowhere"), "{said}");
+    assert!(said.contains("run `test-cli migrate --schema nowhere`") && said.contains("fix: test-cli migrate --schema nowhere"), "{said}");
     db.finish().await;
 }
 

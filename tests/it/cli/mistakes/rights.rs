@@ -13,7 +13,6 @@ const STRANGER: &[Row] = &[
     ("cancel {ready}", 1, "lacks rights in the schema `queue` | grant"),
     ("run", 1, "lacks rights in the schema `queue` | grant"),
     ("migrate", 1, "lacks rights in the schema `queue` | grant"),
-    ("stores migrate --homes elsewhere", 1, "permission denied for database | do this as the owner"),
 ];
 
 /// Of one that may only look.
