@@ -286,6 +286,7 @@ declare
   busy    bigint[];
   free    bigint[];
   edges   tid[];
+  gathers tid[];
   died    bigint[] := '{}';
   shut    bigint[];
   lanes   bigint[];
@@ -383,6 +384,22 @@ begin
       from unnest(chosen) c
       cross join lateral (select e.ctid as at from queue.edge e where e.source = c.source and e.target = c.target offset 0) a
       where a.at not in (select u.at from unnest(edges) u (at)))
+  );
+  -- Nor a node that is many jobs and to be cancelled, if another session has those locked.
+  gathers := array(
+    select g.ctid
+    from queue.gather g
+    where g.parent = any (array(select c.target from unnest(chosen) c join unnest(held) h (id) on h.id = c.target where c.act = 'cancel'))
+    for update skip locked
+  );
+  held := array(
+    select h.id
+    from unnest(held) h (id)
+    where h.id not in (
+      select c.target
+      from unnest(chosen) c
+      cross join lateral (select g.ctid as at from queue.gather g where g.parent = c.target offset 0) g
+      where c.act = 'cancel' and g.at not in (select u.at from unnest(gathers) u (at)))
   );
   -- What is not held and still waits has somebody at work on it.
   busy := array(

@@ -1,12 +1,13 @@
--- worker, idle -> nothing: rows of processes that have been silent for $1 seconds and hold nothing any more.
--- $1 seconds: an hour of one that held nothing when it fell silent, so that it is known who was there; none once its jobs were recovered
+-- worker, idle -> nothing: rows of processes that have been silent for an hour, or are among these, and hold nothing any more.
+-- $1 silent workers whose jobs were recovered; one that held nothing is kept for the hour, so that it is known who was there
 -- Safe: rows that others have locked are passed over; they go the next time.
 with gone as (
   delete from queue.worker
   where id = any (array(
     select w.id
     from queue.worker w
-    where w.expires_at < now() - $1 * interval '1 second' and not exists (select from queue.lease l where l.worker = w.id)
+    where w.expires_at < now() and (w.id = any ($1) or w.expires_at < now() - interval '1 hour')
+      and not exists (select from queue.lease l where l.worker = w.id)
     for update skip locked
   ))
 )

@@ -221,8 +221,8 @@ impl Worker {
             () = &mut shutdown => return Ok(()),
         };
         link.check_settings().await?;
-        migrate::verify(link.get().await?, config.store).await?;
         verify_worker(link.get().await?, config.store).await?;
+        migrate::verify(link.get().await?, config.store).await?;
         let cluster = Cluster::find(&mut link, (&mut pool, &mut direct), &mut config.store).await?;
         link.close().await;
 

@@ -163,7 +163,11 @@ const AHEAD: f64 = -30.0 * 86_400.0;
 
 /// Forgets workers that are gone.
 pub async fn prune_workers(connection: &mut PgConnection) -> sqlx::Result<()> {
-    sqlx::query(sql(include_str!("../../queue-worker/sql/prune_workers.sql"))).bind(3600.0).execute(connection).await.map(drop)
+    sqlx::query(sql(include_str!("../../queue-worker/sql/prune_workers.sql")))
+        .bind([] as [uuid::Uuid; 0])
+        .execute(connection)
+        .await
+        .map(drop)
 }
 
 /// Drops the oldest day as if its retention were over; whether there was one.

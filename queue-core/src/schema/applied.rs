@@ -19,7 +19,7 @@ pub(super) enum Applied {
 /// Those that the store has, each that is known here checked against it.
 pub(super) async fn applied(connection: &mut PgConnection, store: Store, known: &[Migration]) -> Result<Applied, Error> {
     let schema = || store.schema().to_owned();
-    login(&mut *connection, store, known).await?.check(store, false)?;
+    check_login(&mut *connection, store, known, false).await?;
     let columns: Vec<String> = sqlx::query_scalar(COLUMNS).bind(store.text("queue.migration")).fetch_all(&mut *connection).await?;
     if columns.is_empty() {
         return Ok(Applied::Absent);
@@ -53,13 +53,10 @@ pub(super) async fn applied(connection: &mut PgConnection, store: Store, known: 
     Ok(Applied::Versions(versions))
 }
 
-/// Checks the database and a worker's login by catalogs alone: no lock on a table of the store is waited for.
-pub(super) async fn check_worker(connection: &mut PgConnection, store: Store, known: &[Migration]) -> Result<(), Error> {
-    login(connection, store, known).await?.check(store, true)
-}
-
-async fn login(connection: &mut PgConnection, store: Store, known: &[Migration]) -> sqlx::Result<Database> {
-    sqlx::query_as(DATABASE).bind(store.schema()).bind(tables_of(known)).fetch_one(connection).await
+/// Checks the database and the login, that of a worker for more rights, by catalogs alone: no lock on a table of the store is waited for.
+pub(super) async fn check_login(connection: &mut PgConnection, store: Store, known: &[Migration], is_worker: bool) -> Result<(), Error> {
+    let found = sqlx::query_as::<_, Database>(DATABASE).bind(store.schema()).bind(tables_of(known)).bind(is_worker);
+    found.fetch_one(connection).await?.check(store)
 }
 
 /// The database and the login, as far as a store depends on them.
@@ -67,10 +64,9 @@ async fn login(connection: &mut PgConnection, store: Store, known: &[Migration])
 struct Database {
     encoding: String,
     login: String,
+    /// It has rights in the schema; that of a worker, which claims, in the table of leases.
     is_let_in: bool,
-    /// It has the rights of a worker, one of which is to claim.
-    may_claim: bool,
-    /// Roles that have rights in the schema, and of which the login is a member without inheriting them.
+    /// Roles that have these rights, and of which the login is a member without inheriting them.
     not_inherited: Vec<String>,
     /// Tables of which row level security hides rows from this login.
     hidden: Vec<String>,
@@ -78,12 +74,12 @@ struct Database {
 }
 
 impl Database {
-    fn check(self, store: Store, is_worker: bool) -> Result<(), Error> {
+    fn check(self, store: Store) -> Result<(), Error> {
         let (schema, login) = (store.schema().to_owned(), self.login);
         if self.encoding != "UTF8" {
             return Err(Error::Encoding { encoding: self.encoding });
         }
-        if !self.is_let_in || is_worker && !self.may_claim {
+        if !self.is_let_in {
             let quoted = |name: &str| format!("\"{}\"", name.replace('"', "\"\""));
             let (to, roles) = (quoted(&login), self.not_inherited.iter().map(|role| quoted(role)).collect::<Vec<_>>().join(", "));
             let fix = match self.version {
@@ -104,14 +100,7 @@ impl Database {
 const DATABASE: &str = "
 select pg_catalog.current_setting('server_encoding') as encoding,
   current_user::pg_catalog.text as login,
-  coalesce(pg_catalog.has_schema_privilege(n.oid, 'usage'), true) as is_let_in,
-  coalesce(
-    (
-      select pg_catalog.has_table_privilege(c.oid, 'insert')
-      from pg_catalog.pg_class c
-      where c.relnamespace operator(pg_catalog.=) n.oid and c.relname operator(pg_catalog.=) 'lease'
-    ), true
-  ) as may_claim,
+  coalesce(pg_catalog.has_schema_privilege(n.oid, 'usage') and (t.oid is null or pg_catalog.has_table_privilege(t.oid, 'insert')), true) as is_let_in,
   array(
     select r.rolname::pg_catalog.text
     from pg_catalog.pg_auth_members m
@@ -119,6 +108,7 @@ select pg_catalog.current_setting('server_encoding') as encoding,
     where m.member operator(pg_catalog.=) (select u.oid from pg_catalog.pg_roles u where u.rolname operator(pg_catalog.=) current_user)
       and not r.rolsuper
       and pg_catalog.has_schema_privilege(r.oid, n.oid, 'usage')
+      and (t.oid is null or pg_catalog.has_table_privilege(r.oid, t.oid, 'insert'))
       and not pg_catalog.pg_has_role(r.oid, 'usage')
     order by r.rolname
   ) as not_inherited,
@@ -133,7 +123,8 @@ select pg_catalog.current_setting('server_encoding') as encoding,
   ) as hidden,
   pg_catalog.current_setting('server_version_num')::pg_catalog.int4 as version
 from (select) one
-left join pg_catalog.pg_namespace n on n.nspname operator(pg_catalog.=) $1::pg_catalog.name";
+left join pg_catalog.pg_namespace n on n.nspname operator(pg_catalog.=) $1::pg_catalog.name
+left join pg_catalog.pg_class t on $3 and t.relnamespace operator(pg_catalog.=) n.oid and t.relname operator(pg_catalog.=) 'lease'";
 
 const COLUMNS: &str = "
 select attname::text

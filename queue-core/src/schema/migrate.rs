@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 use sqlx::{AssertSqlSafe, PgConnection};
 
 use super::{
-    applied::{Applied, applied, check_worker},
+    applied::{Applied, applied, check_login},
     citus,
     locks::{LOCK_TIMEOUT, PAUSE, in_the_way, is_locked},
     migration::{Migration, tables_of},
@@ -289,7 +289,7 @@ pub async fn verify(connection: &mut PgConnection, store: Store) -> Result<(), E
 /// [`Error::Encoding`], [`Error::NoRights`] and [`Error::RowSecurity`], as [`verify`].
 #[doc(hidden)]
 pub async fn verify_worker(connection: &mut PgConnection, store: Store) -> Result<(), Error> {
-    check_worker(connection, store, &MIGRATIONS).await
+    check_login(connection, store, &MIGRATIONS, true).await
 }
 
 /// The tables of a store, without their partitions.

@@ -129,7 +129,7 @@ impl Chore {
             },
             Self::ForgetKeys => forget_keys(connection, store).await,
             Self::FreeKeys => free_keys(connection, store).await,
-            Self::ForgetWorkers => forget_workers(connection, store, Duration::from_hours(1)).await,
+            Self::ForgetWorkers => forget_workers(connection, store, &[]).await,
             Self::ForgetWaiters => {
                 bounded(sqlx::query(store.sql(include_str!("../../sql/prune_waiters.sql"))).execute(connection)).await.map(drop)
             }

@@ -1,7 +1,5 @@
 //! Taking back the jobs of silent workers, and seeing which running jobs are to be cancelled.
 
-use std::time::Duration;
-
 use queue_core::{JobId, Store};
 use sqlx::{Connection as _, FromRow, PgConnection, Row as _};
 use uuid::Uuid;
@@ -59,21 +57,22 @@ pub(super) async fn recover(connection: &mut PgConnection, store: Store) -> sqlx
         tx.rollback().await?;
         return Ok(Vec::new());
     }
-    let tokens = found.iter().map(|row| row.try_get(0)).collect::<sqlx::Result<Vec<Uuid>>>()?;
+    let column = |nth: usize| found.iter().map(|row| row.try_get(nth)).collect::<sqlx::Result<Vec<Uuid>>>();
+    let (tokens, workers) = (column(0)?, column(1)?);
     let statement = sqlx::query_as(store.sql(include_str!("../../sql/recover.sql"))).bind(&tokens).bind(MOST_CRASHES);
     let recovered: Vec<Recovered> = statement.fetch_all(&mut *tx).await?;
     let over: Vec<JobId> = recovered.iter().filter_map(|of| of.over.as_ref()).flatten().copied().collect();
     note_ends(&mut tx, store, &over, None).await?;
     tx.commit().await?;
     // After the commit, so that of two recoveries of one worker's leases the later sees that nothing is left.
-    if let Err(error) = forget_workers(connection, store, Duration::ZERO).await {
+    if let Err(error) = forget_workers(connection, store, &workers).await {
         complain(&error, "cannot delete the rows of silent workers now; that is done within the hour");
     }
     Ok(recovered)
 }
 
-/// Deletes the rows of workers that have been silent for so long and hold nothing.
-pub(super) async fn forget_workers(connection: &mut PgConnection, store: Store, silent: Duration) -> sqlx::Result<()> {
-    let statement = sqlx::query(store.sql(include_str!("../../sql/prune_workers.sql"))).bind(silent.as_secs_f64());
+/// Deletes the rows of workers that hold nothing, and have been silent for an hour or are among these.
+pub(super) async fn forget_workers(connection: &mut PgConnection, store: Store, recovered: &[Uuid]) -> sqlx::Result<()> {
+    let statement = sqlx::query(store.sql(include_str!("../../sql/prune_workers.sql"))).bind(recovered);
     bounded(statement.execute(connection)).await.map(drop)
 }

@@ -9,6 +9,7 @@ mod plan;
 
 use std::{
     collections::HashMap,
+    panic::{AssertUnwindSafe, catch_unwind, resume_unwind},
     sync::Arc,
     time::{Duration, Instant},
 };
@@ -190,16 +191,16 @@ impl Ticks {
     async fn questions(&mut self, plans: Vec<Planned>) -> Vec<Option<Question>> {
         let mut timings = std::mem::take(&mut self.timings);
         let search = move || {
-            let ask = |plan: &Planned| {
-                let timing = timings.entry(plan.definition).or_insert_with(|| plan.timing());
-                plan.question(timing)
+            let mut ask = |plan: &Planned| {
+                let search = || plan.question(timings.entry(plan.definition).or_insert_with(|| plan.timing()));
+                // One that panics stops itself, and no other.
+                catch_unwind(AssertUnwindSafe(search)).unwrap_or_else(|_| plan.question(&Err("a search for its ticks panicked".to_owned())))
             };
-            let asked = plans.iter().map(ask).collect();
+            let asked = plans.iter().map(&mut ask).collect();
             (asked, timings)
         };
-        // It is not cancelled as long as somebody waits here, so it has panicked.
-        let (asked, timings) =
-            tokio::task::spawn_blocking(search).await.unwrap_or_else(|error| std::panic::resume_unwind(error.into_panic()));
+        // It does not panic, and is not cancelled as long as somebody waits here.
+        let (asked, timings) = tokio::task::spawn_blocking(search).await.unwrap_or_else(|error| resume_unwind(error.into_panic()));
         self.timings = timings;
         asked
     }

@@ -224,8 +224,8 @@ impl OneStore {
         let (mut link, store) = (Link::new(wires, "verify").impatient().brief(), self.watched.member.store());
         self.site.check(&mut link).await?;
         // After an error the connection is not used again.
-        migrate::verify(link.get().await?, store).await?;
         verify_worker(link.get().await?, store).await?;
+        migrate::verify(link.get().await?, store).await?;
         let owner = locate(link.get().await?, store).await;
         Ok(link.note(owner)?.map(|_| "it is distributed over a Citus cluster, and needs a `Worker` of its own"))
     }

@@ -79,6 +79,30 @@ async fn a_look_cancels_one_node_that_is_many_after_the_other() {
     db.finish().await;
 }
 
+#[tokio::test]
+async fn a_node_that_is_many_and_locked_keeps_no_other_in_place() {
+    let db = db().await;
+    let (mut stopped, mut other) = (Flow::new("stopped"), Flow::new("other"));
+    let bad = stopped.add("bad", part("bad", Act::Fail, [])).if_dead(IfDead::Cancel);
+    let many = stopped.add_all("many", (0..4).map(|_| give("n", []))).after(&bad);
+    let first = other.add("first", give("first", []));
+    let free = other.add("free", give("free", [])).after(&first);
+    let (stopped, other) = (stopped.enqueue(&db.pool).await.unwrap(), other.enqueue(&db.pool).await.unwrap());
+    let (many, free) = (stopped.job(&many).id(), other.job(&free).id());
+    stopped.job(&bad).cancel(&db.pool).await.unwrap();
+    let (mut on, mut holder) = (db.connect().await, db.connect().await);
+    end(&mut on, other.job(&first).id(), "'\"given\"'").await;
+    let mut held = holder.begin().await.unwrap();
+    sqlx::query("select from queue.gather where parent = $1 for update").bind(many).execute(&mut *held).await.unwrap();
+    on.run("set lock_timeout = '1s'; select queue.release_nodes(0, 1000)").await;
+    assert_eq!((db.state(free).await, db.state(many).await), (Some(JobState::Ready), Some(JobState::Parked)));
+    held.rollback().await.unwrap();
+    while release(&db, 1000).await.1 {}
+    assert_eq!(db.state(many).await, Some(JobState::Cancelled));
+    drop((on, holder));
+    db.finish().await;
+}
+
 /// Those that are cancelled before their turn: more of them than payloads that a look fills. Somebody has the edge of the first.
 #[tokio::test]
 async fn nodes_that_wait_no_more_take_no_room_of_a_look() {

@@ -81,7 +81,7 @@ cases! {
            insert into queue.idle select w.name, w.id from queue.worker w",
         held: "select from queue.worker where name = 'a' for update; select from queue.idle where queue = 'a' for update",
         act: sql!("prune_workers"),
-        meanwhile: &[("3600", "")], after: &[("3600", "")],
+        meanwhile: &[("'{}'", "")], after: &[("'{}'", "")],
         left: ("select name from queue.worker union all select 'idle ' || queue from queue.idle", "a, idle a", ""),
     }
     fn waiters_that_are_gone_are_forgotten {

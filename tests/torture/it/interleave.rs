@@ -265,8 +265,13 @@ async fn whatever_is_done_beside_jobs_has_something_to_do() {
             _ => (Act::Enqueue, Form::After),
         };
         let outcome = trio.play(other, *act, form).await;
-        // Two parts of a chunk.
-        let expected = if *act == Act::Beside(Beside::AddChunk) { 2 } else { 1 };
+        let expected = match act {
+            // Two parts of a chunk.
+            Act::Beside(Beside::AddChunk) => 2,
+            // No head is gone unless somebody deletes it by hand: keys::edges has those.
+            Act::Beside(Beside::FreeKeys) => 0,
+            _ => 1,
+        };
         assert!(!outcome.waited && outcome.second == expected, "{act:?}: {outcome:?}");
     }
     drop(trio);
