@@ -61,10 +61,10 @@ $$;
 
 -- Consumes up to `most` hints of ends from the place `floor` on, and tells those that wait for these jobs: a child's parent what it came to, a gather
 -- how many of its parts are over, a flow what its node came to. Returns how many hints there were, without those that are left, the lowest of them,
--- of how many jobs it was told, how many keep a hint, and one of these. Waits for no lock for long: the hint of a row that another session has
+-- of how many jobs it was told, and how many keep a hint. Waits for no lock for long: the hint of a row that another session has
 -- locked is kept, and the others are consumed. To be called under read committed.
 create function queue.tell_ends(
-  floor bigint, most integer, out hints integer, out lowest bigint, out told integer, out kept integer, out job bigint
+  floor bigint, most integer, out hints integer, out lowest bigint, out told integer, out kept integer
 )
   returns record
   language plpgsql volatile
@@ -221,7 +221,6 @@ begin
     get diagnostics count_ = row_count;
     hints := greatest(hints - count_, least(told, 1));
     kept := cardinality(busy);
-    job := busy[1];
   end if;
 end
 $$;

@@ -272,8 +272,11 @@ begin
     from taken t
     group by t.parent, t.born, t.name
   )
-  select count(*), min(t.seq), array(select s.one from summed s), 0 into hints, lowest, sums, moved from taken t;
-  if hints = 0 then
+  -- One that adds nothing asks only to let parts run, and is left again where they are locked.
+  select count(*) filter (where t.completed + t.dead + t.cancelled + t.freed > 0), min(t.seq), array(select s.one from summed s), 0
+  into hints, lowest, sums, moved
+  from taken t;
+  if cardinality(sums) = 0 then
     return;
   end if;
   with known as materialized (

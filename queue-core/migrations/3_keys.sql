@@ -204,7 +204,7 @@ $$;
 -- The heads of these keys, as far as they are free: each becomes ready or scheduled. For queue.unblock, whose hints they were. Returns a job that
 -- another session has locked as `stuck`.
 create function queue.move_heads(
-  keys bigint[], afters bigint[], out moved integer, out wait_ms double precision, out lanes bigint[], out stuck bigint
+  keys bigint[], afters bigint[], out moved integer, out wait_ms double precision, out lanes bigint[], out kept integer
 )
   returns record
   language plpgsql volatile
@@ -239,6 +239,7 @@ begin
     select h.key, h.after
     from head h
     where h.key not in (select a.key from activated a)
+    returning 1
   ), entered as materialized (
     delete from queue.blocked
     -- As it was seen: a server that lets a lock follow an update, and not a place, would else find nothing there.
@@ -256,12 +257,9 @@ begin
     from entered e
     where e.run_at > moment
   )
-  select count(*), extract(epoch from min(e.run_at) filter (where e.run_at > moment) - moment) * 1000, array_agg(distinct e.lane), (
-      select b.id
-      from queue.blocked b
-      where b.ctid = any (array(select h.at from head h where h.at not in (select l.at from held l)))
-      limit 1)
-  into moved, wait_ms, lanes, stuck
+  select count(*), extract(epoch from min(e.run_at) filter (where e.run_at > moment) - moment) * 1000, array_agg(distinct e.lane),
+    (select count(*) from left_behind)
+  into moved, wait_ms, lanes, kept
   from entered e;
 end
 $$;
@@ -306,15 +304,15 @@ end
 $$;
 
 -- Consumes up to `most` hints from the place `floor` on. Each key without a head gets one: its first job becomes ready, or scheduled if its
--- time has not come. Returns how many hints there were, the lowest of them, and how many jobs were moved; `wait_ms` is when the first of the
--- scheduled ones is due. Waits for nobody: a job that somebody is at work on keeps its hint. To be called under read committed: there the
--- second statement sees whatever was committed before the first one ended.
+-- time has not come. Returns how many hints there were, without those that are left, the lowest of them, how many jobs were moved, and whether to
+-- look again at once; `wait_ms` is when the first of the scheduled ones is due. Waits for nobody: a job that somebody is at work on keeps its hint.
+-- To be called under read committed: there the second statement sees whatever was committed before the first one ended.
 --
 -- A job that the tables refuse, whatever is wrong with its row, stops no other key: then each key is tried by itself, and those that fail are
--- set aside; `aside` lists their jobs, which are dead letters now. `stuck` is a job that another session has locked, if any keeps its hint for that.
+-- set aside; `aside` lists their jobs, which are dead letters now.
 create function queue.unblock(
   floor bigint, most integer, out hints integer, out lowest bigint, out moved integer, out wait_ms double precision, out aside bigint[],
-  out stuck bigint
+  out more boolean
 )
   returns record
   language plpgsql volatile
@@ -324,6 +322,7 @@ declare
   keys    bigint[];
   afters  bigint[];
   lanes   bigint[];
+  kept    integer;
   one     record;
   part    record;
 begin
@@ -343,31 +342,34 @@ begin
     from taken t
     group by t.key
   )
-  select coalesce(sum(o.hints), 0), min(o.lowest), array_agg(o.key order by o.key), array_agg(o.after order by o.key), 0
-  into hints, lowest, keys, afters, moved
+  select coalesce(sum(o.hints), 0), min(o.lowest), array_agg(o.key order by o.key), array_agg(o.after order by o.key), 0, false
+  into hints, lowest, keys, afters, moved, more
   from once o;
   if hints = 0 then
     return;
   end if;
   begin
-    select m.moved, m.wait_ms, m.lanes, m.stuck into moved, wait_ms, lanes, stuck from queue.move_heads(keys, afters) m;
+    select m.moved, m.wait_ms, m.lanes, m.kept into moved, wait_ms, lanes, kept from queue.move_heads(keys, afters) m;
   exception when data_exception or integrity_constraint_violation then
     moved := null;
   end;
   if moved is null then
     moved := 0;
+    kept := 0;
     for one in select k.key, k.after from unnest(keys, afters) k (key, after) loop
       begin
         select m.* into part from queue.move_heads(array[one.key], array[one.after]) m;
         moved := moved + part.moved;
         wait_ms := least(wait_ms, part.wait_ms);
         lanes := lanes || part.lanes;
-        stuck := coalesce(stuck, part.stuck);
+        kept := kept + part.kept;
       exception when data_exception or integrity_constraint_violation then
         aside := array_remove(aside || queue.set_aside(one.key, sqlerrm), null);
       end;
     end loop;
   end if;
+  more := hints >= unblock.most and moved > 0;
+  hints := greatest(hints - kept, 0);
   perform queue.wake(q.queue)
   from (
     select distinct l.queue

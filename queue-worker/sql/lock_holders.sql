@@ -1,16 +1,11 @@
--- Sessions that have tables of the store locked against writers, or are about to; and those that have had rows of the tables $1 locked for more than
--- a second, if any are named. A row for each table and session, the oldest transaction first.
--- $1 tables, or null
+-- Sessions that have tables of the store locked against writers, or are about to: a row for each table and session, the oldest transaction first.
 -- Safe: it only reads, and never waits. Asked only after a statement had to wait for a lock for too long.
 select c.relname::text as relation, a.pid, a.usename::text as role, a.application_name as application
 from pg_catalog.pg_locks l
 join pg_catalog.pg_class c on c.oid = l.relation
 left join pg_catalog.pg_stat_activity a on a.pid = l.pid
 where l.locktype = 'relation'
-  and (l.mode in ('ShareLock', 'ShareRowExclusiveLock', 'ExclusiveLock', 'AccessExclusiveLock')
-    or (l.mode in ('RowShareLock', 'RowExclusiveLock') and c.relname = any ($1::text[])
-      -- A worker does not see of others' sessions when they began.
-      and coalesce(a.xact_start, '-infinity') < pg_catalog.clock_timestamp() - interval '1 second'))
+  and l.mode in ('ShareLock', 'ShareRowExclusiveLock', 'ExclusiveLock', 'AccessExclusiveLock')
   and l.database = (select d.oid from pg_catalog.pg_database d where d.datname = pg_catalog.current_database())
   and c.relnamespace = (select s.relnamespace from pg_catalog.pg_class s where s.oid = 'queue.lease'::pg_catalog.regclass)
   and coalesce(l.pid, 0) <> pg_catalog.pg_backend_pid()

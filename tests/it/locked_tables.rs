@@ -1,6 +1,8 @@
 //! One table at a time that an open transaction has locked, by its rows or as `create index` does: jobs that have nothing to do with what is locked go
 //! on meanwhile, and all others once it ends. If any waits, the log names the table, the session and a job.
 
+mod busy;
+
 use std::{
     collections::HashMap,
     io,
@@ -195,6 +197,17 @@ pub(crate) const BEGUN: &str = "select (select count(*) from queue.lease l, unne
     + 100 * (select count(*) from queue.parked) + 1000 * (select count(*) from queue.dead)";
 pub(crate) const ALL_BEGUN: i64 = 24 + 300 + 1000;
 
+/// A node that waits for another one.
+async fn enqueue_flow(pool: &PgPool, of: Of) -> Vec<JobId> {
+    let mut flow = Flow::new("flow");
+    let before = flow.add("before", Child(of.clone()));
+    flow.add("after", Plain(of)).after(&before);
+    let mut tx = pool.begin().await.unwrap();
+    let flow = flow.enqueue(&mut tx).await.unwrap();
+    tx.commit().await.unwrap();
+    flow.jobs().map(|(_, job)| job).collect()
+}
+
 pub(crate) async fn enqueue(pool: &PgPool, first: &str, second: &str) -> Jobs {
     let of = || Of { gate: first.to_owned(), fails: false };
     let mut all = Vec::new();
@@ -205,13 +218,7 @@ pub(crate) async fn enqueue(pool: &PgPool, first: &str, second: &str) -> Jobs {
     put!(Keyed(of()), Again(of()), Anew { of: of(), is_last: false });
     put!(Steps(of()), Plain(Of { fails: true, ..of() }), Plain(of()));
     let fallen = Fallen(of()).enqueue(pool).await.unwrap().id();
-    let mut flow = Flow::new("flow");
-    let before = flow.add("before", Child(of()));
-    flow.add("after", Plain(of())).after(&before);
-    let mut tx = pool.begin().await.unwrap();
-    let flow = flow.enqueue(&mut tx).await.unwrap();
-    tx.commit().await.unwrap();
-    all.extend(flow.jobs().map(|(_, job)| job));
+    all.extend(enqueue_flow(pool, of()).await);
     let of = || Of { gate: second.to_owned(), fails: false };
     let mut others = vec![Told(of()).enqueue(pool).await.unwrap().id()];
     for _ in 0..3 {

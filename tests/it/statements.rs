@@ -29,7 +29,7 @@ const WHOLE: [(&str, &str, &str); 21] = [
     ("prune_done", "done_many", "only the default partition, once a minute; up to a limit"),
     ("doctor_workers", "lease", "counts what each worker holds, for an operator"),
     ("doctor_keys", "blocked", "the first entry of an index"),
-    ("first_hint", "blocked", "the first entry of an index"),
+    ("kept_hints", "blocked", "the first entry of an index"),
     ("doctor_figures", "tallied", "the first entry of an index"),
     ("pass_lanes", "job", "the last entry of an index"),
     ("rouse", "scheduled", "the first entry of an index"),

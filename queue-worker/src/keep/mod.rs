@@ -2,6 +2,7 @@
 
 mod expire;
 mod house;
+mod kept;
 mod lanes;
 mod promote;
 mod prune;

@@ -17,9 +17,10 @@ use sqlx::{
     query::Query,
 };
 
+use super::kept::Kept;
 use crate::{
     error::{complain, is_locked},
-    live::{Bell, Link, bounded, jittered, lock_holders},
+    live::{Bell, Link, bounded, jittered},
 };
 
 /// The most hints of one statement.
@@ -49,25 +50,26 @@ pub(crate) async fn hinted(
 
 /// Consumes hints, for ever. Where keys are not used, it never connects.
 pub(crate) async fn unblock_all(link: Link, store: Store, bell: Arc<Bell>) {
-    let mut keys = Unblocker { link, store, keys: Consumer::default(), others: Default::default(), logged: None };
+    let mut keys = Unblocker { link, store, keys: Consumer::default(), others: Default::default() };
+    let mut kept = Kept::default();
     let (mut restless, mut pause): (Option<Instant>, Duration) = (None, LOOK);
     loop {
-        let told = match restless {
-            Some(until) if Instant::now() < until => tokio::time::timeout(pause, bell.keys()).await.is_ok(),
+        match restless {
+            Some(until) if Instant::now() < until => drop(tokio::time::timeout(pause, bell.keys()).await),
             _ => {
                 bell.keys().await;
                 restless = Some(Instant::now() + RESTLESS);
-                true
             }
-        };
-        pause = if told { LOOK } else { 2 * pause };
+        }
+        // What is found sets it back: what stays, because somebody has locked it, is told of each second.
+        pause = RESTLESS.min(2 * pause);
         loop {
             match keys.look().await {
                 Ok(found) => {
                     for job in &found.aside {
                         tracing::warn!(%job, "{SET_ASIDE}");
                     }
-                    if found.hints > 0 {
+                    if found.hints > 0 || found.moved > 0 {
                         (restless, pause) = (Some(Instant::now() + RESTLESS), LOOK);
                     }
                     if let Some(wait) = found.wait_ms {
@@ -89,54 +91,31 @@ pub(crate) async fn unblock_all(link: Link, store: Store, bell: Arc<Bell>) {
                 }
             }
         }
+        kept.look(&mut keys.link, store).await;
     }
 }
-
-/// Of keys: the name of the kind, and tables of which locks keep hints in place.
-const KEYS: (&str, &[&str]) = ("keys", &["blocked", "active_key"]);
 
 /// Hints beside those of keys: in this order one kind leads to others.
 const KINDS: [Kind; 4] = [
     // A hint is up to 200 jobs.
-    Kind {
-        name: "ends",
-        sql: include_str!("../../sql/tell_ends.sql"),
-        most: 50,
-        tables: &["child", "gather_part", "node"],
-        fails: "cannot tell of jobs that are over; trying again",
-    },
+    Kind { name: "ends", sql: include_str!("../../sql/tell_ends.sql"), most: 50, fails: "cannot tell of jobs that are over; trying again" },
     Kind {
         name: "gathers",
         sql: include_str!("../../sql/count_gathers.sql"),
         most: MOST,
-        tables: &["gather", "gather_part", "parked"],
         fails: "cannot count what is over of what jobs have mapped; trying again",
     },
-    Kind {
-        name: "signals",
-        sql: include_str!("../../sql/wake_parked.sql"),
-        most: MOST,
-        tables: &["parked"],
-        fails: "cannot wake parked jobs; trying again",
-    },
+    Kind { name: "signals", sql: include_str!("../../sql/wake_parked.sql"), most: MOST, fails: "cannot wake parked jobs; trying again" },
     Kind {
         name: "nodes",
         sql: include_str!("../../sql/release_nodes.sql"),
         most: MOST,
-        tables: &["parked", "edge", "job", "gather"],
         fails: "cannot release nodes of flows; trying again",
     },
 ];
 
-/// The log names the holder of the lock once hints of a kind are left in place for this duration, and at this interval.
-const STUCK: Duration = Duration::from_secs(5);
-const LOG_EVERY: Duration = Duration::from_mins(1);
-
 /// After a failure, hints of that kind are not looked at for this duration: a locked table is waited for, and the other kinds wait as long.
 const PUT_OFF: Duration = Duration::from_secs(1);
-
-const LOCKED: &str = "an open transaction has locked a row or a table of jobs that wait for others: these go on once it ends, all others go on now; \
-    if it is stuck, end it with `select pg_terminate_backend(PID)`";
 
 struct Kind {
     /// The column of unblock.sql that says whether there are any.
@@ -145,8 +124,6 @@ struct Kind {
     sql: &'static str,
     /// The most hints of one statement.
     most: i32,
-    /// Tables of which locked rows keep hints in place.
-    tables: &'static [&'static str],
     fails: &'static str,
 }
 
@@ -156,26 +133,14 @@ struct Unblocker {
     store: Store,
     keys: Consumer,
     others: [Consumer; KINDS.len()],
-    /// When the log has named the holder of a lock last.
-    logged: Option<Instant>,
 }
 
 /// What is known of the hints of a kind.
 #[derive(Default)]
 struct Consumer {
     floor: Floor,
-    /// Since when some are left in place.
-    stuck: Option<Instant>,
     /// When a look has failed last.
     failed: Option<Instant>,
-}
-
-impl Consumer {
-    /// Notes whether the look that began then has left some in place; returns whether that has lasted.
-    fn is_stuck(&mut self, began: Instant, left: bool) -> bool {
-        self.stuck = left.then(|| self.stuck.unwrap_or(began));
-        self.stuck.is_some_and(|since| since.elapsed() >= STUCK)
-    }
 }
 
 /// Where hints of a kind are.
@@ -224,7 +189,6 @@ impl Unblocker {
         let (mut found, there) = match self.unblock().await {
             Err(error) if is_locked(&error) => {
                 complain(&error, "cannot let ordering keys go on; trying again");
-                self.log_holder(KEYS, None).await?;
                 (Unblocked::default(), [true; KINDS.len()])
             }
             found => found?,
@@ -245,7 +209,6 @@ impl Unblocker {
                 Err(error) => {
                     complain(&error, kind.fails);
                     self.others[nth].failed = Some(Instant::now());
-                    self.log_holder((kind.name, kind.tables), None).await?;
                 }
             }
         }
@@ -259,19 +222,18 @@ impl Unblocker {
         let statement = self.others.iter().fold(statement, |statement, of| statement.bind(of.floor.begin(began)));
         let row = self.fetch(statement).await?;
         self.keys.floor.note(began, row.try_get("lowest")?);
-        let stuck: Option<i64> = row.try_get("stuck")?;
-        if self.keys.is_stuck(began, stuck.is_some()) {
-            self.log_holder(KEYS, stuck).await?;
-        }
-        let (hints, moved, aside): (i32, i32, Option<Vec<JobId>>) = (row.try_get("hints")?, row.try_get("moved")?, row.try_get("aside")?);
-        let is_full = hints >= MOST && moved > 0;
-        let found = Unblocked { hints, moved, is_full, wait_ms: row.try_get("wait_ms")?, aside: aside.unwrap_or_default() };
+        let found = Unblocked {
+            hints: row.try_get("hints")?,
+            moved: row.try_get("moved")?,
+            is_full: row.try_get("more")?,
+            wait_ms: row.try_get("wait_ms")?,
+            aside: row.try_get::<Option<_>, _>("aside")?.unwrap_or_default(),
+        };
         let mut there = [false; KINDS.len()];
         for ((kind, of), there) in KINDS.iter().zip(&mut self.others).zip(&mut there) {
             *there = row.try_get(kind.name)?;
             if !*there {
                 of.floor.note(began, None);
-                of.stuck = None;
             }
         }
         Ok((found, there))
@@ -283,31 +245,8 @@ impl Unblocker {
         let began = Instant::now();
         let statement = sqlx::query(self.store.sql(kind.sql)).bind(self.others[nth].floor.begin(began)).bind(kind.most);
         let row = self.fetch(statement).await?;
-        let of = &mut self.others[nth];
-        of.floor.note(began, row.try_get("lowest")?);
-        if of.is_stuck(began, row.try_get("stuck")?) {
-            self.log_holder((kind.name, kind.tables), row.try_get("job")?).await?;
-        }
+        self.others[nth].floor.note(began, row.try_get("lowest")?);
         Ok((row.try_get("hints")?, row.try_get("moved")?, row.try_get("more")?))
-    }
-
-    /// Logs now and then which session has locked what keeps hints of this kind in place, that of this job for one, or of the first hint.
-    async fn log_holder(&mut self, (kind, tables): (&str, &[&str]), job: Option<i64>) -> sqlx::Result<()> {
-        if self.logged.is_some_and(|at| at.elapsed() < LOG_EVERY) {
-            return Ok(());
-        }
-        let holders = lock_holders(&mut self.link, self.store, tables).await?;
-        let Some(by) = holders.first() else { return Ok(()) };
-        self.logged = Some(Instant::now());
-        let first = sqlx::query(self.store.sql(include_str!("../../sql/first_hint.sql"))).bind(kind);
-        let job = match job {
-            Some(job) => Some(job),
-            // Where it is a table of hints that nobody may read, the log does without.
-            None => self.fetch(first).await.and_then(|row| row.try_get("job")).ok().flatten(),
-        };
-        let job = job.map(|job: i64| job.to_string());
-        tracing::warn!(table = by.relation, pid = by.pid, role = by.role, application = by.application, job, "{LOCKED}");
-        Ok(())
     }
 
     async fn fetch(&mut self, statement: Query<'_, Postgres, PgArguments>) -> sqlx::Result<PgRow> {

@@ -5,7 +5,7 @@ use queue_core::Store;
 use super::{Link, bounded};
 
 /// A table that is locked, or of which a row is, and the session that has it, if it is known.
-#[derive(Debug, sqlx::FromRow)]
+#[derive(Debug, PartialEq, sqlx::FromRow)]
 pub(crate) struct LockHolder {
     pub(crate) relation: String,
     pub(crate) pid: Option<i32>,
@@ -13,9 +13,9 @@ pub(crate) struct LockHolder {
     pub(crate) application: Option<String>,
 }
 
-/// Those that have tables locked against writers, or rows of these tables for more than a second.
-pub(crate) async fn lock_holders(link: &mut Link, store: Store, tables: &[&str]) -> sqlx::Result<Vec<LockHolder>> {
-    let statement = sqlx::query_as(store.sql(include_str!("../../sql/lock_holders.sql"))).bind(tables);
+/// Those that have tables locked against writers.
+pub(crate) async fn lock_holders(link: &mut Link, store: Store) -> sqlx::Result<Vec<LockHolder>> {
+    let statement = sqlx::query_as(store.sql(include_str!("../../sql/lock_holders.sql")));
     let holders = bounded(statement.fetch_all(link.get().await?)).await;
     link.note(holders)
 }

@@ -197,7 +197,7 @@ impl Locked {
 
 /// Tables that this statement writes to and that others have locked.
 async fn tables(link: &mut Link, store: Store, statement: Statement) -> sqlx::Result<Vec<LockHolder>> {
-    let holders = lock_holders(link, store, &[]).await?;
+    let holders = lock_holders(link, store).await?;
     Ok(holders.into_iter().filter(|holder| statement.writes_to(&holder.relation)).collect())
 }
 

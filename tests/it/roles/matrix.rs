@@ -197,7 +197,8 @@ wake_keys w
 wake_parked w
 why ro
 why_causes ro
-why_holder ro
+why_held w
+why_holder wro
 why_old ro
 why_says ro
 why_sessions ro

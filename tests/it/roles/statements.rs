@@ -74,7 +74,6 @@ find o
 find_without ro
 fire w
 fires wro
-first_hint w
 forget_keys w
 forget_lanes w
 free_keys w
@@ -92,6 +91,7 @@ journal w
 journal_fresh w
 journal_one w
 keep_types w
+kept_hints w
 kept_types wro
 lanes wro
 leave_lanes w

@@ -1,0 +1,101 @@
+//! The same beside another worker, a stream of jobs of the same kinds, and a session that has other rows of the table locked for longer: the log names
+//! who has the row, and the job that waits for it.
+
+use futures_util::{StreamExt as _, stream};
+use queue_core::{Job as _, JobId};
+use sqlx::{AssertSqlSafe, Connection as _, Executor as _, PgConnection, PgPool};
+use tests::{TestDb, eventually};
+
+use super::{Keyed, Mapper, Of, Parent, Warnings, count_left, enqueue_flow, gate, left, worker};
+
+/// A row of this table that is locked while what waits for it is to go on: by job.
+const CASES: [(&str, &str); 7] = [
+    ("blocked", "select from queue.blocked b where b.id = any ($1) for update"),
+    ("child", "select from queue.child c where c.parent = any ($1) for update"),
+    ("node", "select from queue.node n where n.id = any ($1) for update"),
+    ("edge", "select from queue.edge e where e.target = any ($1) for update"),
+    ("gather", "select from queue.gather g where g.parent = any ($1) for update"),
+    ("gather_part", "select from queue.gather_part p where p.parent = any ($1) for update"),
+    ("parked", "select from queue.parked p where p.id = any ($1) for update"),
+];
+
+/// Jobs that wait for others, all of which wait for this gate.
+async fn enqueue(pool: &PgPool, name: &str) -> Vec<JobId> {
+    let of = || Of { gate: name.to_owned(), fails: false };
+    let mut ids = Vec::new();
+    for _ in 0..2 {
+        ids.push(Keyed(of()).enqueue(pool).await.unwrap().id());
+    }
+    ids.push(Parent(of()).enqueue(pool).await.unwrap().id());
+    ids.push(Mapper(of()).enqueue(pool).await.unwrap().id());
+    ids.extend(enqueue_flow(pool, of()).await);
+    ids
+}
+
+/// What all of them have come to before the gate opens: one key waits, two parents do, and a node.
+const WAIT: &str =
+    "select (select count(*) from queue.blocked b where b.id = any ($1)) + (select count(*) from queue.parked p where p.id = any ($1))";
+
+/// These jobs, and those that they have made.
+const FAMILY: &str = "select u.id::text from unnest($1::bigint[]) u (id)
+    union select c.id::text from queue.child c where c.parent = any ($1)
+    union select p.id::text from queue.gather_part p where p.parent = any ($1)";
+
+async fn lock(on: &mut PgConnection, sql: &'static str, jobs: &[JobId]) -> i32 {
+    on.execute("begin").await.unwrap();
+    let locked = sqlx::query(AssertSqlSafe(sql)).bind(jobs).execute(&mut *on).await.unwrap().rows_affected();
+    assert!(locked > 0, "{sql}");
+    sqlx::query_scalar("select pg_backend_pid()").fetch_one(on).await.unwrap()
+}
+
+async fn check(table: &str, sql: &'static str, warnings: &Warnings) -> Option<String> {
+    let db = TestDb::new().await;
+    let name: String = db.one("select current_database()::text").await;
+    let [calm, held, open] = ["calm", "held", "open"].map(|what| format!("{name} {what}"));
+    let (others, jobs) = (enqueue(&db.pool, &calm).await, enqueue(&db.pool, &held).await);
+    gate(&open).add_permits(1_000_000);
+    let traffic = async {
+        loop {
+            enqueue(&db.pool, &open).await;
+        }
+    };
+    let test = async {
+        for of in [&others, &jobs] {
+            eventually("they wait", async || sqlx::query_scalar::<_, i64>(WAIT).bind(of).fetch_one(&db.pool).await.unwrap() == 4).await;
+        }
+        let (mut innocent, mut holder) = (db.connect().await, db.connect().await);
+        let not = lock(&mut innocent, sql, &others).await;
+        let pid = lock(&mut holder, sql, &jobs).await;
+        let family: Vec<String> = sqlx::query_scalar(FAMILY).bind(&jobs).fetch_all(&db.pool).await.unwrap();
+        gate(&held).add_permits(1000);
+        eventually("somebody is named", async || warnings.of(pid).is_some() || warnings.of(not).is_some()).await;
+        let (named, wrongly) = (warnings.of(pid), warnings.of(not));
+        let waits = count_left(&db.pool, &jobs).await;
+        gate(&calm).add_permits(1000);
+        for session in [innocent, holder] {
+            session.close().await.unwrap();
+        }
+        let lost = left(&db.pool, &jobs).await + left(&db.pool, &others).await;
+        match named {
+            Some((of, job)) if of == table && wrongly.is_none() && lost == 0 && waits > 0 && family.contains(&job) => None,
+            named => Some(format!("{table}: {named:?} is named, the other session {wrongly:?}, {waits} waited, {lost} did not end")),
+        }
+    };
+    let both = db.run_while(worker(&db.pool), db.run_while(worker(&db.pool), test));
+    let fault = tokio::select! {
+        fault = both => fault,
+        () = traffic => unreachable!("it never ends"),
+    };
+    db.finish().await;
+    fault
+}
+
+#[tokio::test]
+#[ignore = "deep"]
+async fn the_log_names_who_has_a_row_locked_and_a_job_that_waits_for_it() {
+    let warnings = Warnings::collect();
+    let checks = stream::iter(CASES).map(|(table, sql)| check(table, sql, &warnings));
+    let faults: Vec<Option<String>> = checks.buffer_unordered(2).collect().await;
+    let faults: Vec<String> = faults.into_iter().flatten().collect();
+    assert!(faults.is_empty(), "{faults:#?}");
+}
