@@ -15,7 +15,7 @@ use crate::{
 
 /// How soon a worker that is falling asleep looks again whether older transactions have ended: twice as late each time, up to the longest.
 const NAP: Duration = Duration::from_millis(5);
-const LONGEST_NAP: Duration = Duration::from_millis(250);
+const LONGEST_NAP: Duration = Duration::from_millis(500);
 
 /// An idle worker asks its lanes at least this often, whether or not it was told of a job.
 const BELT: Duration = Duration::from_secs(10);

@@ -22,7 +22,10 @@ const KEYS: i32 = 1000;
 /// So many of those statements follow each other at most: three times as many keys as come in the minute until the next, at 10,000 a second.
 const MOST_LOOKS: usize = 2000;
 
-/// So many times that number of logs, or of ordering keys, are looked at one after the other.
+/// The most looks of a minute at ordering keys whose head may be gone, which cost about 14 ms each.
+const LOOKS_AT_KEYS: usize = 20;
+
+/// So many times that number of logs are looked at one after the other.
 const LOG_PAGES: usize = 100;
 
 /// What there is to do every minute, in this order. Each does without the others: one that fails is told of and tried again a minute later.
@@ -256,10 +259,10 @@ async fn forget_keys(connection: &mut PgConnection, store: Store) -> sqlx::Resul
 /// The last key that was looked at; and of one that was freed the head that is gone, the first job that waits, its queue and its type.
 type FreedKey = (Option<i64>, Option<JobId>, Option<JobId>, Option<String>, Option<String>);
 
-/// Looks at all ordering keys with blocked jobs, if they are not very many; of more at some, and from a random one on at as many again.
+/// Looks at some ordering keys with blocked jobs, from a random one on and round: keys are digests, so that none is looked at less often.
 async fn free_keys(connection: &mut PgConnection, store: Store) -> sqlx::Result<()> {
-    let mut after = i64::MIN;
-    for page in 1..=2 * LOG_PAGES {
+    let (mut after, mut is_round) = (fastrand::i64(..), false);
+    for _ in 0..LOOKS_AT_KEYS {
         let freed = sqlx::query_as(store.sql(include_str!("../../sql/free_keys.sql"))).bind(after).bind(KEYS);
         let freed: Vec<FreedKey> = bounded(freed.fetch_all(&mut *connection)).await?;
         for (_, head, job, queue, job_type) in &freed {
@@ -267,8 +270,12 @@ async fn free_keys(connection: &mut PgConnection, store: Store) -> sqlx::Result<
                 tracing::warn!(%head, %job, queue, job_type, "the first job of an ordering key was gone, deleted by hand; the key was freed and goes on");
             }
         }
-        let Some(last) = freed.first().and_then(|row| row.0) else { return Ok(()) };
-        after = if page == LOG_PAGES { fastrand::i64(last..) } else { last };
+        after = match freed.first().and_then(|row| row.0) {
+            Some(last) => last,
+            None if is_round => break,
+            None => i64::MIN,
+        };
+        is_round |= after == i64::MIN;
     }
     Ok(())
 }

@@ -86,7 +86,6 @@ impl Mark {
     }
 
     /// How long ago it was.
-    #[cfg_attr(not(any(feature = "health", feature = "otel")), allow(dead_code, reason = "who looks at a worker is behind a feature"))]
     pub(crate) fn age(&self) -> Option<Duration> {
         let at = self.at.load(Relaxed).checked_sub(1)?;
         Some(self.origin.elapsed().saturating_sub(Duration::from_nanos(at)))
