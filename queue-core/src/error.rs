@@ -1,10 +1,14 @@
 //! What can go wrong before a job is stored, in a handler's own transaction, and for whoever operates. Each variant is something a caller does differently; no variant carries a payload.
 
+mod message;
+
 use std::fmt;
 
+pub use self::message::message;
 use crate::{
     define::{JobId, JobState},
     payload::PayloadError,
+    program::program_name,
 };
 
 /// An error of defining, enqueuing, operating, migrating, or of a handler's transaction.
@@ -72,7 +76,10 @@ pub enum Error {
     /// As many jobs wait in the queue as may. The transaction can only be rolled back; see
     /// [`Enqueue::unless_at_capacity`](crate::Enqueue::unless_at_capacity) and
     /// [`Enqueue::wait_for_capacity`](crate::Enqueue::wait_for_capacity) for other ways.
-    #[error("the queue `{queue}` is at its capacity of {capacity} jobs; wait for its workers, or raise it with `queue-worker capacity`")]
+    #[error(
+        "the queue `{queue}` is at its capacity of {capacity} jobs; wait for its workers, or raise it with `{} capacity`",
+        program_name()
+    )]
     AtCapacity {
         /// The queue.
         queue: String,
@@ -117,15 +124,19 @@ pub enum Error {
         tables: Vec<String>,
     },
     /// The schema has no tables of ours.
-    #[error("the schema `{schema}` holds no job queue; run `queue-worker migrate{}`, or call `queue_core::migrate`", of_schema(schema))]
+    #[error(
+        "the schema `{schema}` holds no job queue; run `{} migrate{}`, or call `queue_core::migrate`",
+        program_name(),
+        of_schema(schema)
+    )]
     NotMigrated {
         /// The schema.
         schema: String,
     },
     /// The schema was migrated by an older release.
     #[error(
-        "the schema `{schema}` is at version {found}, older than this release's {known}; run `queue-worker migrate{}`, or call \
-         `queue_core::migrate`",
+        "the schema `{schema}` is at version {found}, older than this release's {known}; run `{} migrate{}`, or call `queue_core::migrate`",
+        program_name(),
         of_schema(schema)
     )]
     OlderSchema {
@@ -316,13 +327,13 @@ pub enum Error {
         why: String,
     },
     /// No schedule has this name.
-    #[error("there is no schedule `{name}`; `queue-worker cron list` shows those there are")]
+    #[error("there is no schedule `{name}`; `{} cron list` shows those there are", program_name())]
     NoSchedule {
         /// The name.
         name: String,
     },
     /// The database failed. Its message is shown, its DETAIL never: that may print a row.
-    #[error("{}", crate::error::message(.0))]
+    #[error("{}", message(.0))]
     Database(#[source] sqlx::Error),
 }
 
@@ -357,38 +368,5 @@ fn listed(states: &[JobState]) -> String {
         Some((last, [])) => (*last).to_owned(),
         Some((last, first)) => format!("{} or {last}", first.join(", ")),
         None => "none".to_owned(),
-    }
-}
-
-/// A database error without what might show a row: no DETAIL, no statement, no password.
-pub fn message(error: &sqlx::Error) -> String {
-    match error {
-        sqlx::Error::Database(db) => match db.code().as_deref() {
-            Some(code @ ("26000" | "42P05")) => format!(
-                "the database refused: {} ({code}); that is what a pooler of transactions does to prepared statements: set `max_prepared_statements` \
-                 (PgBouncer 1.21 or later), let it pool sessions, or name the server itself (QUEUE_DIRECT_URL)",
-                db.message()
-            ),
-            Some(code) if db.message().contains("affected by row-level security policy") => format!(
-                "the database refused: {} ({code}); if that is a table of the store, switch it off: `queue-worker doctor` has the statement",
-                db.message()
-            ),
-            Some(code @ "25006") => format!(
-                "the database refused: {} ({code}); name the primary, or let this login write: `queue-worker doctor` has the statement",
-                db.message()
-            ),
-            Some(code @ "42501") => format!(
-                "the database refused: {} ({code}); the login lacks a right: grant it the role of the store that has it, such as `queue_operator` \
-                 (`queue-worker roles` makes them), or do this as the owner",
-                db.message()
-            ),
-            Some(code) => format!("the database refused: {} ({code})", db.message()),
-            None => format!("the database refused: {}", db.message()),
-        },
-        sqlx::Error::Io(io) => format!("the database is out of reach: {io}"),
-        sqlx::Error::Configuration(_) => {
-            "the database address cannot be read; it looks like `postgres://user:password@host:5432/name`".to_owned()
-        }
-        other => format!("the database failed: {other}"),
     }
 }

@@ -85,6 +85,7 @@ extern crate self as queue_core;
 mod define;
 mod payload;
 mod trace;
+mod program;
 mod error;
 mod schema;
 mod seal;
@@ -140,6 +141,7 @@ pub mod runner {
             LogEntry, OwnTransaction, Report, ReportEntry, ReportSender, Shared, SignalEntry, States, StepEntry, Written,
         },
         define::{Anew, Counted, Due, Ending, OrderingKey, Tells, Timing, stored_type, type_and_version},
+        program::{BUNDLED, program_name, remember_program},
         results::percent,
         schema::{
             Channel, ClusterNode, Listening, Migration, NO_SESSION, Owner, is_refused_setting, locate,

@@ -22,7 +22,7 @@ pub enum Error {
     #[error("{}", said(.0))]
     Database(#[from] sqlx::Error),
     /// The database does not let us in, or is not there.
-    #[error("cannot connect to {place}: {}", said(.source))]
+    #[error("cannot connect to {place}: {}", no_way_in(.source))]
     Connect {
         /// Host, port and database; no password.
         place: String,
@@ -176,6 +176,19 @@ pub(crate) fn said(error: &sqlx::Error) -> String {
     match encryption(&message) {
         Some(fix) => format!("{message}; {fix}"),
         None => message,
+    }
+}
+
+/// As [`said`], of the first connection: of a server that is not there, which part of the address to look at.
+fn no_way_in(error: &sqlx::Error) -> String {
+    let said = said(error);
+    match error {
+        sqlx::Error::Io(_) if !said.contains("; ") => {
+            format!(
+                "{said}; see whether the server runs, and look at host and port in the address: `postgres://user:password@HOST:PORT/name`"
+            )
+        }
+        _ => said,
     }
 }
 

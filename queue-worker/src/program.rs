@@ -1,27 +1,11 @@
-//! The name under which this program was called: a user's worker has one of its own, and the commands that our texts name are typed with it.
+//! Texts with commands of this program, under the name by which it was called: a user's worker has one of its own.
 
-use std::{borrow::Cow, sync::OnceLock};
+use std::borrow::Cow;
 
-use queue_core::operate::Why;
-
-/// The bundled binary's, which stands in our texts.
-const BUNDLED: &str = "queue-worker";
-
-static NAME: OnceLock<String> = OnceLock::new();
-
-/// Remembers the name, once the process is known to be a command line.
+pub(crate) use queue_core::runner::program_name as name;
 #[cfg(feature = "cli")]
-pub(crate) fn remember() {
-    let called = std::env::args_os().next();
-    let file = called.as_deref().and_then(|called| std::path::Path::new(called).file_name());
-    let name = file.and_then(|name| name.to_str()).unwrap_or(BUNDLED);
-    NAME.get_or_init(|| name.strip_suffix(std::env::consts::EXE_SUFFIX).unwrap_or(name).to_owned());
-}
-
-/// The name; the bundled binary's in a program that is no command line of ours.
-pub(crate) fn name() -> &'static str {
-    NAME.get().map_or(BUNDLED, String::as_str)
-}
+pub(crate) use queue_core::runner::remember_program as remember;
+use queue_core::{operate::Why, runner::BUNDLED};
 
 /// A text of ours with the name in its commands: they begin the text, or stand between backticks.
 pub(crate) fn commands(text: &str) -> Cow<'_, str> {

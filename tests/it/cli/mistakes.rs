@@ -1,6 +1,13 @@
 //! Mistakes that operators make, each with the answer to it: an exit code, and words that say what failed, where, and what to do about it.
 
-use std::{collections::BTreeMap, net::TcpListener, process::Output, str::FromStr as _};
+use std::{
+    collections::BTreeMap,
+    io::{Read as _, Write as _},
+    net::TcpListener,
+    process::Output,
+    str::FromStr as _,
+    thread,
+};
 
 use queue_core::Job as _;
 use sqlx::{AssertSqlSafe, ConnectOptions as _, postgres::PgConnectOptions};
@@ -77,6 +84,8 @@ impl Fixture {
         let taken = TcpListener::bind("127.0.0.1:0").unwrap();
         let own = [("other", other.to_string()), ("long", "x".repeat(1100)), ("taken", taken.local_addr().unwrap().to_string())];
         names.extend(own.into_iter().chain(addresses(&db.url)));
+        names.insert("nopass", refusing("28P01", "password authentication failed for user \"u\""));
+        names.insert("noentry", refusing("28000", "no pg_hba.conf entry for host \"127.0.0.1\", user \"u\", database \"d\""));
         let fixture = Self { db, names, _taken: taken };
         fixture.run(OTHER_RELEASES).await;
         fixture
@@ -131,6 +140,22 @@ fn addresses(url: &str) -> impl Iterator<Item = (&'static str, String)> {
         ("unknown", with("nonsense=1")),
     ]
     .into_iter()
+}
+
+/// The address of a server that refuses every login for this reason.
+fn refusing(code: &str, message: &str) -> String {
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let address = format!("postgres://u:p@{}/d?sslmode=disable", listener.local_addr().unwrap());
+    let fields = format!("SFATAL\0VFATAL\0C{code}\0M{message}\0\0");
+    thread::spawn(move || {
+        while let Ok((mut client, _)) = listener.accept() {
+            // Of its startup packet; the answer is the same, whatever it says.
+            let _ = client.read(&mut [0; 1024]);
+            let length = u32::try_from(fields.len() + 4).unwrap();
+            client.write_all(&[&b"E"[..], &length.to_be_bytes(), fields.as_bytes()].concat()).unwrap();
+        }
+    });
+    address
 }
 
 /// Words of a line; what stands between `'` is one.

@@ -1,11 +1,15 @@
 //! Logins without the right, or with settings under which nothing is written.
 
-use std::str::FromStr as _;
+use std::{fs::File, str::FromStr as _};
 
 use queue_core::{Roles, Store};
 use sqlx::{ConnectOptions as _, postgres::PgConnectOptions};
+use tests::eventually;
 
-use super::{Fixture, Row};
+use super::{
+    super::{CLI, RunningCommand, command, folder},
+    Fixture, Row,
+};
 
 /// Of a login that has no rights at all.
 const STRANGER: &[Row] = &[
@@ -39,6 +43,24 @@ const READ_ONLY: &[Row] = &[
     ("migrate", 0, "up to date"),
 ];
 
+/// A worker that loses its rights while it runs names commands in its log by the name of its binary.
+async fn name_commands_in_log(fixture: &Fixture, url: &str, login: &str) {
+    fixture.run(&format!("grant {login}_worker to {login}; alter role {login} reset default_transaction_read_only")).await;
+    let file = folder().join("rights.log");
+    let mut run = command(CLI, &["run", "--name", login, "--queue", "nowhere"]);
+    run.env("DATABASE_URL", url).stderr(File::create(&file).unwrap());
+    let worker = RunningCommand::start(&mut run);
+    fixture.db.until_count(&format!("select count(*) from queue.worker where name = '{login}'"), 1).await;
+    let held = format!("{login}_worker, {login}_reader, {login}_operator");
+    fixture
+        .run(&format!("revoke all on all tables in schema queue from {held}; revoke all on all routines in schema queue from {held}"))
+        .await;
+    let log = || std::fs::read_to_string(&file).unwrap();
+    eventually("the lost right is logged", async || log().contains("(42501)")).await;
+    assert!(log().contains("(`test-cli roles` makes them)") && !log().contains("`queue-worker "), "{}", log());
+    drop(worker);
+}
+
 #[tokio::test]
 async fn a_login_without_the_right_is_told_which_it_lacks_and_who_has_it() {
     let mut fixture = Fixture::new().await;
@@ -53,6 +75,7 @@ async fn a_login_without_the_right_is_told_which_it_lacks_and_who_has_it() {
     fixture.play(&url, READER);
     fixture.run(&format!("grant {login}_operator to {login}; alter role {login} set default_transaction_read_only = on")).await;
     fixture.play(&url, READ_ONLY);
+    name_commands_in_log(&fixture, &url, &login).await;
     let all = roles
         .names()
         .into_iter()
