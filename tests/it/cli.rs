@@ -176,7 +176,7 @@ async fn exit_codes_tell_failure_usage_and_refusal_apart() {
         (vec!["stats", "--database-url", "nonsense"], 2, "postgres://"),
         (vec!["run", "--log", "a=b=c"], 2, "log"),
         (vec!["run", "--lease-ttl", "0s"], 2, "lease_ttl"),
-        (vec!["run", "--grace", "-1s"], 2, "negative"),
+        (vec!["run", "--grace", "-1s"], 2, "write one like `30s`"),
         (vec!["run", "--queue", "mail=0"], 2, "from 1 to 10000"),
         (vec!["show", "7"], 3, "no job 7"),
         (vec!["discard", &id], 3, "is completed"),

@@ -159,7 +159,8 @@ impl Durable {
     }
 
     /// Waits for so long, counted from when the job first came here, by the database's clock; across attempts, crashes and deploys. Meanwhile the job
-    /// is scheduled, and holds no slot, no lease and no connection. A sleep that is over within a second is waited for in place.
+    /// is scheduled, and holds no slot, no lease and no connection. A sleep that is over within a second is waited for in place. One of more than 100
+    /// years is a terminal failure.
     ///
     /// An attempt that waits is left once no step of it is under way and its handler has not moved for a tenth of a second: a future that is no step
     /// is dropped with it. So is what stands around the handler, as middleware. In a `select!` with a step, put the step first and say `biased;`: a

@@ -134,7 +134,8 @@ pub struct Receive<'c, T> {
 
 impl<'c, T: DeserializeOwned + Send> Receive<'c, T> {
     /// Waits no longer than this, counted from when the job first came here, by the database's clock. A signal that came before the end is looked
-    /// for is received, even if it is late; one that comes after that is kept for the next who asks for this name.
+    /// for is received, even if it is late; one that comes after that is kept for the next who asks for this name. A timeout of more than 100 years is a
+    /// terminal failure.
     pub fn timeout(self, timeout: Duration) -> ReceiveWithin<'c, T> {
         ReceiveWithin { receive: self, timeout }
     }

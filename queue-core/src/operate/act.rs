@@ -10,6 +10,7 @@ use super::refusal::explain;
 use crate::{
     connect::JobRef,
     define::{JobId, JobState},
+    define::{LONGEST_WAIT, shown},
     error::Error,
     schema::Store,
 };
@@ -22,7 +23,7 @@ pub enum Act {
     Cancel,
     /// Ready or scheduled becomes scheduled at this time; one that has passed is due at once.
     Reschedule(DateTime<Utc>),
-    /// Ready or scheduled becomes scheduled in so long, by the database's clock. At most a thousand years.
+    /// Ready or scheduled becomes scheduled in so long, by the database's clock. A wait of more than 100 years is refused.
     Snooze(Duration),
     /// Scheduled or parked becomes ready. A durable job looks for itself whether its wait is over, and waits again if it is not.
     RunNow,
@@ -110,7 +111,7 @@ impl Act {
     fn values(self) -> Values {
         match self {
             Self::Reschedule(at) => Values { run_at: Some(at), ..Values::default() },
-            Self::Snooze(wait) => Values { wait_ms: Some(wait.min(LONGEST).as_secs_f64() * 1000.0), ..Values::default() },
+            Self::Snooze(wait) => Values { wait_ms: Some(wait.as_secs_f64() * 1000.0), ..Values::default() },
             Self::Priority(priority) => Values { priority: Some(priority.into()), ..Values::default() },
             Self::Cancel | Self::RunNow | Self::Requeue | Self::ForceRequeue | Self::Discard => Values::default(),
         }
@@ -121,6 +122,9 @@ impl Act {
         match self {
             Self::Reschedule(at) if !(0..=LATEST).contains(&at.timestamp()) => {
                 Err(Error::OutOfRange { what: "the time to run at", value: at.to_rfc3339(), range: "within the years 1970 to 9999" })
+            }
+            Self::Snooze(wait) if wait > LONGEST_WAIT => {
+                Err(Error::OutOfRange { what: "the wait of a snooze", value: shown(wait), range: "at most 100 years" })
             }
             _ => Ok(()),
         }
@@ -152,9 +156,6 @@ impl Acted {
         if became == "cancelling" { Self::Cancelling } else { Self::Done }
     }
 }
-
-/// Nothing is put off for longer: a thousand years.
-const LONGEST: Duration = Duration::from_hours(1000 * 365 * 24);
 
 /// The last second of 9999.
 const LATEST: i64 = 253_402_300_799;

@@ -18,7 +18,7 @@ impl JobRef {
     ///
     /// # Errors
     /// [`Error::NotFound`]; [`Error::WrongState`] with the state it is in; [`Error::Locked`] when another transaction has it
-    /// locked; [`Error::OutOfRange`] for a time outside the years 1970 to 9999; the database's.
+    /// locked; [`Error::OutOfRange`] for a time outside the years 1970 to 9999, or a snooze of more than 100 years; the database's.
     pub async fn act(&self, on: impl IntoConnection<'_>, act: Act) -> Result<Acted, Error> {
         let mut on = on.into_connection();
         act.on_one(&mut *on.acquire().await?, *self).await
@@ -40,10 +40,10 @@ impl JobRef {
         self.act(on, Act::Reschedule(at)).await.map(drop)
     }
 
-    /// Puts the job off for so long from now, by the database's clock, if it is ready or scheduled. At most a thousand years.
+    /// Puts the job off for so long from now, by the database's clock, if it is ready or scheduled.
     ///
     /// # Errors
-    /// As [`JobRef::act`].
+    /// As [`JobRef::act`]; [`Error::OutOfRange`] for more than 100 years.
     pub async fn snooze(&self, on: impl IntoConnection<'_>, wait: Duration) -> Result<(), Error> {
         self.act(on, Act::Snooze(wait)).await.map(drop)
     }
@@ -91,7 +91,7 @@ pub fn reschedule_all<'c>(on: impl IntoConnection<'c>, store: Store, filter: &Fi
     act_all(on, store, filter, Act::Reschedule(at))
 }
 
-/// Puts off for so long every job of the filter that is ready or scheduled.
+/// Puts off for so long every job of the filter that is ready or scheduled. More than 100 years are [`Error::OutOfRange`].
 pub fn snooze_all<'c>(on: impl IntoConnection<'c>, store: Store, filter: &Filter, wait: Duration) -> ActAll<'c> {
     act_all(on, store, filter, Act::Snooze(wait))
 }

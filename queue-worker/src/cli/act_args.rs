@@ -41,7 +41,7 @@ pub(super) enum ActCommand<I: JobName> {
     /// Put off jobs that are ready or scheduled for some time from now
     #[command(after_long_help = I::examples(SNOOZE))]
     Snooze {
-        /// How long from now, by the database's clock
+        /// How long from now, by the database's clock: at most 100 years (36500d)
         #[arg(long, value_name = "DURATION", allow_hyphen_values = true)]
         by: Span,
         #[command(flatten)]

@@ -65,6 +65,7 @@ Settings come from, in this order: option, environment (QUEUE_..., DATABASE_URL)
   queues = [\"mail=20\", \"reports\"]
   lease_ttl = \"30s\"
 A queue.toml in the working directory is read if nobody else can have written it. A QUEUE_ variable that is no setting is told.
+A duration is written `30s`, `5m`, `1h 30m` or `7d`; months and years differ in length, and are none.
 With --embedded, in a development build also without a database URL, a private PostgreSQL is started from the binaries on this machine, and
 stopped when it is not used any more.
 

@@ -211,7 +211,7 @@ impl Kind {
 
     /// As the dashboard's search has them.
     fn words(&self) -> Vec<String> {
-        let span = |span: Span| humantime::format_duration(span.0).to_string();
+        let span = |span: Span| span.to_string();
         let named = [
             ("queue:", self.queue.clone()),
             ("type:", self.job_type.clone()),

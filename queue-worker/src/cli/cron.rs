@@ -15,7 +15,7 @@ use super::{
     print,
     problem::Problem,
     settings::Settings,
-    span::Span,
+    span::{Span, has_calendar_unit},
     values::{Output, whole_in},
 };
 
@@ -134,11 +134,10 @@ fn payload(text: &str) -> Result<Value, String> {
     serde_json::from_str(text).map_err(|error| format!("the payload is no JSON: {error}"))
 }
 
-/// Months, which a duration takes for 30.44 days, are left to cron.
+/// Months and years are left to cron.
 fn interval(text: &str) -> Result<Span, String> {
-    let mut units = text.split(|letter: char| !letter.is_ascii_alphabetic());
-    if units.any(|unit| unit == "M" || unit.starts_with("month")) {
-        return Err("months differ in length; use `--cron '0 0 1 * *'`".to_owned());
+    if has_calendar_unit(text) {
+        return Err("months and years differ in length; use `--cron '0 0 1 * *'` or `--cron @yearly`".to_owned());
     }
     text.parse()
 }
@@ -284,10 +283,9 @@ fn state(found: &ScheduleRecord) -> String {
 fn timing(found: &ScheduleRecord) -> String {
     match (&found.cron, found.every) {
         (Some(expression), _) => format!("{expression} {}", found.tz),
-        (None, every) => format!(
-            "every {}",
-            humantime::format_duration(std::time::Duration::try_from_secs_f64(every.unwrap_or_default()).unwrap_or_default())
-        ),
+        (None, every) => {
+            format!("every {}", Span(std::time::Duration::try_from_secs_f64(every.unwrap_or_default()).unwrap_or_default()))
+        }
     }
 }
 

@@ -2,7 +2,11 @@
 
 use std::{fs, path::PathBuf};
 
-use clap::{Subcommand, builder::StyledStr};
+use clap::{
+    Subcommand,
+    builder::StyledStr,
+    error::{ContextKind, ContextValue},
+};
 use clap_complete::Shell;
 
 use super::{print, problem::Problem};
@@ -53,6 +57,21 @@ fn with_negatives(arg: clap::Arg) -> clap::Arg {
     } else {
         arg
     }
+}
+
+/// Without clap's proposal to pass what is unexpected as a value, behind a `--`: an option that does not exist, and a negative duration, are neither
+/// a job nor a queue.
+pub(super) fn without_value_tip(mut error: clap::Error) -> clap::Error {
+    let Some(ContextValue::String(given)) = error.get(ContextKind::InvalidArg) else { return error };
+    let is_number = given.strip_prefix('-').is_some_and(|given| given.starts_with(|first: char| first.is_ascii_digit()));
+    if let Some(ContextValue::StyledStrs(tips)) = error.get(ContextKind::Suggested) {
+        let mut tips: Vec<StyledStr> = tips.iter().filter(|tip| !tip.to_string().contains("as a value")).cloned().collect();
+        if is_number {
+            tips.push("a number or a duration stands behind its option, as in `--by 5m`".into());
+        }
+        error.insert(ContextKind::Suggested, ContextValue::StyledStrs(tips));
+    }
+    error
 }
 
 /// Of the whole command line.

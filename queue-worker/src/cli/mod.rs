@@ -167,7 +167,7 @@ const COMMAND_LOG: &str = "warn,sqlx::query=error";
 /// The arguments; help, and what is wrong with them, end the process here.
 fn parsed() -> Args {
     program::remember();
-    let matches = help::named(Args::command()).get_matches();
+    let matches = help::named(Args::command()).try_get_matches().unwrap_or_else(|error| help::without_value_tip(error).exit());
     Args::from_arg_matches(&matches).unwrap_or_else(|error| error.exit())
 }
 

@@ -4,7 +4,7 @@ use std::{fmt, str::FromStr, time::Duration};
 
 use serde::{Deserialize, Deserializer, de::Error as _};
 
-/// A duration, written `30s` or `1h 30m`.
+/// A duration, written `30s` or `1h 30m`. Days and weeks are its longest units: months and years differ in length.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Span(pub(super) Duration);
 
@@ -13,19 +13,29 @@ impl FromStr for Span {
 
     fn from_str(text: &str) -> Result<Self, Self::Err> {
         if text.trim_start().starts_with('-') {
-            return Err("a duration cannot be negative".to_owned());
+            return Err("a duration cannot be negative; write one like `30s`, `5m` or `1h 30m`".to_owned());
+        }
+        if has_calendar_unit(text) {
+            return Err("months and years differ in length; write days, as in `30d`".to_owned());
         }
         humantime::parse_duration(text).map(Self).map_err(|error| format!("{error}; write a duration like `30s`, `5m` or `1h 30m`"))
     }
 }
 
+/// Whether this is of months or years, of which no two need be as long: an `M` is a month, and an `m` a minute.
+pub(super) fn has_calendar_unit(text: &str) -> bool {
+    let mut units = text.split(|letter: char| !letter.is_ascii_alphabetic());
+    units.any(|unit| ["M", "month", "months", "y", "yr", "yrs", "year", "years"].contains(&unit))
+}
+
 impl fmt::Display for Span {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         const DAY: u64 = 86_400;
-        // The longest unit in which all durations are written exactly: a month has 30.44 days.
-        match (self.0.as_secs(), self.0.subsec_nanos()) {
-            (seconds, 0) if seconds >= DAY && seconds.is_multiple_of(DAY) => write!(f, "{}d", seconds / DAY),
-            _ => write!(f, "{}", humantime::format_duration(self.0)),
+        let (days, rest) = (self.0.as_secs() / DAY, Duration::new(self.0.as_secs() % DAY, self.0.subsec_nanos()));
+        match days {
+            0 => write!(f, "{}", humantime::format_duration(rest)),
+            days if rest.is_zero() => write!(f, "{days}d"),
+            days => write!(f, "{days}d {}", humantime::format_duration(rest)),
         }
     }
 }
@@ -45,5 +55,23 @@ impl From<Span> for Option<Duration> {
 impl<'de> Deserialize<'de> for Span {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
         String::deserialize(deserializer)?.parse().map_err(D::Error::custom)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_duration_is_read_as_it_is_shown_and_has_no_units_of_a_calendar() {
+        for (text, shown) in
+            [("90s", "1m 30s"), ("2w", "14d"), ("45d", "45d"), ("400d 1h", "400d 1h"), ("0s", "0s"), ("1500ms", "1s 500ms")]
+        {
+            let span: Span = text.parse().unwrap();
+            assert_eq!((span.to_string().as_str(), span.to_string().parse()), (shown, Ok(span)));
+        }
+        for text in ["1M", "1month", "2 months", "1y", "1yr", "3years", "1d 1y"] {
+            assert_eq!(text.parse::<Span>(), Err("months and years differ in length; write days, as in `30d`".to_owned()), "{text}");
+        }
     }
 }

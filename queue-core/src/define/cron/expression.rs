@@ -108,6 +108,13 @@ impl MonthDays {
         let mut days = Self::default();
         for entry in DAY.entries(text)? {
             let upper = entry.to_ascii_uppercase();
+            if let Some(part) = entry.split(['-', '/']).find(|part| part.len() < entry.len() && is_special(part)) {
+                return Err(format!(
+                    "the {} `{entry}` has `{part}` in a range; write `L` for the last day, `LW` for the last weekday, `15W` for the weekday nearest \
+                     to the 15th, or a range of numbers",
+                    DAY.name
+                ));
+            }
             match upper.strip_suffix('W') {
                 _ if upper == "L" => days.last = true,
                 Some("L") => days.last_weekday = true,
@@ -128,6 +135,12 @@ impl MonthDays {
     }
 }
 
+/// Whether this is `L`, `LW` or a day such as `15W`, which stand for themselves.
+fn is_special(day: &str) -> bool {
+    let plain = day.strip_suffix(['W', 'w']);
+    plain.unwrap_or(day).eq_ignore_ascii_case("L") || plain.is_some_and(|plain| number(plain).is_some())
+}
+
 /// The weekday (Monday to Friday) in a date's month that is nearest to it.
 fn nearest_weekday(date: NaiveDate) -> u32 {
     let day = date.day();
@@ -144,7 +157,7 @@ impl Weekdays {
     fn new(text: &str) -> Result<Self, String> {
         let mut days = Self::default();
         for entry in WEEKDAY.entries(text)? {
-            if entry.eq_ignore_ascii_case("L") {
+            if entry.split(['-', '/']).any(|part| part.eq_ignore_ascii_case("L")) {
                 return Err(format!("the {} `{text}` says last of which; write `FRIL` for the last Friday of the month", WEEKDAY.name));
             }
             let (span, nth) = entry.split_once('#').map_or((entry, None), |(span, nth)| (span, Some(nth)));
@@ -183,7 +196,11 @@ fn nicknamed(name: &str) -> Result<&'static str, String> {
         "daily" | "midnight" => "0 0 * * *",
         "hourly" => "0 * * * *",
         every if every.split_whitespace().next() == Some("every") => {
-            return Err("`@every` is no cron expression; use `--every 90m`, or the option `every`".to_owned());
+            let interval: String = every.split_whitespace().skip(1).collect();
+            let is_one =
+                interval.starts_with(|first: char| first.is_ascii_digit()) && interval.bytes().all(|letter| letter.is_ascii_alphanumeric());
+            let interval = if is_one { &interval } else { "90m" };
+            return Err(format!("`@every` is no cron expression; use `--every {interval}`, or the option `every = \"{interval}\"`"));
         }
         "reboot" => return Err("`@reboot` is no time; enqueue the job where the program starts".to_owned()),
         _ => return Err("there is no such name; write `@hourly`, `@daily`, `@weekly`, `@monthly` or `@yearly`".to_owned()),

@@ -5,7 +5,7 @@ use super::{Fixture, Row};
 pub(super) const ROWS: &[Row] = &[
     ("snooze {ready}", 2, "required arguments | --by <DURATION>"),
     ("snooze {ready} --by 5", 2, "for '--by <DURATION>' | time unit needed, for example 5sec or 5ms; write a duration like `30s`,"),
-    ("snooze {ready} --by -5m", 2, "for '--by <DURATION>' | a duration cannot be negative"),
+    ("snooze {ready} --by -5m", 2, "for '--by <DURATION>' | a duration cannot be negative; write one like `30s`"),
     ("snooze {ready} --by tomorrow", 2, "for '--by <DURATION>' | expected number at 0; write a duration like `30s`, `5m` or `1h"),
     ("snooze {ready} --by 99999999999999999999s", 2, "for '--by <DURATION>' | number is too large or cannot be represented without"),
     ("snooze {done} --by 5m", 3, "job {done} is completed | only a job that is ready or scheduled can be snoozed"),
@@ -48,7 +48,11 @@ pub(super) const ROWS: &[Row] = &[
     ("run-now {ready} --all", 2, "the argument '[ID]...' cannot be used with '--all'"),
     ("run-now {sched}", 0, "ready {sched}"),
     ("run-now {sched}", 3, "job {sched} is ready | only a job that is scheduled or parked can be run now"),
-    ("snooze {ready} --by 9999y", 0, "snoozed {ready}"),
+    ("snooze {ready} --by 9999y", 2, "for '--by <DURATION>' | months and years differ in length; write days, as in `30d`"),
+    ("snooze {ready} --by 1month", 2, "for '--by <DURATION>' | months and years differ in length; write days, as in `30d`"),
+    ("snooze {ready} --by 99999d", 2, "the wait of a snooze is 99999 days | it must be at most 100 years"),
+    ("snooze {ready} -5m", 2, "unexpected argument '-5' found | a number or a duration stands behind its option, as in `--by 5m`"),
+    ("snooze {ready} --delay -5m", 2, "unexpected argument '--delay' found"),
     ("snooze {ready} --by 1h --at 2026-01-01T00:00:00Z", 2, "unexpected argument '--at' found | a similar argument exists:"),
 ];
 

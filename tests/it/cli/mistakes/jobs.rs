@@ -23,7 +23,7 @@ pub(super) const SHOW: &[Row] = &[
     ("try {done}", 2, "a handler of `do` is not transactional, so what it does outside its transaction is | say `--yes` if it may"),
     ("try {ready} --within 5", 2, "for '--within <DURATION>' | time unit needed, for example 5sec or 5ms; write a duration like"),
     ("try {ready} --within 0s", 2, "a handler of `do` is not transactional, so what it does outside its | say `--yes` if it may"),
-    ("try {ready} --within -1s", 2, "for '--within <DURATION>' | a duration cannot be negative"),
+    ("try {ready} --within -1s", 2, "for '--within <DURATION>' | a duration cannot be negative; write one like `30s`"),
     ("try {other}", 3, "no handler for job type `nosuchtype` in this binary | run the `try` of the one that has it"),
     ("try {ready}", 2, "a handler of `do` is not transactional, so what it does outside its transaction is | say `--yes` if it may"),
     ("why --payload {done}", 2, "unexpected argument '--payload' found"),
@@ -37,7 +37,7 @@ pub(super) const SHOW: &[Row] = &[
     ("try {done} --yes --within soon", 2, "for '--within <DURATION>' | expected number at 0; write a duration like `30s`, `5m` or"),
     ("try {done} --yes --state", 2, "unexpected argument '--state' found"),
     ("try {done} {ready}", 2, "unexpected argument '{ready}' found"),
-    ("try {done} --yes --within -5s", 2, "for '--within <DURATION>' | a duration cannot be negative"),
+    ("try {done} --yes --within -5s", 2, "for '--within <DURATION>' | a duration cannot be negative; write one like `30s`"),
     ("try #{ready} --no", 2, "unexpected argument '--no' found"),
 ];
 

@@ -83,7 +83,7 @@ pub(super) const WORK: &[Row] = &[
     ("stores run --slots -1", 2, "for '--slots <N>' | expected a whole number from 1 to 100000"),
     ("stores run --slots x", 2, "for '--slots <N>' | expected a whole number from 1 to 100000"),
     ("stores run --linger 5", 2, "for '--linger <DURATION>' | time unit needed, for example 5sec or 5ms; write a duration like"),
-    ("stores run --upkeep -1s", 2, "for '--upkeep <DURATION>' | a duration cannot be negative"),
+    ("stores run --upkeep -1s", 2, "for '--upkeep <DURATION>' | a duration cannot be negative; write one like `30s`"),
     ("stores run --health 127.0.0.1:0", 2, "a worker of many stores answers no health checks | leave out `--health` (QUEUE_HEALTH)"),
     ("stores run --dashboard 127.0.0.1:0", 2, "unexpected argument '--dashboard' found"),
     ("stores run --queue 'a b'", 2, "for '--queue <NAME[=CONCURRENCY]>' | `a b` is not a valid queue name: 1 to 64 of the"),

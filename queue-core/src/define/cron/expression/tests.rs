@@ -30,12 +30,9 @@ fn what_names_no_moment_or_stands_in_the_wrong_field_is_refused_with_the_field_a
         ("0 0 ,1 * *", "the day of the month `,1` has an empty entry", "write no comma"),
         ("0 0 * 1, *", "the month `1,`", "write no comma"),
         ("0 0 * * MON,", "the day of the week `MON,`", "write no comma"),
-        ("0 0 * * L", "the day of the week `L`", "`FRIL`"),
         ("0 0 * * FRI#6", "`FRI#6`", "`FRI#1`"),
         ("0 0 * * FRI#", "`FRI#`", "`FRI#1`"),
         ("0 L * * *", "the hour cannot be `L`", "from 0 to 23"),
-        ("0 0 32W * *", "the day of the month `32`", "from 1 to 31"),
-        ("0 0 W * *", "the day of the month cannot be `W`", "from 1 to 31"),
         ("30-10 * * * *", "`30-10` ends before it begins", "two ranges"),
         ("0 0 * * FRI-MON", "`FRI-MON` ends before it begins", "two ranges"),
         ("5/10 * * * *", "`5/10` has a step and no range", "`5-59/10`"),
@@ -57,8 +54,10 @@ fn what_names_no_moment_or_stands_in_the_wrong_field_is_refused_with_the_field_a
         ("@daily 5", "no such name", "`@daily`"),
         ("@", "no such name", "`@daily`"),
         ("@reboot", "`@reboot` is no time", "where the program starts"),
-        ("@every 5m", "`@every` is no cron expression", "use `--every"),
-        ("@every", "`@every` is no cron expression", "use `--every"),
+        ("@every 5m", "`@every` is no cron expression", "use `--every 5m`, or the option `every = \"5m\"`"),
+        ("@EVERY 1h 30m", "`@every` is no cron expression", "use `--every 1h30m`"),
+        ("@every", "`@every` is no cron expression", "use `--every 90m`"),
+        ("@every `x`", "`@every` is no cron expression", "use `--every 90m`"),
     ] {
         let why = Cron::new(expression, "UTC").unwrap_err();
         assert!(why.contains(&format!("`{expression}` cannot be read")) && why.contains(field) && why.contains(fix), "{expression}: {why}");
@@ -70,6 +69,23 @@ fn what_names_no_moment_or_stands_in_the_wrong_field_is_refused_with_the_field_a
     // The hour in which clocks go ahead is passed over each year, so the search ends at its horizon.
     let never = Cron::new("* * 2 25-31 3 +SUN", "Europe/Berlin").unwrap();
     assert_eq!(never.next(Utc.with_ymd_and_hms(2026, 1, 1, 0, 0, 0).unwrap()), None);
+}
+
+#[test]
+fn a_day_that_is_no_number_stands_for_itself() {
+    for (expression, field, fix) in [
+        ("0 0 * * L", "the day of the week `L`", "`FRIL`"),
+        ("0 0 32W * *", "the day of the month `32`", "from 1 to 31"),
+        ("0 0 W * *", "the day of the month cannot be `W`", "from 1 to 31"),
+        ("0 0 L-3 * *", "the day of the month `L-3` has `L` in a range", "write `L` for the last day"),
+        ("0 0 1-L * *", "the day of the month `1-L` has `L` in a range", "write `L` for the last day"),
+        ("0 0 LW-2 * *", "the day of the month `LW-2` has `LW` in a range", "write `L` for the last day"),
+        ("0 0 1-15w * *", "the day of the month `1-15w` has `15w` in a range", "write `L` for the last day"),
+        ("0 0 * * L-3", "the day of the week `L-3`", "`FRIL`"),
+    ] {
+        let why = Cron::new(expression, "UTC").unwrap_err();
+        assert!(why.contains(field) && why.contains(fix), "{expression}: {why}");
+    }
 }
 
 #[test]
