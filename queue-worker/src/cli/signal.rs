@@ -6,8 +6,12 @@ use std::{
 };
 
 use clap::Args;
-use queue_core::{Error, JobId, JobRef, operate::Signalled};
+use queue_core::{
+    Error, JobId, JobRef,
+    operate::{Signalled, ignores_signals},
+};
 use serde_json::{json, value::RawValue};
+use sqlx::PgConnection;
 
 use super::{
     noted::Noted,
@@ -27,7 +31,7 @@ Examples:
   make-answer | queue-worker signal 1879032461361152001 approved --payload -
 
 `queue-worker why ID` says what a job waits for. A signal may come before the job asks for it; each is received once, in the order in which they were
-sent. Exit code 3 if there is no such job, or it is over.";
+sent. Exit code 3 if there is no such job, it is over, or this binary has its type and that is not durable.";
 
 /// No more of a file is read: it is far above the most that a payload has.
 const LONGEST: u64 = 4 * 1024 * 1024;
@@ -51,7 +55,16 @@ pub(super) async fn signal(settings: &Settings, SignalArgs { id, name, payload, 
     let payload = payload.as_deref().map(said).transpose()?;
     let (database, store) = open_store(settings).await?;
     let mut noted = Noted::begin(database.pool(), store).await?;
-    let sent = JobRef::from_id(id).in_store(store).signal(&mut *noted, &name, &payload).await.map_err(problem)?;
+    let job = JobRef::from_id(id).in_store(store);
+    let sent = job.signal(&mut *noted, &name, &payload).await.map_err(problem)?;
+    // Rolled back with the transaction.
+    if sent == Signalled::Sent
+        && let Some(job_type) = deaf(&mut noted, job).await?
+    {
+        return Err(Problem::refused(format!(
+            "job {id} is of the type `{job_type}`, which is not durable and receives no signals; signal a job whose type has `#[job(durable)]`"
+        )));
+    }
     match sent {
         Signalled::Sent => noted.commit("signalled", format!("job {id}: {name}"), 1).await?,
         Signalled::Over => {
@@ -63,6 +76,11 @@ pub(super) async fn signal(settings: &Settings, SignalArgs { id, name, payload, 
     }
     database.close().await;
     if output.json { print::json(&json!({ "signalled": id, "name": name })) } else { print::lines(&told(id, &name)) }
+}
+
+/// The job's type, if that is known to receive no signals.
+async fn deaf(on: &mut PgConnection, job: JobRef) -> Result<Option<String>, Error> {
+    Ok(Some(job.find_without_payload(on).await?.job_type).filter(|job_type| ignores_signals(job_type)))
 }
 
 fn told(id: JobId, name: &str) -> String {

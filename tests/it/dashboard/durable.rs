@@ -141,6 +141,8 @@ async fn a_signal_by_the_api_is_kept_as_it_was_said_and_refused_where_an_act_is(
     assert_eq!(db.count("select count(*) from queue.signal").await, 3, "nothing else was sent");
 
     let over = enqueue(&db, Act::Ok("x".into())).await;
+    let refused = served.client.post(&format!("/api/v1/jobs/{over}/signals"), &json!({ "name": "x" })).await;
+    assert_eq!((refused.status, refused.json()["error"].as_str().unwrap().contains("not durable")), (409, true));
     db.run_while(db.worker(), db.until(over, JobState::Completed)).await;
     let refused = served.client.post(&format!("/api/v1/jobs/{over}/signals"), &json!({ "name": "x" })).await;
     assert_eq!((refused.status, refused.json()["error"].as_str().unwrap().contains("is over")), (409, true));

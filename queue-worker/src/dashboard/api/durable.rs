@@ -130,10 +130,15 @@ impl ToSend {
 pub(super) async fn signal(State(app): State<Shared>, who: Who, Path(id): Path<String>, Said(said): Said<ToSend>) -> Answer<Json<Told>> {
     let (id, (name, payload)) = (job_id(&id)?, said.said()?);
     let mut session = app.change().await?;
-    match JobRef::from_id(id).in_store(app.store).signal(&mut *session, &name, &payload).await? {
+    let job = JobRef::from_id(id).in_store(app.store);
+    match job.signal(&mut *session, &name, &payload).await? {
         Signalled::Sent => {}
         Signalled::Over => return Err(Problem::conflict(format!("job {id} is over, and receives nothing any more"))),
         _ => return Err(Problem::missing(format!("there is no job {id}"))),
+    }
+    // Rolled back with the session's transaction.
+    if operate::ignores_signals(&job.find_without_payload(&mut *session).await?.job_type) {
+        return Err(Problem::conflict(format!("job {id} is not durable, and receives no signals")));
     }
     operate::note_act(&mut *session, app.store, &who.note("signalled", format!("job {id}: {name}")), 1).await?;
     session.commit().await?;
