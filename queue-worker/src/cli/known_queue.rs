@@ -72,16 +72,21 @@ pub(super) fn tell_unknown(filter: &Filter, of: &[&Unknown]) {
 /// So many names are shown.
 const SHOWN: usize = 10;
 
-fn fix(name: &str, mut known: Vec<String>) -> String {
+fn fix(name: &str, known: Vec<String>) -> String {
+    near(name, known).unwrap_or_else(|| "nothing was ever enqueued into this store".to_owned())
+}
+
+/// The name that may have been meant, or else those that there are.
+pub(super) fn near(name: &str, mut known: Vec<String>) -> Option<String> {
     known.sort();
     known.dedup();
     let near = known.iter().map(|known| (strsim::damerau_levenshtein(name, known), known)).min().filter(|(edits, _)| *edits <= 2);
     match (near, known.as_slice()) {
-        (Some((_, near)), _) => format!("did you mean `{near}`?"),
-        (None, []) => "nothing was ever enqueued into this store".to_owned(),
+        (Some((_, near)), _) => Some(format!("did you mean `{near}`?")),
+        (None, []) => None,
         (None, known) => {
             let more = if known.len() > SHOWN { format!(" and {} more", known.len() - SHOWN) } else { String::new() };
-            format!("there are {}{more}", known.iter().take(SHOWN).cloned().collect::<Vec<_>>().join(", "))
+            Some(format!("there are {}{more}", known.iter().take(SHOWN).cloned().collect::<Vec<_>>().join(", ")))
         }
     }
 }

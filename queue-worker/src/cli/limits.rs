@@ -4,21 +4,22 @@ use std::time::Duration;
 
 use clap::Subcommand;
 use queue_core::{
-    Limit, Store,
+    Limit, Registry, Store,
     operate::{self, LimitFigures, LimitKey, LimitStatus},
 };
 use serde_json::json;
 
 use super::{
-    known_queue::{check_queue, check_type},
+    known_queue::{check_queue, check_type, near},
     noted::Noted,
     open::open_store,
     print,
     problem::{Problem, warn},
     settings::Settings,
+    span::Span,
     values::{counted, whole_in},
 };
-use crate::{live::Database, program};
+use crate::live::Database;
 
 /// What is done to a limit.
 #[derive(Subcommand)]
@@ -73,7 +74,7 @@ fn rate(text: &str) -> Result<Bound<(u32, Duration)>, String> {
     if text == "none" {
         return Ok(Bound(None));
     }
-    let parts = text.split_once('/').and_then(|(starts, period)| Some((starts.parse().ok()?, humantime::parse_duration(period).ok()?)));
+    let parts = text.split_once('/').and_then(|(starts, period)| Some((starts.parse().ok()?, period.parse::<Span>().ok()?.0)));
     parts.map(|rate| Bound(Some(rate))).ok_or_else(|| "how many in how long, such as `30/1m`, or `none`".to_owned())
 }
 
@@ -96,11 +97,8 @@ pub(super) async fn limits(settings: &Settings, command: Option<LimitsCommand>, 
             operate::set_limit_key(&mut *noted, store, &name, &key, concurrency.and_then(|bound| bound.0)).await?;
             noted.commit("limited", format!("key {key} of limit {name}"), 0).await?;
             let found = operate::limit_keys(database.pool(), store, &name).await?;
-            if !operate::limits(database.pool(), store).await?.iter().any(|limit| limit.name == name) {
-                warn(&format!(
-                    "no limit is called `{name}` yet, so this has no effect; `{} limits` shows those there are",
-                    program::name()
-                ));
+            if let Some(fix) = unknown(&database, store, &name).await? {
+                warn(&format!("no limit is called `{name}` yet, so this has no effect; {fix}"));
             }
             database.close().await;
             return keys(&name, &found, as_json);
@@ -148,8 +146,21 @@ async fn check_named(database: &Database, store: Store, name: &str) -> Result<()
             warn(&format!("`{other}:` is no kind of limit; write `queue:NAME` or `type:NAME`, unless types share a limit of this name"));
             Ok(())
         }
-        None => Ok(()),
+        None => {
+            if let Some(fix) = unknown(database, store, name).await? {
+                warn(&format!("no type has used the limit `{name}` so far; {fix}"));
+            }
+            Ok(())
+        }
     }
+}
+
+/// Of a limit that neither the store nor a type of this binary has: what to do about it.
+async fn unknown(database: &Database, store: Store, name: &str) -> Result<Option<String>, Problem> {
+    let types = Registry::linked().unwrap_or_default();
+    let of_types = types.names().flat_map(|(_, found)| found.options().limits).filter_map(|limit| limit.name.map(str::to_owned));
+    let known: Vec<String> = operate::limits(database.pool(), store).await?.into_iter().map(|limit| limit.name).chain(of_types).collect();
+    Ok((!known.iter().any(|known| known == name)).then(|| near(name, known).unwrap_or_else(|| "it takes effect once one does".to_owned())))
 }
 
 /// The keys that hold permits or wait.
@@ -194,7 +205,7 @@ fn table(limits: &[LimitStatus]) -> String {
 fn told(figures: LimitFigures) -> String {
     let concurrency = figures.concurrency.map(|most| format!("{most} at once"));
     let rate = figures.starts.zip(figures.period());
-    let rate = rate.map(|(starts, period)| format!("{starts}/{}", humantime::format_duration(period)));
+    let rate = rate.map(|(starts, period)| format!("{starts}/{}", Span(period)));
     let burst = figures.burst.map(|burst| format!("burst {burst}"));
     let all: Vec<String> = [concurrency, rate, burst].into_iter().flatten().collect();
     if all.is_empty() { "no bound".to_owned() } else { all.join(", ") }
