@@ -23,6 +23,7 @@ mod prepared;
 mod running;
 mod schedules;
 mod tellers;
+mod unused;
 #[cfg(feature = "cli")]
 pub(crate) mod tried;
 
@@ -37,6 +38,7 @@ use sqlx::PgPool;
 
 #[cfg(feature = "cli")]
 use self::given::complain_of_keyring;
+use self::unused::warn_of_unused;
 pub(crate) use self::{
     given::{Beside, Checked},
     running::RunningWorker,
@@ -225,6 +227,7 @@ impl Worker {
         migrate::verify(link.get().await?, config.store).await?;
         let cluster = Cluster::find(&mut link, (&mut pool, &mut direct), &mut config.store).await?;
         link.close().await;
+        warn_of_unused(&config, &given.registry, &[(&pool, config.store)]).await;
 
         // Dropped half-way, this future takes the engine and the heartbeat with it: the jobs are recovered like those of a silent worker.
         let engine = Engine::start_watched("queue engine", &vitals).map_err(|error| Error::Thread(error.to_string()))?;

@@ -311,11 +311,11 @@ async fn run_runs_the_jobs_of_the_crates_named_until_it_is_told_to_end() {
     let served = Do { act: Act::Ok("x".into()) }.enqueue(&db.pool).queue("mail").await.unwrap().id();
     let other = enqueue(&db, Act::Ok("x".into())).await;
     let mut run = command(CLI, &["run", "--migrate", "--log-format", "json"]);
-    run.envs([("DATABASE_URL", db.url.as_str()), ("QUEUE_QUEUES", "mail=3"), ("QUEUE_NAME", "postman"), ("QUEUE_GRACE", "1s")]);
+    run.envs([("DATABASE_URL", db.url.as_str()), ("QUEUE_QUEUES", "mail=3,nosuch"), ("QUEUE_NAME", "postman"), ("QUEUE_GRACE", "1s")]);
     let mut worker = RunningCommand::start(run.stderr(Stdio::piped()));
     db.until(served, JobState::Completed).await;
     let announced: (String, Vec<String>) = sqlx::query_as("select name, queues from queue.worker").fetch_one(&db.pool).await.unwrap();
-    assert_eq!(announced, ("postman".to_owned(), vec!["mail".to_owned()]));
+    assert_eq!(announced, ("postman".to_owned(), vec!["mail".to_owned(), "nosuch".to_owned()]));
     assert_eq!(worker.terminate(), Some(0));
     assert_eq!(db.state(other).await, Some(JobState::Ready));
     assert_eq!(db.count("select count(*) from queue.worker").await, 0);
@@ -324,6 +324,8 @@ async fn run_runs_the_jobs_of_the_crates_named_until_it_is_told_to_end() {
     for line in log.lines() {
         serde_json::from_str::<Value>(line).unwrap_or_else(|error| panic!("{error}: {line}"));
     }
+    let unused: Vec<&str> = log.lines().filter(|line| line.contains("gets no jobs")).collect();
+    assert!(unused.len() == 1 && unused[0].contains("\"nosuch\"") && unused[0].contains("default"), "{log}");
     db.finish().await;
 }
 

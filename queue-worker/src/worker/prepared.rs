@@ -1,14 +1,14 @@
 //! What a worker is made with, for whoever makes one of it for each of many stores.
 
 use queue_core::{
-    Limit, Middleware, Registry,
+    Limit, Middleware, Registry, Store,
     runner::States,
     schedule::{Declared, Schedule},
 };
 use sqlx::PgPool;
 use std::sync::Arc;
 
-use super::Worker;
+use super::{Worker, unused::warn_of_unused};
 use crate::{
     error::Error,
     live::{Config, Life, Vitals},
@@ -45,6 +45,13 @@ impl Worker {
 }
 
 impl Prepared {
+    /// Warns of queues that get no jobs in any of these stores.
+    pub(crate) async fn warn_of_unused(&self, stores: &[(&PgPool, Store)]) {
+        // That its types can be run was checked when it was made.
+        let registry = self.registry.clone().map_or_else(Registry::linked, Ok).unwrap_or_default();
+        warn_of_unused(&self.config, &registry, stores).await;
+    }
+
     /// A worker over this pool.
     pub(crate) fn worker(&self, pool: PgPool) -> Worker {
         Worker {

@@ -316,7 +316,8 @@ async fn one_process_runs_jobs_of_all_stores_and_brings_a_move_to_its_end() {
     assert!(said(&db, &["where", "acme"]).1.starts_with("two, and leaves one"));
     let file = folder().join("stores.toml");
     std::fs::write(&file, format!("[stores]\nslots = 7\nlinger = '500ms'\n[stores.databases]\n{}'\n", AWAY.replace('=', " = '"))).unwrap();
-    let mut run = super::command(CLI, &["stores", "run", "--config", file.to_str().unwrap(), "--lease-ttl", "5s"]);
+    let mut run =
+        super::command(CLI, &["stores", "run", "--config", file.to_str().unwrap(), "--lease-ttl", "5s", "--queue", "default,nosuch"]);
     run.envs([("DATABASE_URL", db.url.as_str()), ("QUEUE_TEND", "200ms"), ("QUEUE_GRACE", "1s")]);
     let log = std::fs::File::create(folder().join("stores.log")).unwrap();
     let mut worker = RunningCommand::start(run.stderr(Stdio::from(log)));
@@ -337,6 +338,8 @@ async fn one_process_runs_jobs_of_all_stores_and_brings_a_move_to_its_end() {
     assert_eq!(said(&db, &["move", "acme", "three"]).0, Some(3));
     assert_eq!(worker.terminate(), Some(0));
     let log = std::fs::read_to_string(folder().join("stores.log")).unwrap();
+    let unused: Vec<&str> = log.lines().filter(|line| line.contains("gets no jobs")).collect();
+    assert!(unused.len() == 1 && unused[0].contains("nosuch"), "{log}");
     assert!(log.contains("this database is out of reach") && log.contains("slots=7") && !log.contains("swordfish"), "{log}");
     let (code, said) = failed(&stores_run(&db).arg("--health").arg("127.0.0.1:0").output().unwrap());
     assert!(code == Some(2) && said.contains("--health"), "{said}");

@@ -53,6 +53,8 @@ pub(super) async fn run(settings: &Settings, prepare: impl AsyncFnOnce(Worker) -
     }
     let worker = Worker::new(opened.home.pool().clone()).config(config);
     let (prepared, ready) = prepare(worker).await?.into_prepared()?;
+    let (prepared, members) = (Arc::new(prepared), opened.stores.roster().all());
+    let of_all = Arc::clone(&prepared);
     // Of these stores only the home's may have a pooler in front of them.
     let (home, direct) = (opened.home.pool().clone(), opened.home.direct().clone());
     let worker = StoresWorker::new(opened.stores.roster(), move |member, _| {
@@ -74,12 +76,14 @@ pub(super) async fn run(settings: &Settings, prepare: impl AsyncFnOnce(Worker) -
         hook();
     }
     tell_supervisor("READY=1");
+    let places: Vec<_> = members.iter().map(|member| (member.pool(), member.store())).collect();
+    let checking = of_all.warn_of_unused(&places);
     let tending = opened.stores.tend(tend.map_or(TEND, |tend| tend.0.max(SOONEST)));
     let finding = find_lost((settings, is_migrated), opened.stores.clone(), std::mem::take(&mut opened.lost));
     tokio::select! {
         ran = worker.run(told) => ran?,
-        // Both go on for ever.
-        _ = async { tokio::join!(tending, finding) } => {}
+        // The first two go on for ever.
+        _ = async { tokio::join!(tending, finding, checking) } => {}
     }
     opened.close().await;
     Ok(())

@@ -1,0 +1,29 @@
+//! Queues that get no jobs: a worker of a misspelt one would wait for ever, and say nothing.
+
+use std::collections::BTreeSet;
+
+use queue_core::{Registry, Store, operate};
+use sqlx::PgPool;
+
+use crate::live::Config;
+
+/// Warns of each queue to be served that no job type here has as its own, and into which none of these stores has ever had a job enqueued.
+pub(super) async fn warn_of_unused(config: &Config, registry: &Registry, stores: &[(&PgPool, Store)]) {
+    let own: BTreeSet<&str> = registry.names().map(|(_, known)| known.options().queue).collect();
+    for (queue, _) in config.queues.iter().filter(|(queue, _)| !own.contains(queue.as_str())) {
+        let mut is_used = false;
+        for (pool, store) in stores {
+            // What is wrong with a store that does not answer is told elsewhere.
+            is_used = is_used || operate::is_queue(*pool, *store, queue).await.unwrap_or(false);
+        }
+        if !is_used {
+            let of_types = own.iter().copied().collect::<Vec<_>>().join(", ");
+            tracing::warn!(
+                queue,
+                of_types,
+                "this queue gets no jobs: no job type here has it, and none was ever enqueued into it; it is served all the same, so see whether \
+                 the name is right"
+            );
+        }
+    }
+}
