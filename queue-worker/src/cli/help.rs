@@ -64,11 +64,15 @@ fn with_negatives(arg: clap::Arg) -> clap::Arg {
 pub(super) fn without_value_tip(mut error: clap::Error) -> clap::Error {
     let Some(ContextValue::String(given)) = error.get(ContextKind::InvalidArg) else { return error };
     let is_number = given.strip_prefix('-').is_some_and(|given| given.starts_with(|first: char| first.is_ascii_digit()));
-    if let Some(ContextValue::StyledStrs(tips)) = error.get(ContextKind::Suggested) {
-        let mut tips: Vec<StyledStr> = tips.iter().filter(|tip| !tip.to_string().contains("as a value")).cloned().collect();
-        if is_number {
-            tips.push("a number or a duration stands behind its option, as in `--by 5m`".into());
-        }
+    let mut tips = match error.remove(ContextKind::Suggested) {
+        Some(ContextValue::StyledStrs(tips)) => tips,
+        _ => Vec::new(),
+    };
+    tips.retain(|tip| !tip.to_string().contains("as a value"));
+    if is_number {
+        tips.push("a number or a duration stands behind its option, as in `--by 5m`".into());
+    }
+    if !tips.is_empty() {
         error.insert(ContextKind::Suggested, ContextValue::StyledStrs(tips));
     }
     error

@@ -65,6 +65,7 @@ pub(super) const FIGURES: &[Row] = &[
     ("history --last 10y", 2, "for '--last <DURATION>' | months and years differ in length; write days, as in `30d`"),
     ("list --since 2M", 2, "for '--since <DURATION>' | months and years differ in length; write days, as in `30d`"),
     ("history --last -1h", 2, "for '--last <DURATION>' | a duration cannot be negative; write one like `30s`"),
+    ("history -5m", 2, "unexpected argument '-5' found | a number or a duration stands behind its option, as in `--by 5m`"),
     ("history --step 5m", 2, "steps are of time | say `--by time`, or leave `--step` out"),
     ("history --by hour", 2, "for '--by <BY>' | possible values: type, time"),
     ("history --by time --step 1s", 2, "`--step` is 1s | it must be 10s to 1h"),
