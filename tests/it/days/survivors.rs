@@ -2,9 +2,9 @@
 
 use queue_core::{JobId, JobState};
 use sqlx::{AssertSqlSafe, Connection as _, PgConnection};
-use tests::{TestDb, operate};
+use tests::{TestDb, operate, protocol::register};
 
-use super::{DEAD, DONE_LATELY, DONE_LONG_AGO, READY, SCHEDULED, add_days, connect, days, drop_day, make_past_day, past_job};
+use super::{DEAD, DONE_LATELY, DONE_LONG_AGO, READY, RUNNING, SCHEDULED, add_days, connect, days, drop_day, make_past_day, past_job};
 
 /// As a worker calls it, but for how many may outlive a day that goes, how many days may stay, and how many may outlive the oldest then.
 async fn drop_with(on: &mut PgConnection, most: i32, days: i32, at_most: i32) -> bool {
@@ -40,6 +40,26 @@ async fn f71_a_day_that_many_outlive_is_not_touched_and_nobody_waits_for_it() {
             .await,
         20_000
     );
+    db.finish().await;
+}
+
+#[tokio::test]
+async fn a_day_stays_while_more_jobs_than_may_outlive_it_are_not_over_wherever_they_stand() {
+    const PARKED: &str = "insert into queue.parked (id, lane, attempts, crashes, since, names)
+       select id, lane, 0, 0, now(), '{go}' from queue.job where id = $1";
+    const BLOCKED: &str =
+        "insert into queue.blocked (key, seq, id, lane) select 1, queue.next_key(), id, lane from queue.job where id = $1";
+    let db = TestDb::new().await;
+    let mut on = connect(&db).await;
+    register(&mut on).await.unwrap();
+    for (entry, day) in [READY, SCHEDULED, PARKED, RUNNING, DEAD, BLOCKED].into_iter().zip(9..) {
+        make_past_day(&db.pool, day).await;
+        for _ in 0..3 {
+            past_job(&db.pool, day, entry).await;
+        }
+        let dropped = [drop_with(&mut on, 2, 100, 2).await, drop_with(&mut on, 3, 100, 3).await];
+        assert_eq!([false, true], dropped, "{entry}");
+    }
     db.finish().await;
 }
 
