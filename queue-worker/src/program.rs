@@ -1,11 +1,11 @@
-//! Texts with commands of this program, under the name by which it was called: a user's worker has one of its own.
+//! What this program is called, for texts with its commands: a user's worker has a name of its own. And which of its types receive signals.
 
 use std::borrow::Cow;
 
 pub(crate) use queue_core::runner::program_name as name;
 #[cfg(feature = "cli")]
 pub(crate) use queue_core::runner::remember_program as remember;
-use queue_core::{operate::Why, runner::BUNDLED};
+use queue_core::{Registry, operate::Why, runner::BUNDLED};
 
 /// A text of ours with the name in its commands: they begin the text, or stand between backticks.
 pub(crate) fn commands(text: &str) -> Cow<'_, str> {
@@ -20,6 +20,11 @@ fn commands_of<'t>(text: &'t str, name: &str) -> Cow<'t, str> {
     }
     let text = text.replace(QUOTED, &format!("`{name} "));
     Cow::Owned(text.strip_prefix(COMMAND).map(|rest| format!("{name} {rest}")).unwrap_or(text))
+}
+
+/// Whether jobs of this type receive no signals: it is linked into this binary and not durable. A type that is not may be durable in another.
+pub(crate) fn ignores_signals(job_type: &str) -> bool {
+    Registry::linked().unwrap_or_default().get(job_type).is_some_and(|found| !found.options().durable)
 }
 
 /// The same in what is to be done about each cause.

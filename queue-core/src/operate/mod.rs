@@ -60,7 +60,7 @@ pub use self::{
     patient::{Patience, list_patiently},
     pause::{Awaited, Pause, Scope, job_types, pause, pause_awaits, pauses, resume, until_paused},
     record::{AttemptFailure, JobRecord},
-    signal::{JobSignal, Signalled, ignores_signals, signals},
+    signal::{JobSignal, Signalled, signals},
     steps::{JobStep, steps},
     unserved::{Unserved, unserved, unserved_of},
     weight::{Weight, set_weight, weights},

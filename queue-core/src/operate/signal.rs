@@ -7,7 +7,6 @@ use sqlx::FromRow;
 use super::refusal::explain;
 use crate::{
     connect::{IntoConnection, JobRef},
-    context::Registry,
     define::JobId,
     error::Error,
     payload,
@@ -45,8 +44,7 @@ impl JobRef {
     /// Sends a signal to a durable job, which receives it by [`Durable::receive`](crate::Durable::receive): at once if it waits for it, else when it
     /// asks. It is sent with your transaction, and waits for nobody. Signals of one name are received in the order in which they were sent.
     ///
-    /// The database does not know which types are durable: what is sent to a job of another type is received by nobody, and goes with the job. See
-    /// [`operate::ignores_signals`](ignores_signals).
+    /// The database does not know which types are durable: what is sent to a job of another type is received by nobody, and goes with the job.
     ///
     /// ```no_run
     /// # async fn example(pool: sqlx::PgPool, job: queue_core::JobRef) -> Result<(), queue_core::Error> {
@@ -83,16 +81,6 @@ impl JobRef {
             _ => Signalled::Absent,
         })
     }
-}
-
-/// Whether jobs of this type receive no signals: the type is linked into this binary and is not [durable](crate::Options::durable). A type that is
-/// not linked may be durable in other binaries.
-///
-/// ```
-/// assert!(!queue_core::operate::ignores_signals("of_another_binary"));
-/// ```
-pub fn ignores_signals(job_type: &str) -> bool {
-    Registry::linked().unwrap_or_default().get(job_type).is_some_and(|found| !found.options().durable)
 }
 
 /// The signals that were sent to a job and that it has not received, without their payloads, in the order in which they came: the first thousand.

@@ -6,10 +6,7 @@ use std::{
 };
 
 use clap::Args;
-use queue_core::{
-    Error, JobId, JobRef,
-    operate::{Signalled, ignores_signals},
-};
+use queue_core::{Error, JobId, JobRef, operate::Signalled};
 use serde_json::{json, value::RawValue};
 use sqlx::PgConnection;
 
@@ -21,7 +18,7 @@ use super::{
     settings::Settings,
     values::{Output, id},
 };
-use crate::inert;
+use crate::{inert, program};
 
 pub(super) const MANUAL: &str = "\
 Examples:
@@ -80,7 +77,7 @@ pub(super) async fn signal(settings: &Settings, SignalArgs { id, name, payload, 
 
 /// The job's type, if that is known to receive no signals.
 async fn deaf(on: &mut PgConnection, job: JobRef) -> Result<Option<String>, Error> {
-    Ok(Some(job.find_without_payload(on).await?.job_type).filter(|job_type| ignores_signals(job_type)))
+    Ok(Some(job.find_without_payload(on).await?.job_type).filter(|job_type| program::ignores_signals(job_type)))
 }
 
 fn told(id: JobId, name: &str) -> String {

@@ -13,10 +13,13 @@ use super::{
     body::{Said, Told, Who},
     jobs::job_id,
 };
-use crate::dashboard::{
-    app::{Session, Shared},
-    part::Path,
-    problem::{Answer, Problem, Wrong},
+use crate::{
+    dashboard::{
+        app::{Session, Shared},
+        part::Path,
+        problem::{Answer, Problem, Wrong},
+    },
+    program,
 };
 
 /// A job that is there, in a session that only reads.
@@ -137,7 +140,7 @@ pub(super) async fn signal(State(app): State<Shared>, who: Who, Path(id): Path<S
         _ => return Err(Problem::missing(format!("there is no job {id}"))),
     }
     // Rolled back with the session's transaction.
-    if operate::ignores_signals(&job.find_without_payload(&mut *session).await?.job_type) {
+    if program::ignores_signals(&job.find_without_payload(&mut *session).await?.job_type) {
         return Err(Problem::conflict(format!("job {id} is not durable, and receives no signals")));
     }
     operate::note_act(&mut *session, app.store, &who.note("signalled", format!("job {id}: {name}")), 1).await?;
