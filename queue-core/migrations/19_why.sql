@@ -25,6 +25,20 @@ begin
 end
 $$;
 
+-- Whether the transaction of this number has not ended, or the one whose savepoint it is.
+create function queue.is_going_on(number xid) returns boolean
+  language plpgsql stable
+  set search_path = pg_catalog, pg_temp
+as $$
+declare
+  next   bigint := pg_snapshot_xmax(pg_current_snapshot())::text::bigint;
+  whole  bigint := (next >> 32 << 32) + is_going_on.number::text::bigint;
+begin
+  whole := case when whole >= next then whole - (1::bigint << 32) else whole end;
+  return whole > 0 and coalesce(pg_xact_status(whole::text::xid8) = 'in progress', false);
+end
+$$;
+
 -- Who has this row locked, or is deleting it, in a transaction that has not ended: sessions by pid, prepared transactions by name; null if nobody.
 -- stands: the row's xmax. What is left there of a transaction that has ended names nobody, and neither does a number that is a transaction's and not
 -- this row's locker's, unless that one has rows of the same table.
@@ -57,6 +71,18 @@ begin
       exit;
     end;
   end loop;
+  -- The number may be that of a savepoint, which nobody holds a lock on once it is released: then it is one of those who have rows of the table, and
+  -- whose transaction began before it.
+  if held is null and queue.is_going_on(why_held.stands) then
+    select jsonb_agg(distinct queue.why_holder(l.pid, l.virtualtransaction)) into held
+    from pg_locks l
+    join pg_locks r on r.virtualtransaction = l.virtualtransaction
+    where l.locktype = 'transactionid' and l.mode = 'ExclusiveLock' and l.granted and l.pid is distinct from pg_backend_pid()
+      and age(l.transactionid) > age(why_held.stands)
+      and r.locktype = 'relation' and r.relation = why_held.of and r.granted
+      and r.database = (select d.oid from pg_database d where d.datname = current_database())
+      and r.mode in ('RowShareLock', 'RowExclusiveLock');
+  end if;
   return held;
 end
 $$;

@@ -290,6 +290,8 @@ declare
   died    bigint[] := '{}';
   shut    bigint[];
   lanes   bigint[];
+  put_back  integer;
+  gone    integer;
   given   record;
   why     text;
 begin
@@ -419,7 +421,7 @@ begin
   select u.id, case when bool_or(u.state = 'completed') then 'completed' else min(u.state) end from unnest(ids, said) u (id, state)
   where more and u.id not in (select c.source from unnest(chosen) c)
   group by u.id;
-  hints := greatest(hints - cardinality(busy), 0);
+  get diagnostics put_back = row_count;
   -- So asked, it is looked up, and not compared with each.
   chosen := array(
     select c
@@ -432,6 +434,8 @@ begin
     from unnest(chosen) c
     cross join lateral (select e.ctid as at from queue.edge e where e.source = c.source and e.target = c.target offset 0) e
   ));
+  get diagnostics gone = row_count;
+  hints := greatest(hints - put_back, least(gone, 1));
   shut := array(select distinct c.target from unnest(chosen) c where c.act = 'cancel');
   for given in
     select c.target, array_agg(c.source) as sources, array_agg(c.state) as states

@@ -304,7 +304,7 @@ end
 $$;
 
 -- Consumes up to `most` hints from the place `floor` on. Each key without a head gets one: its first job becomes ready, or scheduled if its
--- time has not come. Returns how many hints there were, without those that are left, the lowest of them, how many jobs were moved, and whether to
+-- time has not come. Returns how many hints there were, without those that are left unless there were `most`, the lowest of them, how many jobs were moved, and whether to
 -- look again at once; `wait_ms` is when the first of the scheduled ones is due. Waits for nobody: a job that somebody is at work on keeps its hint.
 -- To be called under read committed: there the second statement sees whatever was committed before the first one ended.
 --
@@ -369,7 +369,8 @@ begin
     end loop;
   end if;
   more := hints >= unblock.most and moved > 0;
-  hints := greatest(hints - kept, 0);
+  -- Behind as many as it may look at there may be others, which are not to wait until the next second.
+  hints := case when hints < unblock.most then greatest(hints - kept, 0) else hints end;
   perform queue.wake(q.queue)
   from (
     select distinct l.queue

@@ -36,7 +36,7 @@ grant execute on function
   queue.known_full, queue.tell_of_keys, queue.read_keyed, queue.starts_since, queue.count_starts,
   queue.roll_up, queue.add_tallies, queue.write_logs, queue.prune_logs, queue.prune_steps, queue.wake_parked, queue.prune_signals,
   queue.spawn, queue.join_name, queue.note_ends, queue.tell_ends, queue.those_in, queue.locked_rows, queue.prune_children, queue.restart,
-  queue.why_held, queue.why_holder,
+  queue.why_held, queue.why_holder, queue.is_going_on,
   queue.put_chunk, queue.add_chunk, queue.close_gather, queue.open_gather, queue.wake_keys, queue.cancel_waiting_all,
   queue.let_run, queue.count_gathers,
   queue.forget_gathers, queue.recount_gather,

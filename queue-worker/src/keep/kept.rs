@@ -9,28 +9,49 @@ use crate::{
     live::{Link, LockHolder, bounded, lock_holders},
 };
 
-/// Whoever keeps the same job waiting at two looks in a row is named.
+/// A transaction that keeps jobs waiting at two looks in a row is named.
 const LOOK_EVERY: Duration = Duration::from_secs(5);
 const LOG_EVERY: Duration = Duration::from_mins(1);
 
 const LOCKED: &str = "an open transaction has locked a row or a table of jobs that wait for others: these go on once it ends, all others go on now; \
-    if it is stuck, end it with `select pg_terminate_backend(PID)`";
+    if it is stuck, end it with `select pg_terminate_backend(PID)`, or with `rollback prepared 'NAME'` if it is a prepared one";
 
-/// What is locked, by whom, and a job that waits for it. The job is unknown where the table is locked against readers.
-#[derive(PartialEq, sqlx::FromRow)]
+/// A table of which something is locked, and a job that waits for it. The job and the transaction are unknown where that is locked against readers.
+#[derive(sqlx::FromRow)]
 struct Lock {
     #[sqlx(flatten)]
     by: LockHolder,
+    prepared: Option<String>,
+    transaction: Option<String>,
     job: Option<JobId>,
+    #[sqlx(skip)]
+    logged: Option<Instant>,
 }
 
-/// What is known of such locks.
+impl Lock {
+    fn is_still(&self, before: &Self) -> bool {
+        (&self.by.relation, self.by.pid, &self.transaction) == (&before.by.relation, before.by.pid, &before.transaction)
+    }
+
+    fn log(&self) {
+        let (by, job) = (&self.by, self.job.map(|job| job.to_string()));
+        tracing::warn!(
+            table = by.relation,
+            pid = by.pid,
+            role = by.role,
+            application = by.application,
+            prepared = self.prepared,
+            job,
+            "{LOCKED}"
+        );
+    }
+}
+
+/// What the last look has found.
 #[derive(Default)]
 pub(super) struct Kept {
-    /// What the last look has found.
     found: Vec<Lock>,
     looked: Option<Instant>,
-    logged: Option<Instant>,
 }
 
 impl Kept {
@@ -40,17 +61,17 @@ impl Kept {
             return;
         }
         self.looked = Some(Instant::now());
-        let found = match locks(link, store).await {
+        let mut found = match locks(link, store).await {
             Ok(found) => found,
             Err(error) => return complain(&error, "cannot see what keeps jobs waiting; trying again"),
         };
-        let stays = found.iter().find(|lock| self.found.contains(lock));
-        if let Some(Lock { by, job }) = stays
-            && self.logged.is_none_or(|at| at.elapsed() >= LOG_EVERY)
-        {
-            self.logged = Some(Instant::now());
-            let job = job.map(|job| job.to_string());
-            tracing::warn!(table = by.relation, pid = by.pid, role = by.role, application = by.application, job, "{LOCKED}");
+        for lock in &mut found {
+            let Some(before) = self.found.iter().find(|before| lock.is_still(before)) else { continue };
+            lock.logged = before.logged;
+            if lock.logged.is_none_or(|at| at.elapsed() >= LOG_EVERY) {
+                lock.logged = Some(Instant::now());
+                lock.log();
+            }
         }
         self.found = found;
     }
@@ -60,7 +81,10 @@ async fn locks(link: &mut Link, store: Store) -> sqlx::Result<Vec<Lock>> {
     let statement = sqlx::query_as(store.sql(include_str!("../../sql/kept_hints.sql")));
     let found = bounded(statement.fetch_all(link.get().await?)).await;
     match link.note(found) {
-        Err(error) if is_locked(&error) => Ok(lock_holders(link, store).await?.into_iter().map(|by| Lock { by, job: None }).collect()),
+        Err(error) if is_locked(&error) => {
+            let of_table = |by| Lock { by, prepared: None, transaction: None, job: None, logged: None };
+            Ok(lock_holders(link, store).await?.into_iter().map(of_table).collect())
+        }
         found => found,
     }
 }

@@ -54,15 +54,15 @@ pub(crate) async fn unblock_all(link: Link, store: Store, bell: Arc<Bell>) {
     let mut kept = Kept::default();
     let (mut restless, mut pause): (Option<Instant>, Duration) = (None, LOOK);
     loop {
-        match restless {
-            Some(until) if Instant::now() < until => drop(tokio::time::timeout(pause, bell.keys()).await),
+        let told = match restless {
+            Some(until) if Instant::now() < until => tokio::time::timeout(pause, bell.keys()).await.is_ok(),
             _ => {
                 bell.keys().await;
                 restless = Some(Instant::now() + RESTLESS);
+                true
             }
-        }
-        // What is found sets it back: what stays, because somebody has locked it, is told of each second.
-        pause = RESTLESS.min(2 * pause);
+        };
+        pause = if told { LOOK } else { 2 * pause };
         loop {
             match keys.look().await {
                 Ok(found) => {

@@ -5,7 +5,7 @@ use queue_core::Store;
 use super::{Link, bounded};
 
 /// A table that is locked, or of which a row is, and the session that has it, if it is known.
-#[derive(Debug, PartialEq, sqlx::FromRow)]
+#[derive(Debug, sqlx::FromRow)]
 pub(crate) struct LockHolder {
     pub(crate) relation: String,
     pub(crate) pid: Option<i32>,

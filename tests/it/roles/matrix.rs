@@ -80,6 +80,7 @@ id_at wro
 in_turn w
 insert_job pmw
 is_expired w
+is_going_on w
 is_name w
 is_trusted pmw
 join_name wro
