@@ -304,9 +304,9 @@ end
 $$;
 
 -- Consumes up to `most` hints from the place `floor` on. Each key without a head gets one: its first job becomes ready, or scheduled if its
--- time has not come. Returns how many hints there were, without those that are left unless there were `most`, the lowest of them, how many jobs were moved, and whether to
--- look again at once; `wait_ms` is when the first of the scheduled ones is due. Waits for nobody: a job that somebody is at work on keeps its hint.
--- To be called under read committed: there the second statement sees whatever was committed before the first one ended.
+-- time has not come. Returns how many hints there were, without those that are left unless there were `most`, the lowest of them, how many jobs were
+-- moved, and whether to look again at once; `wait_ms` is when the first of the scheduled ones is due. Waits for nobody: a job that somebody is at
+-- work on keeps its hint. To be called under read committed: there the second statement sees whatever was committed before the first one ended.
 --
 -- A job that the tables refuse, whatever is wrong with its row, stops no other key: then each key is tried by itself, and those that fail are
 -- set aside; `aside` lists their jobs, which are dead letters now.

@@ -1,5 +1,5 @@
--- key_hint | end_hint | gather_hint | signal_hint | node_hint, looked at: what other transactions have locked of what the jobs of the first hints wait
--- for, rows first, then tables against writers; of each the table, the session or prepared transaction, and one such job.
+-- key_hint | end_hint | gather_hint | signal_hint | node_hint, looked at: what other transactions have locked of what the jobs of the first hints
+-- wait for, rows first, then tables against writers; of each the table, the session or prepared transaction, and one such job.
 -- Safe: it only reads; who has a row is told by the number of a transaction that stands in it. It waits only for tables locked against readers.
 with hinted (id, of, held) as materialized (
   select b.id, b.tableoid, b.xmax
@@ -61,7 +61,8 @@ with hinted (id, of, held) as materialized (
     and l.mode in ('ShareLock', 'ShareRowExclusiveLock', 'ExclusiveLock', 'AccessExclusiveLock')
     and l.database = (select d.oid from pg_catalog.pg_database d where d.datname = pg_catalog.current_database())
     and c.relnamespace = (select s.relnamespace from pg_catalog.pg_class s where s.oid = 'queue.lease'::pg_catalog.regclass)
-    and c.relname = any ('{key_hint,blocked,active_key,end_hint,child,gather_part,node,gather_hint,gather,parked,signal_hint,node_hint,edge,job}')
+    and c.relname in ('key_hint', 'blocked', 'active_key', 'end_hint', 'child', 'gather_part', 'node', 'gather_hint', 'gather', 'parked',
+      'signal_hint', 'node_hint', 'edge', 'job', 'ready', 'scheduled', 'expiry', 'dead', 'done', 'failure')
 )
 select c.relname::text as relation, l.pid, a.usename::text as role, a.application_name as application, l.prepared,
   coalesce(l.prepared, v.virtualtransaction) as transaction, min(l.id) as job

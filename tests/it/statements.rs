@@ -16,7 +16,7 @@ const HUGE: [&str; 11] =
     ["ready", "scheduled", "parked", "blocked", "lease", "job", "done", "done_many", "failure", "tallied", "tally_total"];
 
 /// Scans of whole tables or of whole indexes, with the reason why they are right.
-const WHOLE: [(&str, &str, &str); 21] = [
+const WHOLE: [(&str, &str, &str); 20] = [
     ("choose_running", "lease", "an operator asks for running jobs; there are as many leases as batches in flight"),
     ("own_leases", "lease", "asks of every lease whose it is; there are as many as batches in flight"),
     ("prune_kept", "done", "only the default partition, once a minute; up to a limit"),
@@ -29,7 +29,6 @@ const WHOLE: [(&str, &str, &str); 21] = [
     ("prune_done", "done_many", "only the default partition, once a minute; up to a limit"),
     ("doctor_workers", "lease", "counts what each worker holds, for an operator"),
     ("doctor_keys", "blocked", "the first entry of an index"),
-    ("kept_hints", "blocked", "the first entry of an index"),
     ("doctor_figures", "tallied", "the first entry of an index"),
     ("pass_lanes", "job", "the last entry of an index"),
     ("rouse", "scheduled", "the first entry of an index"),
