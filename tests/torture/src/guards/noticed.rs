@@ -250,7 +250,7 @@ const NOTICED_BY: &[(&[&str], &[&str])] = &[
         BY_KEY,
     ),
     (&["queue.waits_for"], &["cli::waits"]),
-    (&["queue.why_holder", "queue.is_going_on", "queue.why_held", "queue.why_sessions", "queue.why"], WHY),
+    (&["queue.why_holder", "queue.why_held", "queue.why_sessions", "queue.why"], WHY),
     (&["queue.why_servers", "queue.why_pace", "queue.why_ahead", "queue.why_behind", "queue.why_turn", "queue.why_old"], WHY),
     (&["queue.why_over", "queue.why_running", "queue.why_paused", "queue.why_causes"], WHY),
     (&["queue.bound_in_all", "queue.starts_left", "queue.meet_gates"], LIMITS),
