@@ -61,8 +61,9 @@ with hinted (id, of, held) as materialized (
     and l.mode in ('ShareLock', 'ShareRowExclusiveLock', 'ExclusiveLock', 'AccessExclusiveLock')
     and l.database = (select d.oid from pg_catalog.pg_database d where d.datname = pg_catalog.current_database())
     and c.relnamespace = (select s.relnamespace from pg_catalog.pg_class s where s.oid = 'queue.lease'::pg_catalog.regclass)
-    and c.relname in ('key_hint', 'blocked', 'active_key', 'end_hint', 'child', 'gather_part', 'node', 'gather_hint', 'gather', 'parked',
-      'signal_hint', 'node_hint', 'edge', 'job', 'ready', 'scheduled', 'expiry', 'dead', 'done', 'failure')
+    and c.relname = any (array[
+      'key_hint', 'blocked', 'active_key', 'end_hint', 'child', 'gather_part', 'node', 'gather_hint', 'gather', 'parked', 'signal_hint', 'node_hint',
+      'edge', 'job', 'ready', 'scheduled', 'expiry', 'dead', 'done', 'failure'])
 )
 select c.relname::text as relation, l.pid, a.usename::text as role, a.application_name as application, l.prepared,
   coalesce(l.prepared, v.virtualtransaction) as transaction, min(l.id) as job
@@ -71,7 +72,7 @@ join pg_catalog.pg_class c on c.oid = l.of
 left join pg_catalog.pg_stat_activity a on a.pid = l.pid
 left join pg_catalog.pg_locks v on v.pid = l.pid and v.locktype = 'virtualxid' and v.mode = 'ExclusiveLock'
 -- An autovacuum gives way to sessions that wait for it. It has no role.
-where l.pid is distinct from pg_catalog.pg_backend_pid() and (a.pid is null or a.usesysid is not null)
+where coalesce(l.pid, 0) <> pg_catalog.pg_backend_pid() and (a.pid is null or a.usesysid is not null)
 group by l.nr, c.relname, l.pid, a.usename, a.application_name, l.prepared, v.virtualtransaction
 order by l.nr, c.relname
 limit 20
