@@ -71,8 +71,8 @@ begin
       exit;
     end;
   end loop;
-  -- The number may be that of a savepoint, which nobody holds a lock on once it is released: then it is one of those who have rows of the table, and
-  -- whose transaction began before it.
+  -- A savepoint has a number of its own, and no lock on it once it is released. Which transaction it belongs to is not known: these are the ones that
+  -- have locked rows of the table and began before it.
   if held is null and queue.is_going_on(why_held.stands) then
     select jsonb_agg(distinct queue.why_holder(l.pid, l.virtualtransaction)) into held
     from pg_locks l

@@ -387,7 +387,7 @@ begin
       cross join lateral (select e.ctid as at from queue.edge e where e.source = c.source and e.target = c.target offset 0) a
       where a.at not in (select u.at from unnest(edges) u (at)))
   );
-  -- Nor a node that is many jobs and to be cancelled, if another session has those locked.
+  -- Nor a node with many jobs that is to be cancelled, if another session has locked its gather.
   gathers := array(
     select g.ctid
     from queue.gather g

@@ -1,4 +1,4 @@
-//! What this program is called, for texts with its commands: a user's worker has a name of its own. And which of its types receive signals.
+//! The name of this program, which messages that contain commands use, and which of its job types receive signals.
 
 use std::borrow::Cow;
 

@@ -23,7 +23,7 @@ pub enum Act {
     Cancel,
     /// Ready or scheduled becomes scheduled at this time; one that has passed is due at once.
     Reschedule(DateTime<Utc>),
-    /// Ready or scheduled becomes scheduled in so long, by the database's clock. A wait of more than 100 years is refused.
+    /// Postpones a ready or scheduled job by this duration from now, by the database's clock; at most 100 years.
     Snooze(Duration),
     /// Scheduled or parked becomes ready. A durable job looks for itself whether its wait is over, and waits again if it is not.
     RunNow,

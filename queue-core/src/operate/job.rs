@@ -40,7 +40,7 @@ impl JobRef {
         self.act(on, Act::Reschedule(at)).await.map(drop)
     }
 
-    /// Puts the job off for so long from now, by the database's clock, if it is ready or scheduled.
+    /// Postpones a ready or scheduled job by this duration from now, by the database's clock.
     ///
     /// # Errors
     /// As [`JobRef::act`]; [`Error::OutOfRange`] for more than 100 years.
@@ -91,7 +91,7 @@ pub fn reschedule_all<'c>(on: impl IntoConnection<'c>, store: Store, filter: &Fi
     act_all(on, store, filter, Act::Reschedule(at))
 }
 
-/// Puts off for so long every job of the filter that is ready or scheduled. More than 100 years are [`Error::OutOfRange`].
+/// Postpones every ready or scheduled job of the filter by this duration from now. More than 100 years is [`Error::OutOfRange`].
 pub fn snooze_all<'c>(on: impl IntoConnection<'c>, store: Store, filter: &Filter, wait: Duration) -> ActAll<'c> {
     act_all(on, store, filter, Act::Snooze(wait))
 }

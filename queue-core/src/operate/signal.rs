@@ -44,7 +44,7 @@ impl JobRef {
     /// Sends a signal to a durable job, which receives it by [`Durable::receive`](crate::Durable::receive): at once if it waits for it, else when it
     /// asks. It is sent with your transaction, and waits for nobody. Signals of one name are received in the order in which they were sent.
     ///
-    /// The database does not know which types are durable: what is sent to a job of another type is received by nobody, and goes with the job.
+    /// The database does not know which types are durable. A signal to a job of another type is stored, never received, and deleted with the job.
     ///
     /// ```no_run
     /// # async fn example(pool: sqlx::PgPool, job: queue_core::JobRef) -> Result<(), queue_core::Error> {

@@ -283,7 +283,7 @@ pub(crate) async fn keep_pruned(
             };
             // Tried again only later: what stands in the way of a partition is waited for at the cost of producers.
             if let Err(error) = link.note(done) {
-                // Whoever may not see the store has been told so.
+                // Missing access to the store has been logged already.
                 if vitals.no_access.age().is_none() {
                     complain(&error, chore.failed());
                 }

@@ -1,4 +1,4 @@
-//! Hints that stay because somebody has locked what their jobs wait for: whoever that is, the log names.
+//! Logs which transactions keep jobs waiting: those that have locked a row or a table that hints depend on.
 
 use std::time::{Duration, Instant};
 
@@ -9,14 +9,14 @@ use crate::{
     live::{Link, LockHolder, bounded, lock_holders},
 };
 
-/// A transaction that keeps jobs waiting at two looks in a row is named.
+/// A transaction is logged once two looks in a row have found it.
 const LOOK_EVERY: Duration = Duration::from_secs(5);
 const LOG_EVERY: Duration = Duration::from_mins(1);
 
 const LOCKED: &str = "an open transaction has locked a row or a table of jobs that wait for others: these go on once it ends, all others go on now; \
     if it is stuck, end it with `select pg_terminate_backend(PID)`, or with `rollback prepared 'NAME'` if it is a prepared one";
 
-/// A table of which something is locked, and a job that waits for it. The job and the transaction are unknown where that is locked against readers.
+/// A lock on a table or on one of its rows, and a job that waits for it. Job and transaction are unknown if the table is locked against readers.
 #[derive(sqlx::FromRow)]
 struct Lock {
     #[sqlx(flatten)]
@@ -55,7 +55,7 @@ pub(super) struct Kept {
 }
 
 impl Kept {
-    /// Looks now and then. To be called as long as there are hints.
+    /// Looks every five seconds, and logs what has stayed. Call it as long as there are hints.
     pub(super) async fn look(&mut self, link: &mut Link, store: Store) {
         if self.looked.is_some_and(|at| at.elapsed() < LOOK_EVERY) {
             return;

@@ -22,7 +22,7 @@ const KEYS: i32 = 1000;
 /// So many of those statements follow each other at most: three times as many keys as come in the minute until the next, at 10,000 a second.
 const MOST_LOOKS: usize = 2000;
 
-/// The most looks of a minute at ordering keys whose head may be gone, which cost about 14 ms each.
+/// Pages of ordering keys that are checked for a missing first job each minute. A page takes about 14 ms.
 const LOOKS_AT_KEYS: usize = 20;
 
 /// So many times that number of logs are looked at one after the other.
@@ -259,7 +259,7 @@ async fn forget_keys(connection: &mut PgConnection, store: Store) -> sqlx::Resul
 /// The last key that was looked at; and of one that was freed the head that is gone, the first job that waits, its queue and its type.
 type FreedKey = (Option<i64>, Option<JobId>, Option<JobId>, Option<String>, Option<String>);
 
-/// Looks at some ordering keys with blocked jobs, from a random one on and round: keys are digests, so that none is looked at less often.
+/// Frees ordering keys whose first job is gone. Checks a part of the keys with blocked jobs, from a random one on, wrapping round at the end.
 async fn free_keys(connection: &mut PgConnection, store: Store) -> sqlx::Result<()> {
     let (mut after, mut is_round) = (fastrand::i64(..), false);
     for _ in 0..LOOKS_AT_KEYS {

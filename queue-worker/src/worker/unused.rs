@@ -1,4 +1,4 @@
-//! Queues that get no jobs: a worker of a misspelt one would wait for ever, and say nothing.
+//! Warns of queues that get no jobs, such as a misspelt one.
 
 use std::collections::BTreeSet;
 
