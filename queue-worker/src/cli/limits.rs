@@ -5,12 +5,12 @@ use std::time::Duration;
 use clap::Subcommand;
 use queue_core::{
     Limit, Registry, Store,
-    operate::{self, LimitFigures, LimitKey, LimitStatus},
+    operate::{self, Filter, LimitFigures, LimitKey, LimitStatus},
 };
 use serde_json::json;
 
 use super::{
-    known_queue::{check_queue, check_type, near},
+    known_queue::{check_filter, check_names, near},
     noted::Noted,
     open::open_store,
     print,
@@ -70,12 +70,16 @@ fn concurrency(text: &str) -> Result<Bound<u32>, String> {
     text.parse().map(|most| Bound(Some(most))).map_err(|_| "expected a whole number from 0 to 1000000, or `none`".to_owned())
 }
 
+const RATE: &str = "how many in how long, such as `30/1m`, or `none`";
+
 fn rate(text: &str) -> Result<Bound<(u32, Duration)>, String> {
     if text == "none" {
         return Ok(Bound(None));
     }
-    let parts = text.split_once('/').and_then(|(starts, period)| Some((starts.parse().ok()?, period.parse::<Span>().ok()?.0)));
-    parts.map(|rate| Bound(Some(rate))).ok_or_else(|| "how many in how long, such as `30/1m`, or `none`".to_owned())
+    let parts = text.split_once('/').and_then(|(starts, period)| Some((starts.parse().ok()?, period)));
+    let (starts, period) = parts.ok_or(RATE)?;
+    let period: Span = period.parse().map_err(|error| format!("{RATE}: {error}"))?;
+    Ok(Bound(Some((starts, period.0))))
 }
 
 /// Does what was said, and shows the limits.
@@ -98,7 +102,7 @@ pub(super) async fn limits(settings: &Settings, command: Option<LimitsCommand>, 
             noted.commit("limited", format!("key {key} of limit {name}"), 0).await?;
             let found = operate::limit_keys(database.pool(), store, &name).await?;
             if let Some(fix) = unknown(&database, store, &name).await? {
-                warn(&format!("no limit is called `{name}` yet, so this has no effect; {fix}"));
+                warn(&format!("no type has used the limit `{name}` so far, so this has no effect yet; {fix}"));
             }
             database.close().await;
             return keys(&name, &found, as_json);
@@ -109,10 +113,12 @@ pub(super) async fn limits(settings: &Settings, command: Option<LimitsCommand>, 
             limit.concurrency = concurrency.and_then(|bound| bound.0);
             limit.rate = rate.and_then(|bound| bound.0);
             limit.burst = burst;
-            check_named(&database, store, &name).await?;
+            let covered = covered(&name);
+            check_names(&covered)?;
             let mut noted = Noted::begin(database.pool(), store).await?;
             operate::set_limit(&mut *noted, store, &name, limit, reason.as_deref()).await?;
             noted.commit("limited", format!("limit {name}"), 0).await?;
+            warn_of_unknown(&database, store, &name, &covered).await?;
             only = Some(name);
         }
         Some(LimitsCommand::Unset { name }) => {
@@ -137,29 +143,35 @@ pub(super) async fn limits(settings: &Settings, command: Option<LimitsCommand>, 
     }
 }
 
-/// The queue or job type of a limit that is named by it.
-async fn check_named(database: &Database, store: Store, name: &str) -> Result<(), Problem> {
+/// The queue or the job type that a limit is of by its name.
+fn covered(name: &str) -> Filter {
     match name.split_once(':') {
-        Some(("queue", queue)) => check_queue(database, store, Some(queue)).await,
-        Some(("type", job_type)) => check_type(database, store, Some(job_type)).await,
-        Some((other, _)) => {
-            warn(&format!("`{other}:` is no kind of limit; write `queue:NAME` or `type:NAME`, unless types share a limit of this name"));
-            Ok(())
-        }
-        None => {
-            if let Some(fix) = unknown(database, store, name).await? {
-                warn(&format!("no type has used the limit `{name}` so far; {fix}"));
-            }
-            Ok(())
-        }
+        Some(("queue", queue)) => Filter { queue: Some(queue.to_owned()), ..Filter::default() },
+        Some(("type", job_type)) => Filter::default().job_type(job_type),
+        _ => Filter::default(),
     }
 }
 
-/// Of a limit that neither the store nor a type of this binary has: what to do about it.
+/// Says so on stderr if a limit of this name covers nothing that is known.
+async fn warn_of_unknown(database: &Database, store: Store, name: &str, covered: &Filter) -> Result<(), Problem> {
+    if *covered != Filter::default() {
+        return check_filter(database, store, covered).await;
+    }
+    if let Some((other, _)) = name.split_once(':') {
+        warn(&format!("`{other}:` is no kind of limit; write `queue:NAME` or `type:NAME`, unless types share a limit of this name"));
+    } else if let Some(fix) = unknown(database, store, name).await? {
+        warn(&format!("no type has used the limit `{name}` so far; {fix}"));
+    }
+    Ok(())
+}
+
+/// Of a limit that no code has, in the store or in this binary, and that is not of a queue or a type: what to do about it.
 async fn unknown(database: &Database, store: Store, name: &str) -> Result<Option<String>, Problem> {
     let types = Registry::linked().unwrap_or_default();
     let of_types = types.names().flat_map(|(_, found)| found.options().limits).filter_map(|limit| limit.name.map(str::to_owned));
-    let known: Vec<String> = operate::limits(database.pool(), store).await?.into_iter().map(|limit| limit.name).chain(of_types).collect();
+    let mut stored = operate::limits(database.pool(), store).await?;
+    stored.retain(|limit| limit.in_code.is_some() || covered(&limit.name) != Filter::default());
+    let known: Vec<String> = stored.into_iter().map(|limit| limit.name).chain(of_types).collect();
     Ok((!known.iter().any(|known| known == name)).then(|| near(name, known).unwrap_or_else(|| "it takes effect once one does".to_owned())))
 }
 

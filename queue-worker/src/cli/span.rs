@@ -18,14 +18,19 @@ impl FromStr for Span {
         if has_calendar_unit(text) {
             return Err("months and years differ in length; write days, as in `30d`".to_owned());
         }
-        humantime::parse_duration(text).map(Self).map_err(|error| format!("{error}; write a duration like `30s`, `5m` or `1h 30m`"))
+        humantime::parse_duration(text).map(Self).map_err(|error| match error {
+            humantime::DurationError::UnknownUnit { unit, .. } if !unit.is_empty() => {
+                format!("there is no unit `{unit}`; write a duration with `s`, `m`, `h`, `d` or `w`, like `1h 30m`")
+            }
+            error => format!("{error}; write a duration like `30s`, `5m` or `1h 30m`"),
+        })
     }
 }
 
 /// Whether this is of months or years, of which no two need be as long: an `M` is a month, and an `m` a minute.
 pub(super) fn has_calendar_unit(text: &str) -> bool {
     let mut units = text.split(|letter: char| !letter.is_ascii_alphabetic());
-    units.any(|unit| ["M", "month", "months", "y", "yr", "yrs", "year", "years"].contains(&unit))
+    units.any(|unit| ["M", "mon", "mons", "month", "months", "y", "Y", "yr", "yrs", "year", "years"].contains(&unit))
 }
 
 impl fmt::Display for Span {
@@ -70,8 +75,10 @@ mod tests {
             let span: Span = text.parse().unwrap();
             assert_eq!((span.to_string().as_str(), span.to_string().parse()), (shown, Ok(span)));
         }
-        for text in ["1M", "1month", "2 months", "1y", "1yr", "3years", "1d 1y"] {
+        for text in ["1M", "1mon", "1Y", "1month", "2 months", "1y", "1yr", "3years", "1d 1y"] {
             assert_eq!(text.parse::<Span>(), Err("months and years differ in length; write days, as in `30d`".to_owned()), "{text}");
         }
+        let unknown = "there is no unit `fortnights`; write a duration with `s`, `m`, `h`, `d` or `w`, like `1h 30m`".to_owned();
+        assert_eq!("2 fortnights".parse::<Span>(), Err(unknown));
     }
 }

@@ -196,15 +196,21 @@ fn nicknamed(name: &str) -> Result<&'static str, String> {
         "daily" | "midnight" => "0 0 * * *",
         "hourly" => "0 * * * *",
         every if every.split_whitespace().next() == Some("every") => {
-            let interval: String = every.split_whitespace().skip(1).collect();
-            let is_one =
-                interval.starts_with(|first: char| first.is_ascii_digit()) && interval.bytes().all(|letter| letter.is_ascii_alphanumeric());
-            let interval = if is_one { &interval } else { "90m" };
+            let interval: String = name.split_whitespace().skip(1).collect();
+            let interval = if is_interval(&interval) { &interval } else { "90m" };
             return Err(format!("`@every` is no cron expression; use `--every {interval}`, or the option `every = \"{interval}\"`"));
         }
         "reboot" => return Err("`@reboot` is no time; enqueue the job where the program starts".to_owned()),
         _ => return Err("there is no such name; write `@hourly`, `@daily`, `@weekly`, `@monthly` or `@yearly`".to_owned()),
     })
+}
+
+/// Whether this is an interval as it is written elsewhere, such as `1h30m`: a capital `M` would be a month.
+fn is_interval(text: &str) -> bool {
+    let mut units = text.split(|letter: char| letter.is_ascii_digit()).filter(|unit| !unit.is_empty());
+    text.starts_with(|first: char| first.is_ascii_digit())
+        && !text.ends_with(|last: char| last.is_ascii_digit())
+        && units.all(|unit| ["ms", "s", "m", "h", "d", "w"].contains(&unit))
 }
 
 fn has(bits: u64, value: u32) -> bool {

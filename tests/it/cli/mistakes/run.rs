@@ -19,7 +19,7 @@ pub(super) const RUN: &[Row] = &[
     ("run --lease-ttl 5", 2, "for '--lease-ttl <DURATION>' | time unit needed, for example 5sec or 5ms; write a duration like"),
     ("run --lease-ttl '5 minute s'", 2, "for '--lease-ttl <DURATION>' | expected number at 9; write a duration like `30s`, `5m` or"),
     ("run --lease-ttl 1ms", 2, "lease_ttl is 1ms | it must be 1s to 1d"),
-    ("run --grace 5minuts", 2, "for '--grace <DURATION>' | unknown time unit \"minuts\", supported units: ns, us/µs, ms, sec, min,"),
+    ("run --grace 5minuts", 2, "for '--grace <DURATION>' | there is no unit `minuts`"),
     ("run --grace 999999999999999999999d", 2, "for '--grace <DURATION>' | number is too large or cannot be represented without a"),
     ("run --poll-interval 0s", 2, "poll_interval is 0s | it must be 10ms to 1h"),
     ("run --retention forever", 2, "for '--retention <DURATION>' | expected number at 0; write a duration like `30s`, `5m` or `1h"),

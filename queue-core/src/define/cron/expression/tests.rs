@@ -57,6 +57,9 @@ fn what_names_no_moment_or_stands_in_the_wrong_field_is_refused_with_the_field_a
         ("@every 5m", "`@every` is no cron expression", "use `--every 5m`, or the option `every = \"5m\"`"),
         ("@EVERY 1h 30m", "`@every` is no cron expression", "use `--every 1h30m`"),
         ("@every", "`@every` is no cron expression", "use `--every 90m`"),
+        ("@every 1M", "`@every` is no cron expression", "use `--every 90m`"),
+        ("@every 90", "`@every` is no cron expression", "use `--every 90m`"),
+        ("@every 5x", "`@every` is no cron expression", "use `--every 90m`"),
         ("@every `x`", "`@every` is no cron expression", "use `--every 90m`"),
     ] {
         let why = Cron::new(expression, "UTC").unwrap_err();
