@@ -268,11 +268,12 @@ impl Warnings {
         warnings
     }
 
-    /// The table and the job that the first one names which names this session, if there is one.
-    fn of(&self, pid: i32) -> Option<(String, String)> {
+    /// The table and the job of the first one with this field, if there is one.
+    fn with(&self, name: &str, value: impl Into<Value>) -> Option<(String, String)> {
+        let value = value.into();
         let printed = String::from_utf8(self.0.lock().unwrap().clone()).unwrap();
         let mut lines = printed.lines().map(|line| serde_json::from_str::<Value>(line).unwrap());
-        let line = lines.find(|line| line["fields"]["pid"] == pid)?;
+        let line = lines.find(|line| line["fields"][name] == value)?;
         let text = |name: &str| line["fields"][name].as_str().unwrap_or_default().to_owned();
         Some((text("table"), text("job")))
     }
@@ -361,7 +362,7 @@ async fn check(table: &str, is_row: bool, warnings: &Warnings) -> Option<String>
         held.execute(sqlx::AssertSqlSafe(lock)).await.unwrap();
         gate(&first).add_permits(1000);
         gate(&second).add_permits(1000);
-        let mut faults = faults(&db, table, !is_row && is_of_all(table), &jobs, || warnings.of(pid)).await;
+        let mut faults = faults(&db, table, !is_row && is_of_all(table), &jobs, || warnings.with("pid", pid)).await;
         held.rollback().await.unwrap();
         let lost = left(&db.pool, &jobs.all).await + left(&db.pool, &jobs.others).await;
         if lost > 0 {

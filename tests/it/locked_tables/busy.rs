@@ -1,12 +1,15 @@
 //! The same beside another worker, a stream of jobs of the same kinds, and a session that has other rows of the table locked for longer: the log names
 //! who has the row, and the job that waits for it.
 
-use futures_util::{StreamExt as _, stream};
+use std::time::Duration;
+
+use futures_util::{StreamExt as _, future::join_all, stream};
 use queue_core::{Job as _, JobId};
 use sqlx::{AssertSqlSafe, Connection as _, Executor as _, PgConnection, PgPool};
-use tests::{TestDb, eventually};
+use tests::{TestDb, eventually, server::TestServer, within};
+use tokio::sync::oneshot;
 
-use super::{Keyed, Mapper, Of, Parent, Warnings, count_left, enqueue_flow, gate, left, worker};
+use super::{Keyed, Mapper, Of, Parent, Plain, Warnings, count_left, enqueue_flow, gate, left, worker};
 
 /// A row of this table that is locked while what waits for it is to go on, by job; and whether within a savepoint: then it is not known whose that is,
 /// and all are named who may have it.
@@ -73,8 +76,11 @@ async fn check((table, sql, is_savepoint): (&str, &'static str, bool), warnings:
         let pid = lock(&mut holder, sql, is_savepoint, &jobs).await;
         let family: Vec<String> = sqlx::query_scalar(FAMILY).bind(&jobs).fetch_all(&db.pool).await.unwrap();
         gate(&held).add_permits(1000);
-        eventually("somebody is named", async || warnings.of(pid).is_some() || (!is_savepoint && warnings.of(not).is_some())).await;
-        let (named, wrongly) = (warnings.of(pid), warnings.of(not));
+        eventually("somebody is named", async || {
+            warnings.with("pid", pid).is_some() || (!is_savepoint && warnings.with("pid", not).is_some())
+        })
+        .await;
+        let (named, wrongly) = (warnings.with("pid", pid), warnings.with("pid", not));
         let waits = count_left(&db.pool, &jobs).await;
         gate(&calm).add_permits(1000);
         for session in [innocent, holder] {
@@ -105,4 +111,58 @@ async fn the_log_names_who_has_a_row_locked_and_a_job_that_waits_for_it() {
     let faults: Vec<Option<String>> = checks.buffer_unordered(2).collect().await;
     let faults: Vec<String> = faults.into_iter().flatten().collect();
     assert!(faults.is_empty(), "{faults:#?}");
+}
+
+#[tokio::test]
+#[ignore = "deep"]
+async fn the_log_names_a_prepared_transaction() {
+    let warnings = Warnings::collect();
+    let server = TestServer::start_with(&["fsync=off", "max_prepared_transactions=2"]).await.unwrap();
+    let db = server.database("prepared").await.unwrap();
+    let job = enqueue_flow(&db.pool, Of { gate: "prepared".to_owned(), fails: false }).await[1];
+    let mut on = PgConnection::connect(&server.url("prepared")).await.unwrap();
+    lock(&mut on, "select from queue.parked p where p.id = any ($1) for update", false, &[job]).await;
+    on.execute("prepare transaction 'lost'").await.unwrap();
+    let (stop, stopped) = oneshot::channel::<()>();
+    let worker = tokio::spawn(worker(&db.pool).run(async move { stopped.await.unwrap_or_default() }));
+    gate("prepared").add_permits(1000);
+    eventually("it is named", async || warnings.with("prepared", "lost").is_some()).await;
+    assert_eq!(warnings.with("prepared", "lost"), Some(("parked".to_owned(), job.to_string())));
+    on.execute("rollback prepared 'lost'").await.unwrap();
+    assert_eq!(left(&db.pool, &[job]).await, 0);
+    stop.send(()).unwrap();
+    worker.await.unwrap().unwrap();
+    server.stop().unwrap();
+}
+
+/// More keys than one look takes up.
+#[tokio::test]
+#[ignore = "deep"]
+async fn a_key_goes_on_behind_more_than_a_thousand_that_one_transaction_keeps_and_that_is_named() {
+    const KEPT: usize = 1_500;
+    let warnings = Warnings::collect();
+    let db = TestDb::new().await;
+    let name: String = db.one("select current_database()::text").await;
+    let of = || Of { gate: name.clone(), fails: false };
+    let mut tx = db.pool.begin().await.unwrap();
+    let mut kept = Vec::new();
+    for nth in 0..2 * KEPT {
+        kept.push(Plain(of()).enqueue(&mut tx).key((nth % KEPT).to_string()).await.unwrap().id());
+    }
+    tx.commit().await.unwrap();
+    let mut holder = db.connect().await;
+    let pid = lock(&mut holder, "select from queue.blocked b where b.id = any ($1) for update", false, &kept).await;
+    gate(&name).add_permits(10 * KEPT);
+    let test = async {
+        within(Duration::from_mins(1), "the first of each key are over", async || count_left(&db.pool, &kept).await as usize == KEPT).await;
+        let new = [(); 2].map(|()| Plain(of()).enqueue(&db.pool).key("new"));
+        let new: Vec<JobId> = join_all(new.map(|job| async { job.await.unwrap().id() })).await;
+        assert_eq!(left(&db.pool, &new).await, 0, "they wait for nothing that is locked");
+        eventually("the session is named", async || warnings.with("pid", pid).is_some()).await;
+        assert_eq!(count_left(&db.pool, &kept).await as usize, KEPT);
+        holder.close().await.unwrap();
+        assert_eq!(left(&db.pool, &kept).await, 0);
+    };
+    db.run_while(worker(&db.pool), test).await;
+    db.finish().await;
 }
