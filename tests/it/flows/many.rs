@@ -136,18 +136,38 @@ async fn many_in_sql() {
 }
 
 #[tokio::test]
-async fn what_is_not_of_this_transaction_becomes_no_part() {
+async fn what_is_not_of_this_transaction_or_would_not_wait_becomes_no_part() {
     let db = db().await;
     let other = give("other", []).enqueue(&db.pool).await.unwrap().id();
-    let mut tx = db.pool.begin().await.unwrap();
-    let mut flow = Flow::new("thief");
-    let many = flow.add_all("many", (0..2).map(|_| give("many", [])));
-    let node = flow.enqueue(&mut tx).await.unwrap().job(&many).id();
     let add = include_str!("../../../queue-core/sql/add_parts.sql");
-    let add = sqlx::query(add).bind(node).bind(1).bind(2_i64).bind([other]).bind(None::<i32>).bind(None::<i64>);
-    let error = add.execute(&mut *tx).await.unwrap_err();
-    assert!(error.to_string().contains("parts are new jobs"), "{error}");
-    tx.rollback().await.unwrap();
+    let cases = [
+        ("another transaction's", 2, "parts are new jobs"),
+        ("marked as no part", 2, "parts are new jobs"),
+        ("one too many", 100_000, "at most 100000 jobs"),
+        ("of a later time", 2, "no time to run at"),
+    ];
+    for (which, first, fault) in cases {
+        let mut tx = db.pool.begin().await.unwrap();
+        let mut flow = Flow::new("thief");
+        let before = flow.add("before", give("before", []));
+        let many = flow.add_all("many", (0..2).map(|_| give("many", []))).after(&before);
+        let node = flow.enqueue(&mut tx).await.unwrap().job(&many).id();
+        let part = match which {
+            "another transaction's" => other,
+            "of a later time" => give("part", []).enqueue(&mut tx).after(Duration::from_hours(1)).await.unwrap().id(),
+            _ => give("part", []).enqueue(&mut tx).await.unwrap().id(),
+        };
+        if which != "marked as no part" {
+            let mark = sqlx::query("update queue.job set system = coalesce(system, '{}') || '{\"part_of\": \"1/jobs\"}' where id = $1");
+            // What another transaction has written stays another's.
+            let marked = if part == other { mark.bind(part).execute(&db.pool).await } else { mark.bind(part).execute(&mut *tx).await };
+            marked.unwrap();
+        }
+        let add = sqlx::query(add).bind(node).bind(1).bind(i64::from(first)).bind([part]).bind(None::<i32>).bind(None::<i64>);
+        let error = add.execute(&mut *tx).await.unwrap_err();
+        assert!(error.to_string().contains(fault), "{which}: {error}");
+        tx.rollback().await.unwrap();
+    }
     for (most, unique) in [(0, false), (1, true)] {
         let mut flow = Flow::new("faulty");
         let many = flow.add_all("many", (0..2).map(|_| give("many", []))).in_flight(most);

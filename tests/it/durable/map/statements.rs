@@ -5,6 +5,7 @@ use sqlx::{PgConnection, Row as _};
 use tests::{
     Sql as _, TestDb,
     children::{note_ends, tell_ends},
+    eventually,
 };
 use uuid::Uuid;
 
@@ -127,6 +128,29 @@ async fn each_part_counts_once_and_only_once_it_is_over_and_the_last_wakes_its_o
     let outputs: Vec<(JobId, Option<String>)> = outputs.iter().map(|row| (row.get("id"), row.get("output"))).collect();
     assert_eq!(outputs, mine.iter().map(|id| (*id, Some("7".to_owned()))).collect::<Vec<_>>());
     drop(on);
+    forget(&db).await;
+    db.finish().await;
+}
+
+#[tokio::test]
+async fn a_parent_is_cancelled_with_the_parts_that_are_let_run_meanwhile() {
+    let (db, mut on) = db_by_hand().await;
+    let (job, token) = leased(&db).await;
+    let (_, parts) = add(&db, (token, job.id()), 0, 2, Some(1)).await;
+    complete(&db, parts[0]).await;
+    assert_eq!(tell(&mut on, &parts).await, 1);
+    let mut counts = db.pool.begin().await.unwrap();
+    assert_eq!(counts.one::<i32>("select moved from queue.count_gathers(0, 100)").await, 1);
+    let commit = async {
+        let waits = "select count(*) from pg_stat_activity where datname = current_database() and wait_event_type = 'Lock'";
+        eventually("the cancel waits", async || db.count(waits).await == 1).await;
+        counts.commit().await.unwrap();
+    };
+    let cancel = format!("select queue.cancel_children(array[{}])", job.id());
+    tokio::join!(db.run(&cancel), commit);
+    assert_eq!(db.state(parts[1]).await, Some(JobState::Cancelled));
+    drop(on);
+    db.run("delete from queue.gather_part; delete from queue.gather").await;
     forget(&db).await;
     db.finish().await;
 }
