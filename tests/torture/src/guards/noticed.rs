@@ -72,6 +72,11 @@ const WHY: &[&str] = &["why::locked why::turns why::served why::waits", "why:: -
 const SIGNALS: &[&str] = &["durable::signals held:: zombies::", "durable:: operate:: control:: days:: unique::"];
 const GATHERS: &[&str] = &["map::statements zombies::", "map::window", "durable::family map::", "durable:: roles::"];
 const CHILDREN: &[&str] = &["children::statements zombies::", "durable::family", "children::", "durable:: roles::"];
+const ENDS: &[&str] = &[
+    "children::statements map::statements flows::statements flows::races zombies::",
+    "durable::family flows::bounds map::window children::",
+    "durable:: flows:: held:: locked_tables::",
+];
 const FLOWS: &[&str] = &["flows::statements flows::races", "flows::", "flows:: roles:: why::"];
 const BY_KEY: &[&str] = &[
     "held::leases limits::key_claims limits::key_costs limits::key_edges limits::turned limits::behind::jobs limits::statements",
@@ -202,9 +207,10 @@ const NOTICED_BY: &[(&[&str], &[&str])] = &[
     (&["queue.audit", "queue.note_act", "queue.count_act"], AUDIT),
     (&["queue.signal", "queue.signal_hint", "queue.parked", "queue.wake_parked", "queue.prune_signals", "queue.signals"], SIGNALS),
     (&["queue.take_parked", "park_held.sql", "receive.sql"], SIGNALS),
-    (&["queue.child", "queue.spawn", "queue.note_ends", "queue.tell_ends", "queue.prune_children", "queue.children"], CHILDREN),
+    (&["queue.note_ends", "queue.tell_ends", "queue.cancel_children"], ENDS),
+    (&["queue.child", "queue.spawn", "queue.prune_children", "queue.children"], CHILDREN),
     (&["queue.forget_children"], &["durable::children durable::restart", "guards::single durable::"]),
-    (&["queue.cancel_children", "queue.ask_children", "look_at_child.sql", "queue.why_joined"], CHILDREN),
+    (&["queue.ask_children", "look_at_child.sql", "queue.why_joined"], CHILDREN),
     (
         &[
             "queue.gather",
