@@ -75,7 +75,6 @@ const CHILDREN: &[&str] = &["children::statements zombies::", "durable::family",
 const ENDS: &[&str] = &[
     "children::statements map::statements flows::statements flows::races zombies::",
     "durable::family flows::bounds map::window children::",
-    "durable:: flows:: held:: locked_tables::",
 ];
 const FLOWS: &[&str] = &["flows::statements flows::races", "flows::", "flows:: roles:: why::"];
 const BY_KEY: &[&str] = &[

@@ -46,7 +46,7 @@ struct Args {
 }
 
 /// The tests of one guard may take this long.
-const PATIENCE: Duration = Duration::from_mins(10);
+const PATIENCE: Duration = Duration::from_mins(5);
 
 /// More databases than this are not left lying about.
 const MANY: usize = 30;
