@@ -70,6 +70,7 @@ fn concurrency(text: &str) -> Result<Bound<u32>, String> {
     text.parse().map(|most| Bound(Some(most))).map_err(|_| "expected a whole number from 0 to 1000000, or `none`".to_owned())
 }
 
+/// How a rate is written.
 const RATE: &str = "how many in how long, such as `30/1m`, or `none`";
 
 fn rate(text: &str) -> Result<Bound<(u32, Duration)>, String> {
@@ -143,7 +144,7 @@ pub(super) async fn limits(settings: &Settings, command: Option<LimitsCommand>, 
     }
 }
 
-/// The queue or the job type that a limit is of by its name.
+/// The queue or the job type that a limit applies to if its name says so.
 fn covered(name: &str) -> Filter {
     match name.split_once(':') {
         Some(("queue", queue)) => Filter { queue: Some(queue.to_owned()), ..Filter::default() },
@@ -152,20 +153,22 @@ fn covered(name: &str) -> Filter {
     }
 }
 
-/// Says so on stderr if a limit of this name covers nothing that is known.
+/// Warns if a limit of this name applies to nothing that is known.
 async fn warn_of_unknown(database: &Database, store: Store, name: &str, covered: &Filter) -> Result<(), Problem> {
     if *covered != Filter::default() {
         return check_filter(database, store, covered).await;
     }
-    if let Some((other, _)) = name.split_once(':') {
-        warn(&format!("`{other}:` is no kind of limit; write `queue:NAME` or `type:NAME`, unless types share a limit of this name"));
-    } else if let Some(fix) = unknown(database, store, name).await? {
-        warn(&format!("no type has used the limit `{name}` so far; {fix}"));
+    let Some(fix) = unknown(database, store, name).await? else { return Ok(()) };
+    match name.split_once(':') {
+        Some((kind, _)) => {
+            warn(&format!("`{kind}:` is no kind of limit; write `queue:NAME` or `type:NAME`, unless types share a limit of this name"));
+        }
+        None => warn(&format!("no type has used the limit `{name}` so far; {fix}")),
     }
     Ok(())
 }
 
-/// Of a limit that no code has, in the store or in this binary, and that is not of a queue or a type: what to do about it.
+/// What to do about a limit that no code has, in the store or in this binary, and whose name says neither a queue nor a type; none if it is known.
 async fn unknown(database: &Database, store: Store, name: &str) -> Result<Option<String>, Problem> {
     let types = Registry::linked().unwrap_or_default();
     let of_types = types.names().flat_map(|(_, found)| found.options().limits).filter_map(|limit| limit.name.map(str::to_owned));

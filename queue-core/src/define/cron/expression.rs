@@ -205,12 +205,12 @@ fn nicknamed(name: &str) -> Result<&'static str, String> {
     })
 }
 
-/// Whether this is an interval as it is written elsewhere, such as `1h30m`: a capital `M` would be a month.
+/// Whether `--every` and the option both take this, such as `1h30m`: the option has no weeks, and less than a second is refused.
 fn is_interval(text: &str) -> bool {
     let mut units = text.split(|letter: char| letter.is_ascii_digit()).filter(|unit| !unit.is_empty());
-    text.starts_with(|first: char| first.is_ascii_digit())
+    text.starts_with(|first: char| ('1'..='9').contains(&first))
         && !text.ends_with(|last: char| last.is_ascii_digit())
-        && units.all(|unit| ["ms", "s", "m", "h", "d", "w"].contains(&unit))
+        && units.all(|unit| ["s", "m", "h", "d"].contains(&unit))
 }
 
 fn has(bits: u64, value: u32) -> bool {

@@ -54,13 +54,6 @@ fn what_names_no_moment_or_stands_in_the_wrong_field_is_refused_with_the_field_a
         ("@daily 5", "no such name", "`@daily`"),
         ("@", "no such name", "`@daily`"),
         ("@reboot", "`@reboot` is no time", "where the program starts"),
-        ("@every 5m", "`@every` is no cron expression", "use `--every 5m`, or the option `every = \"5m\"`"),
-        ("@EVERY 1h 30m", "`@every` is no cron expression", "use `--every 1h30m`"),
-        ("@every", "`@every` is no cron expression", "use `--every 90m`"),
-        ("@every 1M", "`@every` is no cron expression", "use `--every 90m`"),
-        ("@every 90", "`@every` is no cron expression", "use `--every 90m`"),
-        ("@every 5x", "`@every` is no cron expression", "use `--every 90m`"),
-        ("@every `x`", "`@every` is no cron expression", "use `--every 90m`"),
     ] {
         let why = Cron::new(expression, "UTC").unwrap_err();
         assert!(why.contains(&format!("`{expression}` cannot be read")) && why.contains(field) && why.contains(fix), "{expression}: {why}");
@@ -72,6 +65,26 @@ fn what_names_no_moment_or_stands_in_the_wrong_field_is_refused_with_the_field_a
     // The hour in which clocks go ahead is passed over each year, so the search ends at its horizon.
     let never = Cron::new("* * 2 25-31 3 +SUN", "Europe/Berlin").unwrap();
     assert_eq!(never.next(Utc.with_ymd_and_hms(2026, 1, 1, 0, 0, 0).unwrap()), None);
+}
+
+#[test]
+fn an_interval_is_proposed_where_it_can_be_written_and_only_if_it_is_one() {
+    for (expression, proposed) in [
+        ("@every 5m", "5m"),
+        ("@EVERY 1h 30m", "1h30m"),
+        ("@every", "90m"),
+        ("@every 1M", "90m"),
+        ("@every 90", "90m"),
+        ("@every 0m", "90m"),
+        ("@every 2w", "90m"),
+        ("@every 500ms", "90m"),
+        ("@every 5x", "90m"),
+        ("@every `x`", "90m"),
+    ] {
+        let why = Cron::new(expression, "UTC").unwrap_err();
+        let fix = format!("`@every` is no cron expression; use `--every {proposed}`, or the option `every = \"{proposed}\"`");
+        assert!(why.contains(&fix), "{expression}: {why}");
+    }
 }
 
 #[test]
