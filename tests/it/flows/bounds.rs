@@ -188,6 +188,31 @@ async fn a_node_is_no_job_of_before() {
     db.finish().await;
 }
 
+/// What only a producer that writes its own statements comes to.
+#[tokio::test]
+async fn a_job_is_one_node_of_a_flow_that_has_so_many_edges() {
+    let db = db().await;
+    for (twice, edges, fault) in [(true, 0, "is no new job"), (false, 100_001, "at most 100000 edges")] {
+        let mut tx = db.pool.begin().await.unwrap();
+        let mut ids = Vec::new();
+        for _ in 0..2 {
+            let id = give("node", []).enqueue(&mut tx).await.unwrap().id();
+            let mark = "update queue.job set system = coalesce(system, '{}') || '{\"node_of\": \"1\"}' where id = $1";
+            sqlx::query(mark).bind(id).execute(&mut *tx).await.unwrap();
+            ids.push(id);
+        }
+        if twice {
+            ids[1] = ids[0];
+        }
+        let link = sqlx::query(include_str!("../../../queue-core/sql/link_flow.sql")).bind(&ids).bind(["a", "b"]);
+        let link = link.bind(vec![1; edges]).bind(vec![2; edges]).bind(vec![false; edges]).bind(vec!["hold"; edges]);
+        let error = link.bind(vec![false; edges]).execute(&mut *tx).await.unwrap_err().to_string();
+        assert!(error.contains(fault), "{fault}: {error}");
+        tx.rollback().await.unwrap();
+    }
+    db.finish().await;
+}
+
 /// What `queue.enqueue_flow` says of these nodes.
 async fn said(db: &TestDb, nodes: &str) -> String {
     let said = sqlx::query("select queue.enqueue_flow('said', $1::text::jsonb)").bind(nodes).execute(&db.pool).await;

@@ -134,6 +134,12 @@ async fn the_tables_refuse_what_no_statement_of_ours_writes() {
         ("retention_is_positive", "insert into queue.retention (job_type, history) values ('x', '0')"),
         ("capacity_pkey", "insert into queue.capacity (queue, capacity) values ('x', 1), ('x', 1)"),
         ("capacity_queue_is_a_name", "insert into queue.capacity (queue, capacity) values ('x y', 1)"),
+        ("child_state_is_an_end", "insert into queue.child (parent, name, id, state) values (1, 'a', 2, 'ready')"),
+        ("node_pkey", "insert into queue.node values (1, 'a', 1, '{}', '{}'), (1, 'a', 2, '{}', '{}')"),
+        ("node_name_is_bounded", "insert into queue.node values (1, '', 1, '{}', '{}')"),
+        ("node_name_is_bounded", "insert into queue.node values (1, repeat('a', 201), 1, '{}', '{}')"),
+        ("edge_pkey", "insert into queue.edge values (1, 2, false, 'hold', false), (1, 2, true, 'hold', false)"),
+        ("edge_if_dead_is_known", "insert into queue.edge values (1, 2, false, 'weep', false)"),
         ("capacity_is_not_negative", "insert into queue.capacity (queue, capacity) values ('x', -1)"),
     ];
     for (constraint, row) in refused {

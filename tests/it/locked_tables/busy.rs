@@ -3,7 +3,7 @@
 
 use std::time::Duration;
 
-use futures_util::{StreamExt as _, future::join_all, stream};
+use futures_util::{StreamExt as _, stream};
 use queue_core::{Job as _, JobId};
 use sqlx::{AssertSqlSafe, Connection as _, Executor as _, PgConnection, PgPool};
 use tests::{TestDb, eventually, server::TestServer, within};
@@ -76,7 +76,7 @@ async fn check((table, sql, is_savepoint): (&str, &'static str, bool), warnings:
         let pid = lock(&mut holder, sql, is_savepoint, &jobs).await;
         let family: Vec<String> = sqlx::query_scalar(FAMILY).bind(&jobs).fetch_all(&db.pool).await.unwrap();
         gate(&held).add_permits(1000);
-        eventually("somebody is named", async || {
+        eventually("a session is named", async || {
             warnings.with("pid", pid).is_some() || (!is_savepoint && warnings.with("pid", not).is_some())
         })
         .await;
@@ -155,8 +155,10 @@ async fn a_key_goes_on_behind_more_than_a_thousand_that_one_transaction_keeps_an
     gate(&name).add_permits(10 * KEPT);
     let test = async {
         within(Duration::from_mins(1), "the first of each key are over", async || count_left(&db.pool, &kept).await as usize == KEPT).await;
-        let new = [(); 2].map(|()| Plain(of()).enqueue(&db.pool).key("new"));
-        let new: Vec<JobId> = join_all(new.map(|job| async { job.await.unwrap().id() })).await;
+        let mut new = Vec::new();
+        for _ in 0..2 {
+            new.push(Plain(of()).enqueue(&db.pool).key("new").await.unwrap().id());
+        }
         assert_eq!(left(&db.pool, &new).await, 0, "they wait for nothing that is locked");
         eventually("the session is named", async || warnings.with("pid", pid).is_some()).await;
         assert_eq!(count_left(&db.pool, &kept).await as usize, KEPT);

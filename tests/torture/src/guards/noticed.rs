@@ -71,12 +71,12 @@ const EXPIRY: &[&str] =
 const WHY: &[&str] = &["why::locked why::turns why::served why::waits", "why:: --skip locked --skip turns --skip served --skip waits"];
 const SIGNALS: &[&str] = &["durable::signals held:: zombies::", "durable:: operate:: control:: days:: unique::"];
 const GATHERS: &[&str] = &["map::statements zombies::", "map::window", "durable::family map::", "durable:: roles::"];
-const CHILDREN: &[&str] = &["children::statements zombies::", "durable::family", "children::", "durable:: roles::"];
+const CHILDREN: &[&str] = &["children::statements zombies:: guards::rows", "durable::family", "children::", "durable:: roles::"];
 const ENDS: &[&str] = &[
     "children::statements map::statements flows::statements flows::races zombies::",
     "durable::family flows::bounds map::window children::",
 ];
-const FLOWS: &[&str] = &["flows::statements flows::races", "flows::", "flows:: roles:: why::"];
+const FLOWS: &[&str] = &["flows::statements flows::races flows::bounds guards::rows", "flows::", "flows:: roles:: why::"];
 const BY_KEY: &[&str] = &[
     "held::leases limits::key_claims limits::key_costs limits::key_edges limits::turned limits::behind::jobs limits::statements",
     "limits::keys",
