@@ -3,6 +3,7 @@
 
 mod children;
 mod deploys;
+mod ends;
 pub(crate) mod family;
 mod faults;
 mod inline;

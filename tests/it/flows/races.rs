@@ -123,3 +123,41 @@ async fn what_somebody_has_stops_no_other_node() {
     drop((on, holder));
     db.finish().await;
 }
+
+/// Another session has more nodes than a look fills payloads.
+#[tokio::test]
+async fn nodes_that_are_locked_leave_room_for_others_and_a_look_that_releases_none_is_the_last_for_a_while() {
+    let db = db().await;
+    let (mut on, mut holder) = (db.connect().await, db.connect().await);
+    for (table, column) in [("parked", "id"), ("job", "id"), ("edge", "target")] {
+        let mut flow = Flow::new("wide");
+        let root = flow.add("root", give("root", []));
+        let leaves: Vec<_> = (0..100).map(|n| flow.add(format!("n{n}"), give("n", [root.output()]))).collect();
+        let flow = flow.enqueue(&db.pool).await.unwrap();
+        let leaves: Vec<JobId> = leaves.iter().map(|leaf| flow.job(leaf).id()).collect();
+        let (locked, free) = leaves.split_at(80);
+        end(&mut on, flow.job(&root).id(), "'\"x\"'").await;
+        let mut held = holder.begin().await.unwrap();
+        let lock = sqlx::AssertSqlSafe(format!("select from queue.{table} where {column} = any ($1) for update"));
+        sqlx::query(lock).bind(locked).execute(&mut *held).await.unwrap();
+        let statement = include_str!("../../../queue-worker/sql/release_nodes.sql");
+        let mut released = 0;
+        while released < 20 {
+            let (_, _, moved, more): (i32, Option<i64>, i32, bool) =
+                sqlx::query_as(statement).bind(0_i64).bind(1000).fetch_one(&mut on).await.unwrap();
+            assert!(more || moved == 0, "{table}: there are more");
+            released += moved;
+        }
+        let ready: Vec<JobId> = on.all("select id from queue.ready order by id").await;
+        assert_eq!(ready, free, "{table}");
+        let (hints, _, moved, more): (i32, Option<i64>, i32, bool) =
+            sqlx::query_as(statement).bind(0_i64).bind(1000).fetch_one(&mut on).await.unwrap();
+        assert_eq!((hints, moved, more, on.one::<i64>("select count(*) from queue.node_hint").await), (0, 0, false, 1), "{table}");
+        held.rollback().await.unwrap();
+        let moved = [release(&mut on).await, release(&mut on).await, release(&mut on).await];
+        assert_eq!(moved, [64, 16, 0], "{table}");
+        on.run("delete from queue.ready; delete from queue.done; delete from queue.node; delete from queue.job").await;
+    }
+    drop((on, holder));
+    db.finish().await;
+}

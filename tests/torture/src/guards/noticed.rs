@@ -71,8 +71,10 @@ const EXPIRY: &[&str] =
 const WHY: &[&str] = &["why::locked why::turns why::served why::waits", "why:: --skip locked --skip turns --skip served --skip waits"];
 const SIGNALS: &[&str] = &["durable::signals held:: zombies::", "durable:: operate:: control:: days:: unique::"];
 const GATHERS: &[&str] = &["map::statements zombies::", "map::window", "durable::family map::", "durable:: roles::"];
-const CHILDREN: &[&str] = &["children::statements zombies:: guards::rows", "durable::family", "children::", "durable:: roles::"];
+const CHILDREN: &[&str] =
+    &["durable::ends children::statements zombies:: guards::rows", "durable::family", "children::", "durable:: roles::"];
 const ENDS: &[&str] = &[
+    "durable::ends",
     "children::statements map::statements flows::statements flows::races zombies::",
     "durable::family flows::bounds map::window children::",
 ];
