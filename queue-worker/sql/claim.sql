@@ -1,12 +1,12 @@
--- ready -> lease: up to $6 jobs of the lanes $3, in the order of the lanes, each lane from its floor $4 on and at most $5 of it.
--- $1 token, random, chosen by the worker  $2 worker  $3 lanes  $4 floors  $5 how many of each lane  $6 how many in all  $7 the most bytes of a
--- payload: one that has more is left out, and read apart (left_out.sql)  $9 from which id on, $10 up to which job is read here: the executor
--- opens the days between only; others are read apart  $8 of which lanes each job has a lease of its own: a transactional
--- job locks its lease until its commit is on the disk, which would keep the others of the lease waiting. Its token is the first half of $1 and its id
--- Safe: rows are locked with SKIP LOCKED and deleted in one statement, so two claims never take the same job; a worker whose heartbeat has
--- expired takes none. Runs with synchronous_commit=off: a lost claim is a ready job. The attempt is counted here, so that one which ends
--- with its process has been counted. Payloads are probed one by one (offset 0 sees to it): a plan made while job was empty must not read all
--- of it later.
+-- ready -> lease: claims up to $6 jobs of the lanes $3, in that order, from each lane's floor $4 on and at most $5 of it.
+-- $1 token, random, chosen by the worker  $2 worker  $3 lanes  $4 floors  $5 maximum number of jobs per lane  $6 maximum number of jobs
+-- $7 maximum payload size in bytes: larger ones are read separately (left_out.sql)  $8 lanes in which each job has a lease of its own
+-- $9, $10 range of ids to read here, so that the executor opens only these days; other jobs are read separately
+-- A transactional job locks its lease until its commit is durable, which would block the other jobs of a shared lease. The token of its own lease
+-- is the first half of $1 and its id.
+-- Safe: rows are locked with SKIP LOCKED and deleted in one statement, so two claims never take the same job. A worker whose heartbeat has expired
+-- claims nothing. Runs with synchronous_commit=off: a lost claim leaves its jobs ready. The attempt is counted here, so one that ends with its
+-- process is counted. `offset 0` makes the plan probe payloads one by one: a plan made while `job` was empty must not scan all of it later.
 with taken as materialized (
   delete from queue.ready
   where ctid = any (array(

@@ -1,9 +1,9 @@
--- ready -> lease, as claim_limited.sql, of lanes that the same limits cover, of which some are by key; see queue.claim_keyed. With the jobs come the
--- lines after which the lanes go on, and at the end what stood in the way.
--- $1 token  $2 worker  $3 gates of the limits  $4 lanes  $5 floors, or the lines after which to go on  $6 which lanes stand in lines
--- $7 how many of each lane  $8 how many in all  $9 tokens of leases of which this worker has ended jobs since it claimed under any of these limits
--- $10 how many ms it may need until the jobs begin, if there is a rate  $11 from where on to read the permits of each limit
--- Safe: it waits for the gates of the limits, in one order, for as long as lock_timeout allows; then it sees all that was claimed under them before.
--- Runs with synchronous_commit=off: nothing begins before confirm.sql.
+-- ready -> lease: as claim_limited.sql, where some limits are keyed. See queue.claim_keyed. Also returns the fair queues after which the lanes
+-- continue; the last row tells why no more jobs were claimed.
+-- $1 token  $2 worker  $3 ids of the limits  $4 lanes  $5 floors, or the fair queues after which to continue  $6 which lanes are fair
+-- $7 maximum number of jobs per lane  $8 maximum number of jobs  $9 leases of which jobs have finished on this worker since its last claim under
+-- any of these limits  $10 expected milliseconds until the jobs start, under a rate limit  $11 first permit to read of each limit
+-- Safe: it locks the limits in one order, waiting up to lock_timeout, and then sees everything claimed under them before. Runs with
+-- synchronous_commit=off: no job starts before confirm.sql.
 select c.lane, c.turn, c.line, c.seq, c.id, c.attempts, c.crashes, c.closed, c.wait_ms, c.at_ms, c.within_ms, c.permit_floors
 from queue.claim_keyed($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11) c

@@ -1,9 +1,9 @@
--- ready -> lease, as claim.sql, of what was committed late: up to $6 jobs of the lanes $3, each below its floor $4, in the blocks of ready from
--- $5 up to $8, and of each lane no more than $9.
--- $1 token  $2 worker  $3 lanes  $4 floors  $5 the first block of each part  $6 how many in all  $7 the most bytes of a payload
--- $8 the block after the last of each part  $9 how many of each lane
--- Safe: as claim.sql. It reads blocks, not an index: nobody can read so many entries of an index and no more, for what is dead is passed over
--- without being counted. An entry never moves: one that appears in a part after that was read was inserted since, and another look is owed then.
+-- ready -> lease: as claim.sql, for jobs that were committed late: up to $6 jobs of the lanes $3 below their floors $4, in the blocks of ready from
+-- $5 up to $8, and at most $9 of each lane.
+-- $1 token  $2 worker  $3 lanes  $4 floors  $5 first block of each range  $6 maximum number of jobs  $7 maximum payload size in bytes
+-- $8 block after the last of each range  $9 maximum number of jobs per lane
+-- Safe: as claim.sql. It reads blocks instead of an index, because the number of dead index entries that a scan skips cannot be bounded. A row never
+-- moves: one that appears in a block after it was read was inserted since, and another scan is pending then.
 with taken as materialized (
   delete from queue.ready
   where ctid = any (array(

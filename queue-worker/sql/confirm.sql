@@ -1,7 +1,7 @@
--- lease, looked at once it is on the disk: what a limited claim took, as claim.sql returns it, and the time by the database's clock in ms.
--- $1 token  $2 lanes  $3 places  $4 ids, in their order  $5 attempts  $6 crashes  $7 the most bytes of a payload, as in claim.sql
--- Safe: an empty message of the log makes this commit wait for the disk, and with it for the claim that came before it. A claim that a crash of the
--- server has lost has no lease here, and nothing of it begins. By the first id and the last the executor knows which days to open.
+-- Reads the jobs of a claim under limits once their lease is durable, in the columns of claim.sql, and the database's time in milliseconds.
+-- $1 token  $2 lanes  $3 places  $4 ids, sorted  $5 attempts  $6 crashes  $7 maximum payload size in bytes, as in claim.sql
+-- Safe: an empty logical message makes this commit wait for the disk, and with it for the claim before it. A claim lost in a crash of the server has
+-- no lease here, so none of its jobs starts. The first and the last id tell the executor which days to open.
 with durable as materialized (
   select set_config('synchronous_commit', 'on', true) as setting, pg_logical_emit_message(true, 'queue', '') as place
 ), held as materialized (

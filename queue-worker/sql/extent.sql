@@ -1,7 +1,7 @@
--- How many blocks ready has, and how many live and dead entries, as far as that is known: what is counted comes late, and a crash forgets it. Also,
--- if the worker $1 lives, the place that a job would have taken $2 ms and ten seconds ago.
--- $1 worker  $2 ms
--- Safe: it only reads. Where a store is spread over nodes its entries are in other tables, so there it says none.
+-- Reads the number of blocks of ready and its live and dead rows, as far as the statistics know. If the worker $1 is alive, also the place that a job
+-- would have been assigned ten seconds and $2 ms ago.
+-- $1 worker  $2 milliseconds
+-- Safe: it only reads. In a store distributed over nodes the rows are in other tables, so the result is zero there.
 select pg_relation_size(r.oid) / current_setting('block_size')::bigint as blocks,
   pg_stat_get_live_tuples(r.oid) as live, pg_stat_get_dead_tuples(r.oid) as dead,
   case when exists (select from queue.worker w where w.id = $1 and w.expires_at > now())

@@ -1,9 +1,8 @@
--- What could end an idle worker's sleep, at the least cost: whether a lane was born, how many ms until the next job is due, by the
--- database's clock, and the last number given out for an id or a place. Every entry into ready takes one, but for a release, which notifies.
--- Also which transactions still run, and, if it is asked for, which lanes hold jobs: one index entry a lane; with too many lanes to ask,
--- whether any does: one for all.
--- $1 snapshot of the last look for lanes, as text; null is for one to be looked for  $2 job types  $3 queues or null for any
--- $4 whether lanes are asked  $5 lanes, null when there are too many  $6 their floors
+-- Reads everything that could end an idle worker's sleep at minimal cost: whether a lane was created, the milliseconds until the next job is due by
+-- the database's clock, and the last id or place assigned. Every insert into ready takes one, except a release, which notifies. Also which
+-- transactions are running and, with $4, which lanes hold jobs: one index entry per lane, or with too many lanes whether any does.
+-- $1 snapshot of the last query for lanes as text, or null to force one  $2 job types  $3 queues, or null for any
+-- $4 whether to probe lanes  $5 lanes, or null if there are too many  $6 their floors
 select
   -- Transactions of that snapshot are lost: see lanes.sql.
   coalesce(pg_snapshot_xmax($1::pg_snapshot) > pg_snapshot_xmax(pg_current_snapshot()), true)

@@ -1,9 +1,8 @@
--- The lanes born since the snapshot $1 that a worker with the job types $2 and the queues $3 (null for any) serves, and this statement's
--- snapshot for the next time: what is not visible in the one is in the answer of the other, however long its transaction took. A snapshot,
--- not the oldest transaction in it: while that one goes on, every look would bring all lanes again. All lanes if $1 is null, or if it is of a
--- server that had come further: that one's transactions are lost, and others have their numbers now.
--- A lane with a number that was not given out yet was restored from another cluster. It was not born just now; a look at all lanes finds it.
--- $1 snapshot as text, or null for all lanes  $2 job types  $3 queues or null
+-- Reads the lanes created since the snapshot $1 that a worker with the job types $2 and the queues $3 serves, and this statement's snapshot for the
+-- next call. A snapshot, not its oldest transaction: while that one is open, every call would return all lanes again. All lanes if $1 is null, or
+-- if it is of a server that was further ahead: its transactions are lost, and others have their ids now.
+-- A lane whose transaction id has not been assigned yet was restored from another cluster. A call for all lanes finds it.
+-- $1 snapshot as text, or null for all lanes  $2 job types  $3 queues, or null for any
 select h.horizon, l.lane, l.queue, l.job_type, l.priority, l.solo, l.lined
 from (
   select n.now::text as horizon,

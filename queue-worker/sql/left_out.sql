@@ -1,7 +1,7 @@
--- job, looked at: what a claim left out of the jobs $1. The first has its payload, and as many after it as have at most $2 bytes together with it;
--- the others are said to be unread. Of a job that is not there no more than its id.
--- $1 ids, in their order: by the first and the last the executor knows which days to open  $2 how many bytes
--- Safe: it only reads, one payload beyond those that it returns. Whoever asks holds the jobs.
+-- Reads the jobs $1 that a claim left out: the payload of the first, and of as many more as fit into $2 bytes together; the others are marked
+-- unread. A job that no longer exists returns its id only.
+-- $1 ids, sorted: the first and the last tell the executor which days to open  $2 bytes
+-- Safe: it only reads, at most one payload more than it returns. The caller holds the jobs under a lease.
 with recursive read (nth, bytes) as (
   select 0, 0::bigint
   union all

@@ -1,8 +1,10 @@
--- ready -> ready, in lines: up to $3 jobs of each of the plain lanes $1, from its floor $2 on: what came back, was due, or went on under an ordering
--- key, and what was enqueued without a fair key. Returns the lanes, the lowest place of each among those moved, and how many they were.
--- $1 lanes  $2 floors  $3 how many of each
--- Safe: rows are locked with SKIP LOCKED and deleted in one statement, so a job is moved once; a claim or an operator that was quicker has it. Each
--- takes a new place, at the end of its line. Attempts and crashes stay. Runs with synchronous_commit=off: lost, they stand where they stood.
+-- ready -> ready, fairly queued: moves up to $3 jobs of each of the plain lanes $1, from its floor $2 on, into their fair queues: jobs that were
+-- retried, due, unblocked or enqueued without a fair key. Returns the lanes, the lowest moved place of each, and the number of jobs.
+-- $1 lanes  $2 floors  $3 maximum number of jobs per lane
+-- Safe: rows are locked with SKIP LOCKED and deleted in one statement, so a job is moved once, unless a claim or an operator takes it first. Each
+-- gets
+-- a new place at the end of its fair queue, and keeps its attempts and crashes. Runs with synchronous_commit=off: a lost move leaves the jobs in
+-- place.
 with held as materialized (
   select p.at
   from unnest($1::bigint[], $2::bigint[]) l (lane, floor)

@@ -1,6 +1,6 @@
--- What is paused, and what limits cover, and up to which number of these the worker has said that it goes by them; one row if there is nothing.
+-- Reads all pauses and limits, and the number up to which this worker has acknowledged them. One row if there are none.
 -- $1 worker
--- Safe: it only reads. Pauses and limits become visible in the order of their numbers, so whoever has seen one has seen all before it.
+-- Safe: it only reads. Pauses and limits become visible in the order of their numbers, so a reader that has seen one has seen all before it.
 select coalesce((select w.paused_seen from queue.worker w where w.id = $1), 0) as seen,
   r.number, r.queue, r.job_type, r.gate, r.revision, r.most, r.timed, r.keyed
 from (select) one

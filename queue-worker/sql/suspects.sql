@@ -1,6 +1,6 @@
--- Of the solo lanes $1, those that hold jobs, and how many of each have ended one process only, from its head on and up to $2 of it: these may be
--- tried together, since another crash does not convict any. The first that has ended more ends the row, and is tried alone.
--- $1 lanes  $2 how many at most of each
+-- Finds those of the quarantine lanes $1 that hold jobs, and how many of each may run together: jobs with one crash, from the head of the lane up to
+-- the first job with more crashes, which must run alone, and at most $2.
+-- $1 lanes  $2 maximum number of jobs per lane
 select l.lane, h.together
 from unnest($1::bigint[], $2::bigint[]) l (lane, most)
 cross join lateral (

@@ -1,6 +1,6 @@
--- Whether a job of the solo lane $1 has room of its key under those of the limits $2 that are by key: among its first thousand.
--- $1 lane  $2 gates
--- Safe: it only reads; whoever claims looks again.
+-- Whether any of the first thousand jobs of the quarantine lane $1 has a permit for its key under the keyed limits among $2.
+-- $1 lane  $2 ids of the limits
+-- Safe: it only reads; the claim checks again.
 with waiting as materialized (
   select coalesce(j.line, 0) as line
   from (select r.id from queue.ready r where r.lane = $1 order by r.seq limit 1000) r

@@ -1,6 +1,6 @@
--- Up to $2 lanes that hold jobs, in the order of their ids, from $1 on. Skips from lane to lane: its cost is that of the lanes found, not
--- of the jobs in them nor of the lanes that are empty.
--- $1 lane after which to begin  $2 how many at most
+-- Finds up to $2 lanes that hold jobs, by id, after $1. Skips from lane to lane: the cost is that of the lanes found, not of their jobs, nor of
+-- empty lanes.
+-- $1 lane after which to start  $2 maximum number of lanes
 with recursive found as (
   (select r.lane from queue.ready r where r.lane > $1 order by r.lane, r.seq limit 1)
   union all

@@ -1,4 +1,4 @@
-//! The claimers of a worker, one for each group of lanes: started, and told of jobs.
+//! Starts one claimer per group of lanes and notifies them of ready jobs.
 
 use std::{cmp::Reverse, collections::HashMap, sync::Arc};
 
@@ -7,26 +7,26 @@ use tokio_util::{sync::CancellationToken, task::TaskTracker};
 
 use super::{
     claimer::Claimer,
-    context::{ClaimContext, open},
+    context::{ClaimContext, lock},
 };
 use crate::{
-    lanes::{Group, GroupKey, Lanes, Track},
+    lanes::{LaneGroup, LaneGroupKey, LaneState, Lanes},
     live::{ClaimerState, Loop},
 };
 
-/// The claimers of a worker, as its scout knows them.
+/// The claimers of a worker.
 #[derive(Default)]
 pub(super) struct Claimers {
-    /// What shows each of them its group.
-    groups: HashMap<GroupKey, watch::Sender<Arc<Group>>>,
-    /// Those of groups that are gone among them, until they have ended.
+    /// Publishes its group to each claimer.
+    groups: HashMap<LaneGroupKey, watch::Sender<Arc<LaneGroup>>>,
+    /// Running claimers, including those whose group no longer exists and that are about to stop.
     tasks: TaskTracker,
-    /// Fires when the worker is to claim no more.
+    /// Cancelled when the worker must stop claiming.
     pub(super) stop: CancellationToken,
 }
 
 impl Claimers {
-    /// Starts a claimer for each new group, and shows all what is known of theirs now. Those whose groups are gone end by themselves.
+    /// Starts a claimer for each new group and publishes the current groups. A claimer whose group no longer exists stops by itself.
     pub(super) fn show(&mut self, context: &Arc<ClaimContext>, lanes: &Lanes) {
         self.groups.retain(|key, _| lanes.groups.get(key).is_some());
         for (key, group) in lanes.groups.iter() {
@@ -39,34 +39,34 @@ impl Claimers {
             } else {
                 group.hint.show(ClaimerState::Resting);
                 let (sender, receiver) = watch::channel(Arc::clone(group));
-                self.start(Arc::clone(context), receiver, lanes.track.beside());
+                self.start(Arc::clone(context), receiver, lanes.track.with_shared_floors());
                 self.groups.insert(key.clone(), sender);
             }
         }
         context.bell.set_hints(lanes.groups.iter().map(|(_, group)| Arc::clone(&group.hint)).collect());
     }
 
-    fn start(&self, context: Arc<ClaimContext>, group: watch::Receiver<Arc<Group>>, track: Track) {
+    fn start(&self, context: Arc<ClaimContext>, group: watch::Receiver<Arc<LaneGroup>>, track: LaneState) {
         let (stop, mut is_again) = (self.stop.clone(), false);
         self.tasks.spawn(async move {
             let start = || {
                 if std::mem::replace(&mut is_again, true) {
-                    // All is looked for anew. What a claim brought and was not handed over is given back.
+                    // After a panic, probe all lanes again. Jobs that were claimed but not handed over are given back by housekeeping.
                     let group = group.borrow();
                     group.hint.tell_jobs(group.lanes.iter().map(|lane| lane.id));
                 }
-                Claimer::new(&context, group.clone(), track.beside()).run(stop.clone())
+                Claimer::new(&context, group.clone(), track.with_shared_floors()).run(stop.clone())
             };
             context.bell.vitals().restart(Loop::Claimer, &stop, start).await;
         });
     }
 
-    /// Waits until all have ended.
+    /// Waits until all claimers have stopped, then closes their connections.
     pub(super) async fn end(&mut self, context: &ClaimContext) {
         self.tasks.close();
         self.tasks.wait().await;
         for links in [&context.claims, &context.permits] {
-            let links = std::mem::take(&mut open(links).idle);
+            let links = std::mem::take(&mut lock(links).idle);
             for link in links {
                 link.close().await;
             }
@@ -74,29 +74,29 @@ impl Claimers {
     }
 }
 
-/// Tells the claimers whose lanes are among these that they hold jobs, those of the best first; returns whether any of them waited.
-pub(super) fn tell_holding(lanes: &Lanes, holding: &[i64]) -> bool {
-    let hold = |group: &Arc<Group>| group.lanes.iter().filter(|lane| lane.is_among(holding)).cloned().collect::<Vec<_>>();
-    let told = lanes.groups.iter().filter(|_| !holding.is_empty()).map(|(_, group)| (group, hold(group)));
-    let mut told: Vec<_> = told.filter(|(_, hold)| !hold.is_empty()).collect();
-    told.sort_by_cached_key(|(_, hold)| Reverse(hold.iter().map(|lane| lane.priority).max()));
-    let any = told.iter().any(|(group, _)| group.hint.state() == ClaimerState::Resting);
-    for (group, hold) in told {
-        tracing::debug!(kind = ?group.kind, limits = ?group.under.gates, lanes = hold.len(), "jobs wait: telling the claimer");
-        group.hint.tell_jobs(hold.iter().map(|lane| lane.id));
+/// Notifies the claimers of these lanes, highest priority first. Returns whether any of them was resting.
+pub(super) fn notify_holding(lanes: &Lanes, holding: &[i64]) -> bool {
+    let holding_lanes = |group: &Arc<LaneGroup>| group.lanes.iter().filter(|lane| lane.is_among(holding)).cloned().collect::<Vec<_>>();
+    let to_notify = lanes.groups.iter().filter(|_| !holding.is_empty()).map(|(_, group)| (group, holding_lanes(group)));
+    let mut to_notify: Vec<_> = to_notify.filter(|(_, holding_lanes)| !holding_lanes.is_empty()).collect();
+    to_notify.sort_by_cached_key(|(_, holding_lanes)| Reverse(holding_lanes.iter().map(|lane| lane.priority).max()));
+    let any = to_notify.iter().any(|(group, _)| group.hint.state() == ClaimerState::Resting);
+    for (group, holding_lanes) in to_notify {
+        tracing::debug!(kind = ?group.kind, limits = ?group.under.gates, lanes = holding_lanes.len(), "notifying the claimer of ready jobs");
+        group.hint.tell_jobs(holding_lanes.iter().map(|lane| lane.id));
     }
     any
 }
 
-/// Whether there is one claimer, which can ask all its lanes itself: a claim costs as much as a look.
+/// Whether the worker has a single claimer with few lanes. Its claim costs no more than a probe.
 pub(super) fn is_single(lanes: &Lanes) -> bool {
     let mut groups = lanes.groups.iter();
     groups.next().is_some_and(|(_, group)| !group.are_many()) && groups.next().is_none()
 }
 
-/// Tells those that claim now, without a look: what they are about to find may be older than what has come. And a single one. Returns whether that
-/// waited.
-pub(super) fn tell_unasked(lanes: &Lanes) -> bool {
+/// Notifies active claimers, and a single claimer, without a probe: a claim that is about to return may predate the new job. Returns whether a
+/// resting claimer was notified.
+pub(super) fn notify_without_probe(lanes: &Lanes) -> bool {
     let (is_single, mut any) = (is_single(lanes), false);
     for (_, group) in lanes.groups.iter() {
         if group.hint.state() == ClaimerState::Active || is_single {
@@ -107,9 +107,9 @@ pub(super) fn tell_unasked(lanes: &Lanes) -> bool {
     any
 }
 
-/// Tells all; returns whether any waited.
-pub(super) fn tell_all(lanes: &Lanes) -> bool {
-    let any = lanes.groups.any_waits();
+/// Notifies all claimers. Returns whether any of them was resting.
+pub(super) fn notify_all(lanes: &Lanes) -> bool {
+    let any = lanes.groups.any_awaits_notice();
     for (_, group) in lanes.groups.iter() {
         group.hint.tell_jobs(std::iter::empty());
     }

@@ -1,4 +1,4 @@
-//! What all claimers of a worker have in common: the slots, who the worker is, and how jobs are handed over.
+//! State shared by all claimers of a worker, and the hand-over of claimed jobs.
 
 use std::{
     collections::HashMap,
@@ -13,49 +13,49 @@ use queue_core::Store;
 use tokio::sync::{Semaphore, watch};
 use uuid::Uuid;
 
-use super::flight::{Links, Reserved};
+use super::in_flight::{IdleConnections, SlotReservations};
 use crate::{
-    lanes::{Brought, Claimed, InHand, KnownLeases, Request, Share, Track},
+    lanes::{ClaimRequest, ClaimedBatch, LaneQuota, LaneState, LeaseRegistry, LeasedJob, PayloadReservation},
     live::{Bell, Identity, Slowed},
     run::Queues,
 };
 
-/// What all claimers of a worker have in common.
+/// State shared by all claimers of a worker.
 pub(super) struct ClaimContext {
     pub(super) store: Store,
-    /// The most jobs of one claim.
+    /// Maximum number of jobs per claim.
     pub(super) batch: usize,
     pub(super) aging: Option<Duration>,
     pub(super) queues: Arc<Queues>,
     pub(super) bell: Arc<Bell>,
     pub(super) identity: watch::Receiver<Identity>,
-    /// The leases whose verdicts are not all written yet.
-    pub(super) held: KnownLeases,
-    /// Where handlers were told to slow down.
+    /// Leases with verdicts that are not written yet.
+    pub(super) held: LeaseRegistry,
+    /// Limits that handlers asked to slow down.
     pub(super) slowed: Arc<Slowed>,
-    /// Links for claims: without limits, and under some, which wait for a lock no longer than two seconds.
-    pub(super) claims: Mutex<Links>,
-    pub(super) permits: Mutex<Links>,
-    /// Leave to send a claim under limits.
-    pub(super) flights: Arc<Semaphore>,
-    /// Nothing else is claimed while suspects are tried.
+    /// Connections for claims without limits, and for claims under limits, whose lock timeout is two seconds.
+    pub(super) claims: Mutex<IdleConnections>,
+    pub(super) permits: Mutex<IdleConnections>,
+    /// Bounds the number of claims under limits in flight.
+    pub(super) limited_claims: Arc<Semaphore>,
+    /// Set while quarantined jobs run: nothing else is claimed.
     pub(super) is_quiet: AtomicBool,
-    /// How many jobs claimers have brought that the scout does not know of.
+    /// Number of jobs claimed since the poller read it last.
     pub(super) taken: AtomicUsize,
 }
 
-/// How many claims under limits are on their way at once.
-pub(super) const FLIGHTS: usize = 6;
+/// Maximum number of claims under limits in flight.
+pub(super) const MAX_LIMITED_CLAIMS: usize = 6;
 
 impl ClaimContext {
-    /// Who the worker is, as far as it may claim.
+    /// Returns the identity under which the worker may claim, if any.
     pub(super) fn worker(&self) -> Identity {
         *self.identity.borrow()
     }
 
-    /// Gives what a claim brought to the slots, and back what must not begin.
-    pub(super) async fn hand_over(&self, worker: Uuid, reserved: &Reserved, brought: Brought) {
-        let Brought { jobs: claimed, unread, .. } = brought;
+    /// Passes claimed jobs to the slots of their queues. Gives back those that must not start.
+    pub(super) async fn hand_over(&self, worker: Uuid, reserved: &SlotReservations, batch: ClaimedBatch) {
+        let ClaimedBatch { jobs: claimed, unread, .. } = batch;
         let by_queue = by_queue(claimed);
         let ours = self.worker() == Some(worker);
         let paused = self.queues.pauses().now().filter(|paused| !paused.is_nothing());
@@ -68,26 +68,26 @@ impl ClaimContext {
                 }
                 promised.push(jobs);
             } else if let Some(promised) = reserved.values().next().filter(|_| ours) {
-                // Their lane is not claimed from here any more.
+                // These lanes no longer belong to the group.
                 for job in &jobs {
                     promised.slots.give_back(job).await;
                 }
             }
         }
         for job in &unread {
-            // Of a lane that is not claimed from here any more the queue is not known.
+            // The queue is unknown if the lane no longer belongs to the group.
             if let Some(promised) = reserved.get(&job.job.queue).or_else(|| reserved.values().next()).filter(|_| ours) {
                 promised.slots.give_back(job).await;
             }
         }
         if ours && self.worker() != Some(worker) {
-            // Lost between the question and the push: what ran here may have been dropped before that.
+            // The identity was lost during the hand-over: jobs pushed after the slots were emptied must not start.
             self.queues.abandon();
         }
     }
 
-    /// Asks for no more of each lane than one claim may bring, and than there is room for in hand. What has no room is left out.
-    pub(super) fn fit(&self, track: &Track, shares: &mut Vec<Share>) {
+    /// Limits each quota to what one claim may return and to the payload memory that is left. Drops lanes without room.
+    pub(super) fn fit(&self, track: &LaneState, shares: &mut Vec<LaneQuota>) {
         let fits = track.sizes().fit(shares.iter().map(|share| (share.lane, share.most)), self.queues.hand());
         for (share, most) in shares.iter_mut().zip(fits) {
             share.most = most;
@@ -95,15 +95,15 @@ impl ClaimContext {
         shares.retain(|share| share.most > 0);
     }
 
-    /// Counts in what a claim will bring, as far as that is known.
-    pub(super) fn weigh(&self, track: &Track, request: &Request) -> Option<InHand> {
-        let most = |share: &Share| track.sizes().weight(share.lane, share.most.min(request.most));
+    /// Reserves payload memory for the expected size of a claim, if known.
+    pub(super) fn reserve_memory(&self, track: &LaneState, request: &ClaimRequest) -> Option<PayloadReservation> {
+        let most = |share: &LaneQuota| track.sizes().weight(share.lane, share.most.min(request.most));
         let bytes = request.shares.iter().map(most).max().unwrap_or(0);
         (bytes > 0).then(|| self.queues.hand().reserve(bytes))
     }
 
-    /// Lanes that better ones have kept waiting too long go first, for a tenth of the slots.
-    pub(super) fn let_age(&self, track: &mut Track, shares: &mut [Share]) {
+    /// Moves lanes that have waited longer than the aging limit to the front, for a tenth of the slots.
+    pub(super) fn apply_aging(&self, track: &mut LaneState, shares: &mut [LaneQuota]) {
         let Some(aging) = self.aging else { return };
         shares.sort_by_cached_key(|share| !track.is_passed_over(share.lane, aging));
         for share in shares {
@@ -113,27 +113,27 @@ impl ClaimContext {
         }
     }
 
-    /// Lanes from which jobs came have had their turn; all of these, if a claim came to the last one.
-    pub(super) fn note_served(&self, track: &mut Track, lanes: &[i64], reached_all: bool, served: impl Iterator<Item = i64>) {
+    /// Records that lanes were served: those that returned jobs, or all of them if the claim reached the last lane.
+    pub(super) fn record_served(&self, track: &mut LaneState, lanes: &[i64], reached_all: bool, served: impl Iterator<Item = i64>) {
         if self.aging.is_some() {
             let reached = if reached_all { lanes } else { &[] };
-            track.served(reached.iter().copied().chain(served));
+            track.record_served(reached.iter().copied().chain(served));
         }
     }
 }
 
-/// Nothing is half-written under this lock, so that one which a panic left poisoned is as good as any.
-pub(super) fn open(links: &Mutex<Links>) -> MutexGuard<'_, Links> {
+/// No update under this lock can be left incomplete, so a poisoned lock is usable.
+pub(super) fn lock(links: &Mutex<IdleConnections>) -> MutexGuard<'_, IdleConnections> {
     links.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// Most claims are of one queue, and stay as they are.
-fn by_queue(claimed: Vec<Claimed>) -> Vec<(Arc<str>, Vec<Claimed>)> {
+/// Fast path: most claims return jobs of a single queue.
+fn by_queue(claimed: Vec<LeasedJob>) -> Vec<(Arc<str>, Vec<LeasedJob>)> {
     let Some(first) = claimed.first().map(|job| Arc::clone(&job.job.queue)) else { return Vec::new() };
     if claimed.iter().all(|job| Arc::ptr_eq(&job.job.queue, &first)) {
         return vec![(first, claimed)];
     }
-    let mut by_queue: HashMap<Arc<str>, Vec<Claimed>> = HashMap::new();
+    let mut by_queue: HashMap<Arc<str>, Vec<LeasedJob>> = HashMap::new();
     for job in claimed {
         by_queue.entry(Arc::clone(&job.job.queue)).or_default().push(job);
     }

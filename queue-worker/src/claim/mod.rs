@@ -1,23 +1,21 @@
-//! When to claim: the scout that finds out where jobs are, the claimers of groups of lanes, and the suspects that run alone.
+//! When a worker claims: the poller that finds lanes with ready jobs, one claimer per group of lanes, and the crash quarantine.
 
+mod claim_timer;
 mod claimer;
 mod claimers;
 mod context;
-mod doze;
-mod flight;
-mod late;
-mod launch;
-mod lines;
-mod lineup;
-mod pacing;
+mod fair_queues;
+mod idle;
+mod in_flight;
+mod key_scan;
+mod late_scan;
 mod pauses;
-mod round;
-mod scout;
-mod slow;
-mod suspects;
+mod poll_state;
+mod poller;
+mod quarantine;
+mod send;
+mod slot_waiter;
+mod slow_down;
 mod traffic;
-mod trial;
-mod vigil;
-mod waiter;
 
-pub(crate) use self::{scout::Scout, slow::tell_slow_downs};
+pub(crate) use self::{poller::Poller, slow_down::write_slow_downs};

@@ -1,22 +1,22 @@
-//! What the scout does about pauses: reads them before its first look under each identity, whenever it is told of one and now and then;
-//! leaves their lanes alone; gives back what it has not begun; and says so once all who look for jobs go by it.
+//! Loads pauses and limits: before the first probe under each identity, on notification, and periodically. Closes paused lanes, gives back jobs that
+//! have not started, and acknowledges the pause once every claimer applies it.
 
 use std::time::{Duration, Instant};
 
 use uuid::Uuid;
 
-use super::scout::Scout;
+use super::poller::Poller;
 use crate::{
     error::complain,
     live::{LimitRow, PauseRow, bounded},
 };
 
-/// The pauses are read at least this often: a notification may be lost.
-const ANEW: Duration = Duration::from_secs(3);
+/// Maximum time between loads, in case a notification was lost.
+const PAUSE_REFRESH: Duration = Duration::from_secs(3);
 
-/// A row of the statement: what this worker has said, and a pause or what a limit covers, if there is any.
+/// A row of `pauses.sql`: the last acknowledged number, and a pause or limit, if any.
 #[derive(sqlx::FromRow)]
-struct Read {
+struct PauseQueryRow {
     seen: i64,
     number: Option<i64>,
     queue: Option<String>,
@@ -28,7 +28,7 @@ struct Read {
     keyed: Option<bool>,
 }
 
-impl Read {
+impl PauseQueryRow {
     fn row(self) -> Option<PauseRow> {
         let limit = self.gate.map(|gate| LimitRow {
             gate,
@@ -41,25 +41,26 @@ impl Read {
     }
 }
 
-impl Scout {
-    /// To be called before each claim: nothing is claimed by pauses that were not read. Returns whether others are in force than before.
-    pub(super) async fn mind_pauses(&mut self, worker: Uuid) -> sqlx::Result<bool> {
-        self.declare_limits().await;
-        let (told, unread) = (self.context.bell.take_news(), self.context.queues.pauses().now().is_none());
-        let changed = if told || unread || Instant::now() >= self.vigil.due { self.read_pauses(worker).await? } else { false };
-        if let Some(number) = self.vigil.owed
+impl Poller {
+    /// Loads and acknowledges pauses. Must run before each probe. Returns whether the set of pauses has changed.
+    pub(super) async fn apply_pauses(&mut self, worker: Uuid) -> sqlx::Result<bool> {
+        self.declare_own_limits().await;
+        let (is_notified, unread) = (self.context.bell.take_news(), self.context.queues.pauses().now().is_none());
+        let changed =
+            if is_notified || unread || Instant::now() >= self.pause_watcher.refresh_at { self.load_pauses(worker).await? } else { false };
+        if let Some(number) = self.pause_watcher.unacknowledged
             && self.context.queues.pauses().are_heeded()
         {
             let statement = sqlx::query(self.context.store.sql(include_str!("../../sql/vouch.sql"))).bind(worker).bind(number);
-            let said = bounded(statement.execute(self.link.get().await?)).await;
-            self.link.note(said)?;
-            self.vigil.owed = None;
+            let acknowledged = bounded(statement.execute(self.link.get().await?)).await;
+            self.link.note(acknowledged)?;
+            self.pause_watcher.unacknowledged = None;
         }
         Ok(changed)
     }
 
-    /// Says what this worker's code says of limits, once. What stands in the way of that stops only what it limits.
-    async fn declare_limits(&mut self) {
+    /// Declares the limits of this worker's code, once. A failure delays only jobs under these limits.
+    async fn declare_own_limits(&mut self) {
         if self.declare_at.is_none_or(|at| Instant::now() < at) {
             return;
         }
@@ -68,24 +69,24 @@ impl Scout {
             Err(error) => Err(error),
         };
         match self.link.note(done) {
-            Ok(()) => (self.declare_at, self.vigil.due) = (None, Instant::now()),
+            Ok(()) => (self.declare_at, self.pause_watcher.refresh_at) = (None, Instant::now()),
             Err(error) => {
-                complain(&error, "cannot say what this worker's code limits; what that covers waits, and it tries again");
+                complain(&error, "cannot declare the limits of this worker's code, so jobs under them wait; retrying");
                 self.declare_at = Some(Instant::now() + Duration::from_secs(1));
             }
         }
     }
 
-    async fn read_pauses(&mut self, worker: Uuid) -> sqlx::Result<bool> {
-        // Should it fail, the next pass tries again.
-        self.vigil.due = Instant::now();
+    async fn load_pauses(&mut self, worker: Uuid) -> sqlx::Result<bool> {
+        // If the query fails, the next iteration tries again.
+        self.pause_watcher.refresh_at = Instant::now();
         let statement = sqlx::query_as(self.context.store.sql(include_str!("../../sql/pauses.sql"))).bind(worker);
-        let read: sqlx::Result<Vec<Read>> = bounded(statement.fetch_all(self.link.get().await?)).await;
+        let read: sqlx::Result<Vec<PauseQueryRow>> = bounded(statement.fetch_all(self.link.get().await?)).await;
         let read = self.link.note(read)?;
         let seen = read.first().map_or(0, |row| row.seen);
-        let mut rows: Vec<PauseRow> = read.into_iter().filter_map(Read::row).collect();
+        let mut rows: Vec<PauseRow> = read.into_iter().filter_map(PauseQueryRow::row).collect();
         let newest = rows.iter().map(|row| row.number).max().unwrap_or(0);
-        // What its own code limits waits until that is known to all.
+        // Lanes under the worker's own limits stay closed until these are declared.
         if self.declare_at.is_some() {
             rows.extend(self.own_limits.scopes().map(|(queue, job_type)| PauseRow { number: 0, queue, job_type, limit: None }));
         }
@@ -95,10 +96,11 @@ impl Scout {
             self.context.queues.give_back_paused(&paused).await;
             self.lanes.pause(paused);
             self.claimers.show(&self.context, &self.lanes);
-            // Who looks beside this loop may have slept over it.
+            // Wakes tasks that may have slept through the change.
             self.context.bell.ring();
         }
-        (self.vigil.owed, self.vigil.due) = ((seen < newest).then_some(newest), Instant::now() + ANEW);
+        (self.pause_watcher.unacknowledged, self.pause_watcher.refresh_at) =
+            ((seen < newest).then_some(newest), Instant::now() + PAUSE_REFRESH);
         Ok(changed)
     }
 }

@@ -1,33 +1,32 @@
-//! How dense the stream of jobs is. Pure.
+//! Detects whether jobs arrive in quick succession. Pure: no database access.
 
 use std::time::{Duration, Instant};
 
-/// Whether jobs come so fast that looking for them costs less than being told: a notification in every transaction makes commits queue up
-/// behind each other.
+/// Whether jobs arrive so fast that polling costs less than being notified. A NOTIFY in every transaction serializes their commits.
 #[derive(Default)]
 pub(super) struct Traffic {
-    /// How many times in a row some came, each soon after the one before.
+    /// Consecutive arrivals, each within `GAP` of the one before.
     hits: u32,
     last: Option<Instant>,
 }
 
-/// So many in a row are dense. With fewer, the idle row would be written and deleted for every small burst.
+/// Arrivals that count as dense. A lower number would write and delete the `idle` row for every small burst.
 const ENOUGH: u32 = 3;
 
-/// Jobs that come later than this after the last ones are not of the same stream.
+/// Maximum time between arrivals of one stream.
 const GAP: Duration = Duration::from_millis(10);
 
-/// While claimers are at work, which may bring nothing for want of slots, the stream is taken to go on for this long.
+/// The same while claimers are active: they may return no jobs for lack of slots.
 const LINGER: Duration = Duration::from_millis(250);
 
 impl Traffic {
-    /// Some have come.
+    /// Records an arrival.
     pub(super) fn hit(&mut self, now: Instant) {
         let goes_on = self.last.is_some_and(|last| now.saturating_duration_since(last) < GAP);
         *self = Self { hits: if goes_on { self.hits.saturating_add(1) } else { 1 }, last: Some(now) };
     }
 
-    /// Whether it is dense now.
+    /// Whether arrivals are dense now.
     pub(super) fn is_dense(&self, now: Instant, is_active: bool) -> bool {
         let gap = if is_active { LINGER } else { GAP };
         self.hits >= ENOUGH && self.last.is_some_and(|last| now.saturating_duration_since(last) < gap)
@@ -39,7 +38,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn jobs_that_come_one_by_one_are_not_dense_and_those_that_follow_each_other_are_until_they_stop() {
+    fn arrivals_in_quick_succession_are_dense_until_they_stop() {
         let (mut traffic, begin, ms) = (Traffic::default(), Instant::now(), Duration::from_millis);
         for nth in 0..10 {
             traffic.hit(begin + ms(30) * nth);

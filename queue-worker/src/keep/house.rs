@@ -25,7 +25,7 @@ use super::{
 };
 use crate::{
     error::complain,
-    lanes::KnownLeases,
+    lanes::LeaseRegistry,
     live::{Bell, Config, Identity, Link, Vitals, bounded},
     run::Queues,
     settle::Settlement,
@@ -38,7 +38,7 @@ pub(crate) struct House {
     pub(crate) config: Config,
     pub(crate) queues: Arc<Queues>,
     /// What this worker knows of what it holds.
-    pub(crate) held: KnownLeases,
+    pub(crate) held: LeaseRegistry,
     pub(crate) bell: Arc<Bell>,
     pub(crate) identity: watch::Receiver<Identity>,
     pub(crate) settle: mpsc::Sender<Settlement>,

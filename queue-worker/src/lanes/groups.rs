@@ -1,5 +1,4 @@
-//! Groups of lanes, each of which has a claimer: lanes under the same limits, lanes of handlers that take batches, lanes whose jobs stand in lines, and
-//! all others. Does not claim.
+//! Groups of lanes, one claimer each: lanes under the same limits, lanes of batch handlers, fair lanes, and all others.
 
 use std::{
     collections::HashMap,
@@ -11,44 +10,44 @@ use crate::live::{ClaimerState, Hint, Paused, Under};
 
 /// Lanes that are claimed together.
 #[derive(Debug, Default)]
-pub(crate) struct Group {
-    /// The limits that cover them; without gates there are none.
+pub(crate) struct LaneGroup {
+    /// Limits that cover these lanes; empty if there are none.
     pub(crate) under: Under,
-    /// Suspects' are not among them, nor lined ones, which are claimed from by the names of their twins.
+    /// Without lanes of quarantined jobs and without the twins of fair lanes.
     pub(crate) lanes: Vec<Lane>,
-    pub(crate) kind: GroupKind,
-    /// What its claimer is told.
+    pub(crate) kind: LaneGroupKind,
+    /// Notices for the group's claimer.
     pub(crate) hint: Arc<Hint>,
-    /// The pauses by which this was found out.
+    /// Version of the pauses from which the group was built.
     pub(crate) paused: Arc<Paused>,
 }
 
 /// How jobs of a group are claimed.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
-pub(crate) struct GroupKind {
-    /// Their handlers take batches; not so under a rate, where each job begins by itself.
+pub(crate) struct LaneGroupKind {
+    /// Their handlers take batches. Not set under a rate limit, where each job starts by itself.
     pub(crate) takes_batches: bool,
-    /// They stand in lines, and no limit covers them.
+    /// They are fairly queued, and no limit covers them.
     pub(crate) in_lines: bool,
 }
 
-/// What the lanes of a group have in common: the gates of their limits, if there are any, and their kind.
-pub(crate) type GroupKey = (Arc<[i64]>, GroupKind);
+/// What the lanes of a group share: the ids of their limits, if any, and the kind of claim.
+pub(crate) type LaneGroupKey = (Arc<[i64]>, LaneGroupKind);
 
-/// All groups.
+/// All groups of a worker.
 #[derive(Default)]
-pub(crate) struct Groups {
-    of_lanes: HashMap<i64, GroupKey>,
-    all: HashMap<GroupKey, Arc<Group>>,
+pub(crate) struct LaneGroups {
+    of_lanes: HashMap<i64, LaneGroupKey>,
+    all: HashMap<LaneGroupKey, Arc<LaneGroup>>,
 }
 
-impl Group {
-    /// The most jobs of one claim of this group, where `most` is the limit for any claim.
+impl LaneGroup {
+    /// Returns the maximum number of jobs per claim, at most `most`.
     pub(crate) fn most(&self, most: usize) -> usize {
         if self.is_limited() { self.under.most.max(1).min(most) } else { most }
     }
 
-    /// Whether there are too many lanes to ask each one.
+    /// Whether there are too many lanes to probe each one.
     pub(crate) fn are_many(&self) -> bool {
         self.lanes.len() > MANY
     }
@@ -58,22 +57,21 @@ impl Group {
         !self.under.gates.is_empty()
     }
 
-    /// Whether its claimer is to be told which lanes hold jobs: it waits for jobs, of some key at least if that is enough, or asks only those that it was
-    /// told of.
-    fn waits(&self, of_some_key: bool) -> bool {
+    /// Whether the claimer needs to be notified of lanes with jobs: it is resting, or has many lanes, or, with `with_closed_keys`, waits for a key.
+    fn awaits_notice(&self, with_closed_keys: bool) -> bool {
         match self.hint.state() {
             ClaimerState::Resting => true,
             ClaimerState::Active => self.are_many(),
-            ClaimerState::ShutByKey => of_some_key,
+            ClaimerState::ShutByKey => with_closed_keys,
             ClaimerState::Shut => false,
         }
     }
 }
 
-impl Groups {
-    /// Sorts these lanes anew.
+impl LaneGroups {
+    /// Rebuilds the groups from these lanes.
     pub(super) fn sort<'a>(&mut self, lanes: impl Iterator<Item = &'a Lane>, paused: &Arc<Paused>, takes_batches: impl Fn(&str) -> bool) {
-        let mut all: HashMap<GroupKey, Group> = HashMap::new();
+        let mut all: HashMap<LaneGroupKey, LaneGroup> = HashMap::new();
         self.of_lanes.clear();
         for lane in lanes {
             let under = paused.under(&lane.queue, lane.job_type);
@@ -82,19 +80,19 @@ impl Groups {
                 continue;
             }
             let under = under.unwrap_or_default();
-            let kind = GroupKind { takes_batches: !under.timed && takes_batches(lane.job_type), in_lines: !is_limited && lane.fair };
+            let kind = LaneGroupKind { takes_batches: !under.timed && takes_batches(lane.job_type), in_lines: !is_limited && lane.fair };
             let key = (Arc::clone(&under.gates), kind);
             self.of_lanes.insert(lane.id, key.clone());
-            let fresh = |key: &GroupKey| {
+            let fresh = |key: &LaneGroupKey| {
                 let hint = self.all.get(key).map_or_else(|| Hint::of(&key.0), |known| Arc::clone(&known.hint));
-                Group { under, lanes: Vec::new(), kind, hint, paused: Arc::clone(paused) }
+                LaneGroup { under, lanes: Vec::new(), kind, hint, paused: Arc::clone(paused) }
             };
             let group = all.entry(key.clone()).or_insert_with(|| fresh(&key));
             if !lane.solo && !lane.lined {
                 group.lanes.push(lane.clone());
             }
         }
-        let same = |known: &&Arc<Group>, group: &Group| known.lanes == group.lanes && Arc::ptr_eq(&known.paused, &group.paused);
+        let same = |known: &&Arc<LaneGroup>, group: &LaneGroup| known.lanes == group.lanes && Arc::ptr_eq(&known.paused, &group.paused);
         let all = all.into_iter().map(|(key, mut group)| {
             group.lanes.sort_unstable_by_key(|lane| lane.id);
             let known = self.all.get(&key).filter(|known| same(known, &group)).cloned();
@@ -103,49 +101,49 @@ impl Groups {
         self.all = all.collect();
     }
 
-    /// Each of them.
-    pub(crate) fn iter(&self) -> impl Iterator<Item = (&GroupKey, &Arc<Group>)> {
+    /// Returns all groups.
+    pub(crate) fn iter(&self) -> impl Iterator<Item = (&LaneGroupKey, &Arc<LaneGroup>)> {
         self.all.iter()
     }
 
-    /// This one.
-    pub(crate) fn get(&self, key: &GroupKey) -> Option<&Arc<Group>> {
+    /// Returns the group with this key.
+    pub(crate) fn get(&self, key: &LaneGroupKey) -> Option<&Arc<LaneGroup>> {
         self.all.get(key)
     }
 
-    /// That of this lane, if it is in one.
-    pub(crate) fn of(&self, lane: i64) -> Option<&Arc<Group>> {
+    /// Returns the group of this lane, if it has one.
+    pub(crate) fn of(&self, lane: i64) -> Option<&Arc<LaneGroup>> {
         self.of_lanes.get(&lane).and_then(|key| self.all.get(key))
     }
 
-    /// Whether some claimers claim, or wait for slots.
+    /// Whether any claimer is active.
     pub(crate) fn any_is_active(&self) -> bool {
         self.all.values().any(|group| group.hint.state() == ClaimerState::Active)
     }
 
-    /// Whether claims of some fail that no limit covers.
+    /// Whether claims without limits fail in any group.
     pub(crate) fn any_fails(&self) -> bool {
         self.all.values().any(|group| group.hint.fails.load(SeqCst))
     }
 
-    /// Whether some claimers wait to be told which lanes hold jobs.
-    pub(crate) fn any_waits(&self) -> bool {
-        self.all.values().any(|group| group.waits(true))
+    /// Whether any claimer needs to be notified of lanes with jobs.
+    pub(crate) fn any_awaits_notice(&self) -> bool {
+        self.all.values().any(|group| group.awaits_notice(true))
     }
 
-    /// Whether some claimers have no permit for jobs that may be there.
+    /// Whether any claimer waits for permits.
     pub(super) fn any_is_shut(&self) -> bool {
         self.all.values().any(|group| matches!(group.hint.state(), ClaimerState::Shut | ClaimerState::ShutByKey))
     }
 
-    /// Whether nothing of any key could begin in this lane.
+    /// Whether no job of this lane can start, whatever its key.
     pub(super) fn is_shut_to_all(&self, lane: i64) -> bool {
         self.of(lane).is_some_and(|group| group.hint.state() == ClaimerState::Shut)
     }
 
-    /// Whether the claimer of this lane, if it has one, waits to be told that it holds jobs; of some key at least, if that is enough.
-    pub(super) fn wait_for(&self, lane: i64, of_some_key: bool) -> bool {
-        self.of(lane).is_none_or(|group| group.waits(of_some_key))
+    /// Whether the claimer of this lane, if any, needs to be notified that it holds jobs.
+    pub(super) fn awaits_notice(&self, lane: i64, with_closed_keys: bool) -> bool {
+        self.of(lane).is_none_or(|group| group.awaits_notice(with_closed_keys))
     }
 }
 
@@ -157,7 +155,7 @@ mod tests {
     use crate::live::{LimitRow, PauseRow, Pauses};
 
     #[test]
-    fn lanes_under_the_same_limits_are_one_group_and_those_of_suspects_are_not_claimed_with_it() {
+    fn lanes_under_the_same_limits_form_a_group_without_those_of_quarantined_jobs() {
         let lane = |id, queue: &str, solo| Lane {
             id,
             queue: queue.into(),
@@ -172,8 +170,8 @@ mod tests {
         let row = PauseRow { number: 1, queue: "q".to_owned(), job_type: "*".to_owned(), limit: Some(limit) };
         let paused = Pauses::new(Registry::new()).read(vec![row]).unwrap();
         let lanes = [lane(1, "q", false), lane(2, "q", false), lane(3, "q", true), lane(4, "other", false)];
-        let mut groups = Groups::default();
-        let sort = |groups: &mut Groups, lanes: &[Lane]| groups.sort(lanes.iter(), &paused, |_| false);
+        let mut groups = LaneGroups::default();
+        let sort = |groups: &mut LaneGroups, lanes: &[Lane]| groups.sort(lanes.iter(), &paused, |_| false);
         sort(&mut groups, &lanes);
         let group = Arc::clone(groups.of(1).unwrap());
         let ids: Vec<i64> = group.lanes.iter().map(|lane| lane.id).collect();
@@ -182,27 +180,27 @@ mod tests {
         assert_eq!((plain.lanes[0].id, plain.lanes.len(), plain.most(500)), (4, 1, 500));
         plain.hint.show(ClaimerState::Resting);
         group.hint.show(ClaimerState::Shut);
-        assert!(!groups.wait_for(3, true) && groups.is_shut_to_all(3) && groups.wait_for(4, false) && !groups.any_is_active());
+        assert!(!groups.awaits_notice(3, true) && groups.is_shut_to_all(3) && groups.awaits_notice(4, false) && !groups.any_is_active());
         group.hint.show(ClaimerState::ShutByKey);
-        assert!(groups.wait_for(3, true) && !groups.wait_for(3, false) && !groups.is_shut_to_all(3), "others may be tried");
+        assert!(groups.awaits_notice(3, true) && !groups.awaits_notice(3, false) && !groups.is_shut_to_all(3), "others may be tried");
         sort(&mut groups, &lanes);
         assert!(Arc::ptr_eq(&group, groups.of(1).unwrap()), "nothing is new");
         sort(&mut groups, &lanes[1..3]);
         assert!(Arc::ptr_eq(&group.hint, &groups.of(2).unwrap().hint), "it is the same claimer");
         sort(&mut groups, &lanes[3..]);
         sort(&mut groups, &lanes);
-        assert!(!Arc::ptr_eq(&group.hint, &groups.of(1).unwrap().hint), "what went and came again has a new one");
+        assert!(!Arc::ptr_eq(&group.hint, &groups.of(1).unwrap().hint), "a group that was removed gets a new claimer");
     }
 
     #[test]
-    fn those_of_handlers_that_take_batches_are_a_group_of_their_own_unless_there_is_a_rate() {
+    fn lanes_of_batch_handlers_form_a_group_of_their_own_unless_under_a_rate_limit() {
         for (timed, count) in [(false, 2), (true, 1)] {
             let limit = LimitRow { gate: 7, revision: 1, most: Some(3), timed, keyed: false };
             let row = PauseRow { number: 1, queue: "q".to_owned(), job_type: "*".to_owned(), limit: Some(limit) };
             let paused = Pauses::new(Registry::new()).read(vec![row]).unwrap();
             let lane =
                 |id, job_type| Lane { id, queue: "q".into(), job_type, version: 1, priority: 0, solo: false, lined: false, fair: false };
-            let mut groups = Groups::default();
+            let mut groups = LaneGroups::default();
             let mut lanes = [lane(1, "single"), lane(2, "batch")];
             groups.sort(lanes.iter(), &paused, |job_type| job_type == "batch");
             assert_eq!((groups.iter().count(), groups.of(2).map(|group| group.kind.takes_batches)), (count, Some(!timed)));

@@ -1,10 +1,10 @@
-//! A lane, and which of several goes first. Does not touch the database.
+//! A lane, and the order in which lanes are served. Pure: no database access.
 
 use std::sync::Arc;
 
 use queue_core::runner::stored_type;
 
-use super::turns::twin_of;
+use super::fair_cursors::twin_of;
 
 /// A lane that this worker serves.
 #[derive(Clone, Debug, PartialEq)]
@@ -12,32 +12,32 @@ pub(crate) struct Lane {
     pub(crate) id: i64,
     pub(crate) queue: Arc<str>,
     pub(crate) job_type: &'static str,
-    /// Of the payloads.
+    /// Version of the payloads.
     pub(crate) version: u16,
     pub(crate) priority: i16,
     pub(crate) solo: bool,
-    /// The twin of a plain lane, whose jobs stand in lines in it. It is claimed from by the name of that one.
+    /// Holds the fair queues of its twin. Claims name the twin.
     pub(crate) lined: bool,
-    /// A plain lane whose jobs stand in lines, in its twin, or are about to.
+    /// Its jobs are fairly queued, in its twin.
     pub(crate) fair: bool,
 }
 
-/// With more lanes than this, those that hold jobs are looked for first: asking an empty one costs about a microsecond.
+/// With more lanes than this, a query finds those that hold jobs. Probing an empty lane costs about a microsecond.
 pub(super) const MANY: usize = 200;
 
 impl Lane {
-    /// Whether it is one of these, or its twin is.
+    /// Whether these lanes include this one or its twin.
     pub(crate) fn is_among(&self, lanes: &[i64]) -> bool {
         lanes.contains(&self.id) || (self.fair && lanes.contains(&twin_of(self.id)))
     }
 }
 
-/// The names under which jobs of these types are stored, each in the versions up to this.
+/// Returns the stored names of these types, for every version up to the given one.
 pub(crate) fn stored_types(types: &[(&'static str, u16)]) -> Vec<String> {
     types.iter().flat_map(|(name, newest)| (1..=*newest).map(|version| stored_type(name, version).into_owned())).collect()
 }
 
-/// The lanes to claim from, best first: by priority, and among equals each in turn, the fair ones of them together.
+/// Orders lanes by priority, rotating lanes of equal priority. Fair lanes of equal priority stay together.
 pub(crate) fn order<'a>(lanes: impl Iterator<Item = &'a Lane>, turn: usize) -> Vec<&'a Lane> {
     let mut lanes: Vec<&Lane> = lanes.collect();
     lanes.sort_unstable_by_key(|lane| (std::cmp::Reverse(lane.priority), lane.fair, lane.id));

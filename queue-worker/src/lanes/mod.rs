@@ -1,34 +1,35 @@
-//! What to claim and where from: the lanes that a worker serves, where each one's jobs begin, and one claim.
+//! What to claim: the lanes of a worker, where their jobs begin, and the claim itself.
 
 mod claim;
+mod fair_cursors;
+mod fair_progress;
+mod fair_queues;
 mod floors;
 mod groups;
-mod hand;
-mod held;
-mod known;
 mod lane;
-mod left_out;
-mod late;
-mod limited;
-mod line_up;
-mod reach;
-mod rescan;
-mod room;
+mod lane_state;
+mod late_claim;
+mod late_scan;
+mod leases;
+mod limit_outcome;
+mod limited_claim;
+mod omitted;
+mod payload_memory;
+mod payload_sizes;
 mod send;
-mod sizes;
-mod track;
-mod turns;
+mod served;
+mod totals;
 
 pub(crate) use self::{
-    claim::{Answer, Brought, Claimed, From, Request, Share},
-    groups::{Group, GroupKey},
-    hand::{Hand, InHand},
-    held::{Holding, KnownLeases},
-    known::{Ask, Lanes, Seen, When},
+    claim::{ClaimRequest, ClaimResponse, ClaimSource, ClaimedBatch, LaneQuota, LeasedJob},
+    fair_queues::line_up,
+    groups::{LaneGroup, LaneGroupKey},
     lane::{Lane, order, stored_types},
-    line_up::line_up,
-    rescan::{Rescan, Swept},
-    room::{Asked, Room},
-    send::Said,
-    track::Track,
+    lane_state::LaneState,
+    late_scan::{BlockScan, LateScan},
+    leases::{LeaseGuard, LeaseRegistry},
+    limit_outcome::{LimitOutcome, LimitRequest},
+    payload_memory::{PayloadMemory, PayloadReservation},
+    send::ClaimReport,
+    served::{Lanes, Probe, ProbeMode, ProbeResult},
 };

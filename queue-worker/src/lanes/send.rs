@@ -1,4 +1,4 @@
-//! Sending a claim: of lanes without limits in one round trip, under limits in two.
+//! Sends a claim: one round trip without limits, two under limits.
 
 use std::time::{Duration, Instant};
 
@@ -7,52 +7,52 @@ use tracing::{Instrument as _, Span, field::Empty};
 use uuid::Uuid;
 
 use super::{
-    claim::{Answer, From, Request, Rows},
-    limited::{self, Taken},
-    reach::Reach,
-    room::{Asked, Room},
+    claim::{ClaimRequest, ClaimResponse, ClaimRows, ClaimSource},
+    fair_progress::FairProgress,
+    limit_outcome::{LimitOutcome, LimitRequest},
+    limited_claim::{self, PermitClaim},
 };
 use crate::live::Link;
 
-/// What the first round trip of a claim under limits has taken, which is not on the disk yet. So nothing of it begins, but the next claim may be sent.
-pub(crate) struct Said {
-    pub(crate) room: Room,
-    /// How many jobs, and how many were asked for.
+/// Result of a claim's first round trip. It is not durable yet: its jobs do not start, but the next claim may be sent.
+pub(crate) struct ClaimReport {
+    pub(crate) room: LimitOutcome,
+    /// Number of jobs returned and requested.
     pub(crate) count: usize,
     pub(crate) most: usize,
-    /// The lane of each, and those that were asked.
+    /// Lane of each job, and the requested lanes.
     pub(crate) served: Vec<i64>,
     pub(crate) lanes: Vec<i64>,
-    /// Whether it took from anywhere, not from the floors on.
+    /// Whether it ignored the floors.
     pub(crate) from_zero: bool,
-    /// The leases of which it was to say that jobs have ended.
-    pub(crate) asked: Vec<Uuid>,
-    /// How long it took, unless it was the first one of its connection.
+    /// The leases whose finished jobs it was to report.
+    pub(crate) freed: Vec<Uuid>,
+    /// Duration, reduced for the first statement of a connection.
     pub(crate) took: Duration,
-    pub(crate) reach: Reach,
+    pub(crate) progress: FairProgress,
 }
 
-impl Said {
-    /// The same of a claim without limits, which has not been looked through yet.
-    pub(crate) fn of(request: &Request, took: Duration) -> Self {
+impl ClaimReport {
+    /// Creates the report of a claim without limits, before its rows are read.
+    pub(crate) fn of(request: &ClaimRequest, took: Duration) -> Self {
         Self {
-            room: Room::Open,
+            room: LimitOutcome::Open,
             count: 0,
             most: request.most,
             served: Vec::new(),
             lanes: request.shares.iter().map(|share| share.lane).collect(),
-            from_zero: request.from == From::Lanes { from_zero: true },
-            asked: Vec::new(),
+            from_zero: request.from == ClaimSource::Lanes { from_zero: true },
+            freed: Vec::new(),
             took,
-            reach: Reach::default(),
+            progress: FairProgress::default(),
         }
     }
 }
 
-/// So long the first statement of a connection may take for that alone.
+/// Deducted from the first statement of a connection, which includes planning.
 const PLANNING: Duration = Duration::from_millis(20);
 
-/// The span of one claim. At `debug`: a worker without jobs sends one a poll.
+/// Creates the span of a claim. Level `debug`: an idle worker sends one claim per poll.
 fn claim_span() -> Span {
     tracing::debug_span!(
         target: "queue_worker::claim",
@@ -66,20 +66,20 @@ fn claim_span() -> Span {
     )
 }
 
-impl Request {
-    /// Sends it, and waits for its rows, which are not looked at yet.
-    pub(crate) async fn send(self, link: &mut Link, store: Store) -> Answer {
-        self.traced(link, store, None::<fn(Said)>).await
+impl ClaimRequest {
+    /// Sends the claim and waits for its rows, without reading them.
+    pub(crate) async fn send(self, link: &mut Link, store: Store) -> ClaimResponse {
+        self.traced(link, store, None::<fn(ClaimReport)>).await
     }
 
-    /// The same of a claim under limits, which says what it has taken before that is on the disk.
-    pub(crate) async fn send_and_say(self, link: &mut Link, store: Store, say: impl FnOnce(Said)) -> Answer {
-        self.traced(link, store, Some(say)).await
+    /// The same under limits, reporting the first round trip before it is durable.
+    pub(crate) async fn send_with_report(self, link: &mut Link, store: Store, report: impl FnOnce(ClaimReport)) -> ClaimResponse {
+        self.traced(link, store, Some(report)).await
     }
 
-    async fn traced(self, link: &mut Link, store: Store, say: Option<impl FnOnce(Said)>) -> Answer {
+    async fn traced(self, link: &mut Link, store: Store, report: Option<impl FnOnce(ClaimReport)>) -> ClaimResponse {
         let span = claim_span();
-        let answer = self.exchange(link, store, say).instrument(span.clone()).await;
+        let answer = self.exchange(link, store, report).instrument(span.clone()).await;
         match &answer.rows {
             Ok(rows) => span.record("messaging.batch.message_count", rows.jobs.len()),
             Err(error) => span.record("otel.status_description", queue_core::message(error)),
@@ -87,17 +87,17 @@ impl Request {
         answer
     }
 
-    async fn exchange(self, link: &mut Link, store: Store, say: Option<impl FnOnce(Said)>) -> Answer {
-        let asked = Instant::now();
+    async fn exchange(self, link: &mut Link, store: Store, report: Option<impl FnOnce(ClaimReport)>) -> ClaimResponse {
+        let sent = Instant::now();
         let (rows, took) = match link.get_since().await {
             Ok((connection, since, is_fresh)) => {
                 let began = Instant::now();
-                // The first statement of a connection plans, which says nothing about the tables.
+                // The first statement of a connection includes planning, which says nothing about the tables.
                 let took = || began.elapsed().saturating_sub(if is_fresh { PLANNING } else { Duration::ZERO });
                 let rows = match &self.limits {
                     Some(limits) => {
-                        let taken = limited::take(connection, store, &self, limits, since).await;
-                        self.confirm(connection, store, (limits, took()), taken, say).await
+                        let taken = limited_claim::take(connection, store, &self, limits, since).await;
+                        self.confirm(connection, store, (limits, took()), taken, report).await
                     }
                     None => self.claim(connection, store).await,
                 };
@@ -106,30 +106,30 @@ impl Request {
             Err(error) => (Err(error), Duration::ZERO),
         };
         let rows = link.note(rows);
-        Answer { request: self, rows, asked, took }
+        ClaimResponse { request: self, rows, sent, took }
     }
 
     async fn confirm(
         &self,
         connection: &mut sqlx::PgConnection,
         store: Store,
-        (limits, took): (&Asked, Duration),
-        taken: sqlx::Result<Taken>,
-        say: Option<impl FnOnce(Said)>,
-    ) -> sqlx::Result<Rows> {
+        (limits, took): (&LimitRequest, Duration),
+        taken: sqlx::Result<PermitClaim>,
+        report: Option<impl FnOnce(ClaimReport)>,
+    ) -> sqlx::Result<ClaimRows> {
         let taken = taken?;
-        let Some(say) = say else { return taken.confirm(connection, store, self).await };
-        say(Said {
+        let Some(report) = report else { return taken.confirm(connection, store, self).await };
+        report(ClaimReport {
             room: taken.room,
             count: taken.jobs.len(),
             most: self.most,
             served: taken.jobs.iter().map(|(_, lane, ..)| *lane).collect(),
             lanes: self.shares.iter().map(|share| share.lane).collect(),
-            from_zero: self.from == From::Limited { from_zero: true },
-            asked: limits.freed.clone(),
+            from_zero: self.from == ClaimSource::Limited { from_zero: true },
+            freed: limits.freed.clone(),
             took,
-            reach: self.reach(&taken.in_lines, &taken.reached, taken.jobs.len() < self.most && taken.room == Room::Open),
+            progress: self.progress(&taken.in_lines, &taken.reached, taken.jobs.len() < self.most && taken.room == LimitOutcome::Open),
         });
-        Ok(Rows { is_noted: true, ..taken.confirm(connection, store, self).await? })
+        Ok(ClaimRows { is_recorded: true, ..taken.confirm(connection, store, self).await? })
     }
 }

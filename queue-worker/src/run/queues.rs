@@ -7,7 +7,7 @@ use std::{
 
 use super::slots::{SlotContext, Slots, lock};
 use crate::{
-    lanes::Hand,
+    lanes::PayloadMemory,
     live::{Config, Load, Paused, Pauses},
 };
 
@@ -69,7 +69,7 @@ impl Queues {
     }
 
     /// What is in hand.
-    pub(crate) fn hand(&self) -> &Arc<Hand> {
+    pub(crate) fn hand(&self) -> &Arc<PayloadMemory> {
         &self.context.hand
     }
 

@@ -5,11 +5,11 @@ use std::{
     time::{Duration, Instant},
 };
 
-use crate::lanes::Claimed;
+use crate::lanes::LeasedJob;
 
 /// A handler at work, with what it takes to write a verdict without it.
 pub(super) struct RunningJob {
-    pub(super) claimed: Arc<Claimed>,
+    pub(super) claimed: Arc<LeasedJob>,
     pub(super) since: Instant,
     pub(super) reported: bool,
     /// Its handler has ended, and its verdict is on its way to the settle loop.
@@ -19,7 +19,7 @@ pub(super) struct RunningJob {
 }
 
 impl RunningJob {
-    pub(super) fn new(claimed: &Arc<Claimed>, since: Instant) -> Self {
+    pub(super) fn new(claimed: &Arc<LeasedJob>, since: Instant) -> Self {
         Self { claimed: Arc::clone(claimed), since, reported: false, judged: false, cancelling: false }
     }
 }

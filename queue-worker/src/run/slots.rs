@@ -32,7 +32,7 @@ use super::{
     told::Teller,
 };
 use crate::{
-    lanes::{Claimed, Hand},
+    lanes::{LeasedJob, PayloadMemory},
     live::{Bell, Life, OneLife, Paused, Pauses, Slowed},
     settle::Settlement,
     tally::{Attempt as CountedAttempt, How, QueueNumber, Tallies},
@@ -56,7 +56,7 @@ pub(crate) struct SlotContext {
     pub(crate) takes_batches: bool,
     /// Of the slots of all stores, if there are many.
     pub(crate) share: Option<Share>,
-    pub(crate) hand: Arc<Hand>,
+    pub(crate) hand: Arc<PayloadMemory>,
     /// Where handlers were told to slow down.
     pub(crate) slowed: Arc<Slowed>,
 }
@@ -90,7 +90,7 @@ impl Slots {
     }
 
     /// Hands jobs to the slots, in this order.
-    pub(crate) fn push(self: &Arc<Self>, mut claimed: Vec<Claimed>) {
+    pub(crate) fn push(self: &Arc<Self>, mut claimed: Vec<LeasedJob>) {
         for job in &mut claimed {
             job.held = self.context.hand.hold(job.job.payload.as_ref().map_or(0, String::len));
         }
@@ -124,7 +124,7 @@ impl Slots {
     }
 
     /// Releases a job that no slot has seen.
-    pub(crate) async fn give_back(&self, job: &Claimed) {
+    pub(crate) async fn give_back(&self, job: &LeasedJob) {
         // Fails only when the worker has ended without waiting for this; then the job is recovered like that of a silent worker.
         let _ = self.context.settle.send(Settlement::release(job)).await;
     }
@@ -150,9 +150,9 @@ impl Slots {
     }
 
     /// Takes what these cover from among what no slot has begun.
-    pub(super) fn take_covered(&self, queue: &str, paused: &Paused) -> Vec<Arc<Claimed>> {
+    pub(super) fn take_covered(&self, queue: &str, paused: &Paused) -> Vec<Arc<LeasedJob>> {
         let mut jobs = lock(&self.jobs);
-        let stops = |job: &Claimed| paused.stops(queue, job.job.job_type, job.holding.gates());
+        let stops = |job: &LeasedJob| paused.stops(queue, job.job.job_type, job.holding.gates());
         let (covered, left): (VecDeque<_>, _) = jobs.queued.drain(..).partition(|job| stops(job));
         jobs.queued = left;
         let gathered = jobs.gathering.remove(stops);
@@ -214,7 +214,7 @@ impl Slots {
         if runs {
             return None;
         }
-        let is_it = |job: &Claimed| job.job.token == token && job.job.id == id;
+        let is_it = |job: &LeasedJob| job.job.token == token && job.job.id == id;
         let queued = jobs.queued.iter().position(|job| is_it(job)).and_then(|place| jobs.queued.remove(place));
         queued.or_else(|| jobs.gathering.remove(is_it).pop()).map(|job| Settlement::cancel(&job))
     }
@@ -285,7 +285,7 @@ impl Slots {
         Some(self.begin(&mut jobs, slot, claimed, Vec::new()))
     }
 
-    fn begin(&self, jobs: &mut Jobs, slot: usize, claimed: Arc<Claimed>, others: Vec<Arc<Claimed>>) -> Attempt {
+    fn begin(&self, jobs: &mut Jobs, slot: usize, claimed: Arc<LeasedJob>, others: Vec<Arc<LeasedJob>>) -> Attempt {
         let since = Instant::now();
         jobs.running[slot] = Some(RunningJob::new(&claimed, since));
         Attempt { claimed, others, late: Vec::new(), since, halt: Arc::clone(&lock(&self.halt)) }
@@ -322,7 +322,7 @@ impl Slots {
     }
 
     /// Sends a verdict on its way: when it began, and how long it ran. The dice are for jitter.
-    async fn tell(&self, claimed: &Claimed, known: Option<&Registration>, ended: Ended, (since, ran, dice): (Instant, Duration, f64)) {
+    async fn tell(&self, claimed: &LeasedJob, known: Option<&Registration>, ended: Ended, (since, ran, dice): (Instant, Duration, f64)) {
         let (outcome, written) = (ended.outcome(), ended.is_written());
         let how = if ended.is_over() && !written { How::LeaseLost } else { How::of(outcome) };
         let settlement = Settlement::of(claimed, known, ended, ran, dice).counting(self.counted(claimed, known, (since, how)));
@@ -334,12 +334,12 @@ impl Slots {
         let _ = self.context.settle.send(settlement).await;
     }
 
-    fn known(&self, claimed: &Claimed) -> Option<&Registration> {
+    fn known(&self, claimed: &LeasedJob) -> Option<&Registration> {
         self.context.registry.get(claimed.job.job_type)
     }
 
     /// What is counted of an attempt that began then and ended so, by the present name of its type.
-    fn counted(&self, claimed: &Claimed, known: Option<&Registration>, (since, how): (Instant, How)) -> CountedAttempt {
+    fn counted(&self, claimed: &LeasedJob, known: Option<&Registration>, (since, how): (Instant, How)) -> CountedAttempt {
         let job_type = known.map_or(claimed.job.job_type, |known| known.options().name);
         CountedAttempt { queue: self.queue, job_type, how, start: claimed.latency(since) }
     }
@@ -377,11 +377,11 @@ impl Slots {
 
 /// What a slot runs next.
 struct Attempt {
-    claimed: Arc<Claimed>,
+    claimed: Arc<LeasedJob>,
     /// The others of its batch.
-    others: Vec<Arc<Claimed>>,
+    others: Vec<Arc<LeasedJob>>,
     /// Those that were to be of it, and to begin earlier.
-    late: Vec<Arc<Claimed>>,
+    late: Vec<Arc<LeasedJob>>,
     since: Instant,
     halt: Arc<Halt>,
 }

@@ -9,7 +9,7 @@ use queue_core::{
 use uuid::Uuid;
 
 use crate::{
-    lanes::{Claimed, Holding},
+    lanes::{LeaseGuard, LeasedJob},
     tally::{Attempt, How},
 };
 
@@ -26,31 +26,31 @@ pub(crate) struct Settlement {
     pub(crate) over: bool,
     pub(crate) ending: Ending,
     /// Of its lease, if it is the settle loop that writes this; dropped once it has.
-    pub(crate) holding: Option<Arc<Holding>>,
+    pub(crate) holding: Option<Arc<LeaseGuard>>,
     /// What is counted once this is written; none if no handler began.
     pub(crate) attempt: Option<Attempt>,
 }
 
 impl Settlement {
     /// For an attempt that ended so. `dice` is drawn evenly from 0 to 1, for jitter.
-    pub(crate) fn of(claimed: &Claimed, registration: Option<&Registration>, ended: Ended, ran: Duration, dice: f64) -> Self {
+    pub(crate) fn of(claimed: &LeasedJob, registration: Option<&Registration>, ended: Ended, ran: Duration, dice: f64) -> Self {
         let (over, is_suspended) = (ended.is_over(), ended.is_suspended());
         let settlement = Self::with(claimed, over, ended.ending(registration, &claimed.job, ran, dice));
         if is_suspended { Self { crashes: 0, ..settlement } } else { settlement }
     }
 
     /// For a job that was not begun, or is to be broken off.
-    pub(crate) fn release(claimed: &Claimed) -> Self {
+    pub(crate) fn release(claimed: &LeasedJob) -> Self {
         Self::with(claimed, false, claimed.job.released())
     }
 
     /// For a job that was cancelled before it was begun.
-    pub(crate) fn cancel(claimed: &Claimed) -> Self {
+    pub(crate) fn cancel(claimed: &LeasedJob) -> Self {
         Self::with(claimed, false, claimed.job.cancelled())
     }
 
     /// For a job that was not begun because its time is over.
-    pub(crate) fn expire(claimed: &Claimed) -> Self {
+    pub(crate) fn expire(claimed: &LeasedJob) -> Self {
         Self::with(claimed, false, claimed.job.expired())
     }
 
@@ -73,8 +73,8 @@ impl Settlement {
         Self { token, id, lane, crashes, batch: 1, over: false, ending, holding: None, attempt: None }
     }
 
-    fn with(claimed: &Claimed, over: bool, ending: Ending) -> Self {
-        let Claimed { job, batch, holding, .. } = claimed;
+    fn with(claimed: &LeasedJob, over: bool, ending: Ending) -> Self {
+        let LeasedJob { job, batch, holding, .. } = claimed;
         let (token, id, lane, crashes) = (job.token, job.id, job.lane, job.crashes);
         Self { token, id, lane, crashes, batch: *batch, over, ending, holding: Some(Arc::clone(holding)), attempt: None }
     }

@@ -5,7 +5,7 @@ use std::{collections::HashMap, sync::Arc};
 use uuid::Uuid;
 
 use super::settlement::Settlement;
-use crate::lanes::Holding;
+use crate::lanes::LeaseGuard;
 
 /// Verdicts by lease, so that one which completed as a whole is settled by its token alone.
 #[derive(Default)]
@@ -16,7 +16,7 @@ pub(super) struct Unsettled {
 
 /// Verdicts of one lease that wait.
 struct Unfinished {
-    holding: Arc<Holding>,
+    holding: Arc<LeaseGuard>,
     verdicts: Vec<Settlement>,
     passed_over: u8,
 }
@@ -97,15 +97,15 @@ mod tests {
     use queue_core::{JobId, Verdict, runner::Ending};
 
     use super::*;
-    use crate::lanes::KnownLeases;
+    use crate::lanes::LeaseRegistry;
 
-    fn lease() -> Arc<Holding> {
-        let holding = KnownLeases::default().begin();
+    fn lease() -> Arc<LeaseGuard> {
+        let holding = LeaseRegistry::default().begin();
         holding.expect(3);
         holding
     }
 
-    fn said(holding: &Arc<Holding>, id: i64, over: bool) -> Settlement {
+    fn said(holding: &Arc<LeaseGuard>, id: i64, over: bool) -> Settlement {
         let (token, holding, ending) = (holding.token(), Some(Arc::clone(holding)), Ending::new(Verdict::Complete, 1, None));
         Settlement { token, id: JobId(id), lane: 1, crashes: 0, batch: 3, over, ending, holding, attempt: None }
     }

@@ -26,10 +26,10 @@ use super::{
     tellers::{Speaker, Tellers, kept},
 };
 use crate::{
-    claim::{Scout, tell_slow_downs},
+    claim::{Poller, write_slow_downs},
     error::Error,
     keep::{House, Ticks, fire_all, keep_house, keep_pruned},
-    lanes::{Hand, KnownLeases, stored_types},
+    lanes::{LeaseRegistry, PayloadMemory, stored_types},
     live::{Bell, Config, Engine, Identity, Link, Loop, Pauses, Pulse, Vitals, Wires},
     run::{Queues, SlotContext},
     settle::{AskSender, DatabaseBackend, JournalSender, LogSender, Settlement, settle_all},
@@ -86,14 +86,14 @@ impl RunningWorker {
             tallies: tallies.clone(),
             takes_batches: known.iter().any(|(_, options)| options.batch.is_some()),
             share: beside.as_ref().map(|beside| beside.share.clone()),
-            hand: Hand::new(config.payload_memory, &bell),
+            hand: PayloadMemory::new(config.payload_memory, &bell),
             slowed: Arc::default(),
         };
         let queues = Arc::new(Queues::new(context, config));
         let (of, heart) = (Arc::clone(&queues), heart(wires, beside.as_ref()));
         let pulse = Pulse::start(heart, config, stored_types(&newest(&known)), (life, vitals.clone()), Box::new(move || of.load()))?;
-        let (link, held) = (Link::new(wires, "claim").relaxed(), KnownLeases::default());
-        let scout = Scout::new((config, limits), &known, Arc::clone(&queues), held.clone(), link, Arc::clone(&bell), pulse.identity());
+        let (link, held) = (Link::new(wires, "claim").relaxed(), LeaseRegistry::default());
+        let scout = Poller::new((config, limits), &known, Arc::clone(&queues), held.clone(), link, Arc::clone(&bell), pulse.identity());
         let house = House {
             link: Link::new(wires, "housekeeping"),
             config: config.clone(),
@@ -118,7 +118,7 @@ impl RunningWorker {
             engine.supervise(Loop::Housekeeping, move || keep_house(house.another())),
         ]);
         Ok(Self {
-            claims: engine.supervise(Loop::Scout, claim(scout, stop.clone())),
+            claims: engine.supervise(Loop::Poller, claim(scout, stop.clone())),
             settles: engine.supervise(Loop::Settle, settle_all((kept(verdicts), closing.clone()), settling, config, (&bell, &tallies))),
             helpers,
             speaker: tellers.speak(),
@@ -197,7 +197,7 @@ impl RunningWorker {
 }
 
 /// Finds out where jobs are, with all that the scout knew before a panic.
-fn claim(scout: Scout, stop: CancellationToken) -> impl FnMut() -> BoxFuture<'static, ()> + Send {
+fn claim(scout: Poller, stop: CancellationToken) -> impl FnMut() -> BoxFuture<'static, ()> + Send {
     let scout = kept(scout);
     move || {
         let (scout, stop) = (Arc::clone(&scout), stop.clone());
@@ -213,7 +213,7 @@ fn newest(known: &[(&'static str, Options)]) -> Vec<(&'static str, u16)> {
 /// Tells the store where handlers were told to slow down.
 fn slow_downs(context: &Arc<SlotContext>, link: Link) -> impl FnMut() -> BoxFuture<'static, ()> + Send + use<> {
     let context = Arc::clone(context);
-    move || tell_slow_downs(Arc::clone(&context.slowed), link.another(), context.shared.store, Arc::clone(&context.bell)).boxed()
+    move || write_slow_downs(Arc::clone(&context.slowed), link.another(), context.shared.store, Arc::clone(&context.bell)).boxed()
 }
 
 /// The connection on which it beats, and whose thread if not its own.

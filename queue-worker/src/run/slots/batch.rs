@@ -9,11 +9,11 @@ use std::{
 use queue_core::runner::{ClaimedJob, run_batch};
 
 use super::{Attempt, Slots, jobs::Jobs, lock};
-use crate::{lanes::Claimed, run::running::RunningJob, settle::Settlement};
+use crate::{lanes::LeasedJob, run::running::RunningJob, settle::Settlement};
 
 impl Slots {
     /// As [`Slots::push`]: those that may run with others are kept for a batch.
-    pub(super) fn push_apart(self: &Arc<Self>, claimed: Vec<Claimed>) {
+    pub(super) fn push_apart(self: &Arc<Self>, claimed: Vec<LeasedJob>) {
         let (now, mut jobs, mut alone) = (Instant::now(), lock(&self.jobs), Vec::new());
         for job in claimed {
             let known = self.context.registry.get(job.job.job_type).filter(|known| known.takes_batches());
@@ -78,7 +78,7 @@ impl Slots {
     }
 
     /// What was to begin earlier is over.
-    pub(super) async fn expire(&self, late: Vec<Arc<Claimed>>) {
+    pub(super) async fn expire(&self, late: Vec<Arc<LeasedJob>>) {
         for claimed in late {
             // Fails only when the worker has ended without waiting for this; then the job is recovered, and goes on.
             let _ = self.context.settle.send(Settlement::expire(&claimed)).await;
@@ -89,7 +89,7 @@ impl Slots {
     pub(super) async fn run_batch(&self, slot: usize, Attempt { claimed, others, since, halt, .. }: Attempt) {
         // It was gathered because it takes batches.
         let Some(registration) = self.context.registry.get(claimed.job.job_type) else { return };
-        let all: Vec<&Arc<Claimed>> = std::iter::once(&claimed).chain(&others).collect();
+        let all: Vec<&Arc<LeasedJob>> = std::iter::once(&claimed).chain(&others).collect();
         let jobs: Vec<&ClaimedJob> = all.iter().map(|claimed| &claimed.job).collect();
         let ended = run_batch(registration, &jobs, &self.context.shared, &halt, |failure| self.slow_down(&claimed.job, &failure)).await;
         if !self.begin_verdicts(slot) {

@@ -9,7 +9,7 @@ use std::{
 };
 
 use super::{Slots, line::Claimant, lock};
-use crate::lanes::Claimed;
+use crate::lanes::LeasedJob;
 
 /// What a claimer asks for.
 #[derive(Clone, Copy, Debug)]
@@ -137,7 +137,7 @@ impl Promised {
     }
 
     /// Hands over what the claim found.
-    pub(crate) fn push(&self, claimed: Vec<Claimed>) {
+    pub(crate) fn push(&self, claimed: Vec<LeasedJob>) {
         self.slots.push(claimed);
     }
 

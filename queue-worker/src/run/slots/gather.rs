@@ -9,7 +9,7 @@ use std::{
 use queue_core::{Options, most_together};
 
 use super::line::Claimant;
-use crate::lanes::Claimed;
+use crate::lanes::LeasedJob;
 
 /// Jobs that were tried before wait at least so long for those that failed with them, which are due at the same time.
 const FOR_OTHERS: Duration = Duration::from_millis(250);
@@ -35,7 +35,7 @@ struct Group {
     job_type: &'static str,
     most: usize,
     /// With the time by which each has waited long enough, and in that order.
-    jobs: VecDeque<(Instant, Arc<Claimed>)>,
+    jobs: VecDeque<(Instant, Arc<LeasedJob>)>,
 }
 
 struct Promise {
@@ -58,7 +58,7 @@ impl Group {
 
 impl Gathering {
     /// Keeps a job for a batch, unless it is to run alone, which is returned.
-    pub(super) fn put(&mut self, job: Claimed, options: &Options, now: Instant) -> Option<Claimed> {
+    pub(super) fn put(&mut self, job: LeasedJob, options: &Options, now: Instant) -> Option<LeasedJob> {
         let (number, crashes) = (job.job.number(), job.job.crashes.unsigned_abs().into());
         let most = options.batch.map_or(1, |most| most_together(most, number, job.job.most_attempts(), crashes));
         // One whose start is counted for a moment only waits for no other.
@@ -80,7 +80,7 @@ impl Gathering {
     }
 
     /// The batch that has waited longest of those that are ripe.
-    pub(super) fn take(&mut self, now: Instant) -> Option<Vec<Arc<Claimed>>> {
+    pub(super) fn take(&mut self, now: Instant) -> Option<Vec<Arc<LeasedJob>>> {
         let ripe = self.groups.iter().enumerate().filter(|(_, group)| group.is_ripe(now));
         let (at, _) = ripe.min_by_key(|(_, group)| group.jobs.front().map(|(until, _)| *until))?;
         let group = &mut self.groups[at];
@@ -124,12 +124,12 @@ impl Gathering {
         self.groups.is_empty()
     }
 
-    pub(super) fn jobs(&self) -> impl Iterator<Item = &Arc<Claimed>> {
+    pub(super) fn jobs(&self) -> impl Iterator<Item = &Arc<LeasedJob>> {
         self.groups.iter().flat_map(|group| group.jobs.iter().map(|(_, job)| job))
     }
 
     /// Takes out those of which `wanted` says so.
-    pub(super) fn remove(&mut self, mut wanted: impl FnMut(&Claimed) -> bool) -> Vec<Arc<Claimed>> {
+    pub(super) fn remove(&mut self, mut wanted: impl FnMut(&LeasedJob) -> bool) -> Vec<Arc<LeasedJob>> {
         let mut removed = Vec::new();
         for group in &mut self.groups {
             let (taken, left): (VecDeque<_>, VecDeque<_>) = group.jobs.drain(..).partition(|(_, job)| wanted(job));

@@ -7,12 +7,12 @@ use std::{
 };
 
 use super::{gather::Gathering, line::Line};
-use crate::{lanes::Claimed, run::running::RunningJob};
+use crate::{lanes::LeasedJob, run::running::RunningJob};
 
 /// What waits and what runs.
 #[derive(Default)]
 pub(super) struct Jobs {
-    pub(super) queued: VecDeque<Arc<Claimed>>,
+    pub(super) queued: VecDeque<Arc<LeasedJob>>,
     /// What waits for a fuller batch.
     pub(super) gathering: Gathering,
     /// Asked for by claims that are in the air.
@@ -20,7 +20,7 @@ pub(super) struct Jobs {
     /// Who wants slots.
     pub(super) line: Line,
     /// What it is too late to begin under its rate: to be given back.
-    pub(super) late: Vec<Arc<Claimed>>,
+    pub(super) late: Vec<Arc<LeasedJob>>,
     /// By slot, each of which is a task that runs one job at a time, or one batch, of which this is the first. A job that somebody has entered
     /// twice runs twice, and each of its verdicts is heard.
     pub(super) running: Vec<Option<RunningJob>>,
@@ -51,7 +51,7 @@ impl Jobs {
     }
 
     /// Queues the jobs of one claim in this order: those that begin under a rate before all others, but after those that came so before.
-    pub(super) fn put(&mut self, claimed: Vec<Claimed>) {
+    pub(super) fn put(&mut self, claimed: Vec<LeasedJob>) {
         if claimed.first().is_some_and(|job| job.job.room_until.is_some()) {
             let before = self.queued.iter().take_while(|job| job.job.room_until.is_some()).count();
             let others = self.queued.split_off(before);
@@ -62,7 +62,7 @@ impl Jobs {
     }
 
     /// The next one that may still begin.
-    pub(super) fn pop(&mut self) -> Option<Arc<Claimed>> {
+    pub(super) fn pop(&mut self) -> Option<Arc<LeasedJob>> {
         loop {
             let job = self.queued.pop_front()?;
             if !job.has_no_room() {
@@ -78,13 +78,13 @@ impl Jobs {
     }
 
     /// As [`Jobs::next`], without those that were to begin earlier, which come first.
-    pub(super) fn next_in_time(&mut self, now: Instant) -> (Vec<Arc<Claimed>>, Option<Next>, bool) {
+    pub(super) fn next_in_time(&mut self, now: Instant) -> (Vec<Arc<LeasedJob>>, Option<Next>, bool) {
         let (mut over, mut has_room) = (Vec::new(), false);
         loop {
             let (next, more) = self.next(now);
             has_room |= more;
             let Some((first, others)) = next else { return (over, None, has_room) };
-            let is_late = |job: &Arc<Claimed>| job.begin_by.is_some_and(|late| now >= late);
+            let is_late = |job: &Arc<LeasedJob>| job.begin_by.is_some_and(|late| now >= late);
             let (late, batch): (Vec<_>, Vec<_>) = std::iter::once(first).chain(others).partition(is_late);
             over.extend(late);
             let mut batch = batch.into_iter();
@@ -117,4 +117,4 @@ impl Jobs {
 }
 
 /// A job, and the others of its batch.
-pub(super) type Next = (Arc<Claimed>, Vec<Arc<Claimed>>);
+pub(super) type Next = (Arc<LeasedJob>, Vec<Arc<LeasedJob>>);

@@ -8,7 +8,7 @@ use tokio_util::sync::CancellationToken;
 
 use super::{demand::Demand, line::Claimant, *};
 use crate::{
-    lanes::{Hand, KnownLeases},
+    lanes::{LeaseRegistry, PayloadMemory},
     settle::DatabaseBackend,
 };
 
@@ -49,7 +49,7 @@ fn slots() -> (Arc<Slots>, tokio::sync::mpsc::Receiver<Settlement>) {
     registry.register::<Hang>().unwrap();
     let (bell, handlers, cancel_grace) = (Arc::default(), Handle::current(), Duration::ZERO);
     let (shared, pauses, life, teller) = (Arc::new(shared), Pauses::new(registry.clone()), Life::new(), Teller::default());
-    let hand = Hand::new(512, &bell);
+    let hand = PayloadMemory::new(512, &bell);
     let context = SlotContext {
         registry,
         shared,
@@ -126,7 +126,7 @@ async fn who_waits_for_a_batch_to_begin_leaves_slots_to_others() {
 async fn a_job_whose_time_is_over_while_it_waits_for_a_slot_does_not_begin() {
     let (slots, mut settled) = slots();
     let (late, in_time) = (Some(Instant::now()), Instant::now().checked_add(Duration::from_hours(1)));
-    let job = |begin_by| Claimed { begin_by, ..claimed() };
+    let job = |begin_by| LeasedJob { begin_by, ..claimed() };
     lock(&slots.jobs).queued.extend([job(late), job(in_time)].map(Arc::new));
     let slot = lock(&slots.jobs).open();
     let attempt = slots.next(slot).unwrap();
@@ -145,14 +145,14 @@ fn a_job_whose_time_is_over_while_it_waits_for_a_fuller_batch_is_not_of_it() {
     (options.batch, options.batch_wait) = (Some(10), Duration::ZERO);
     for begin_by in [Some(now), None, now.checked_add(Duration::from_hours(1)), Some(now)] {
         let job = ClaimedJob { max_attempts: 5, ..hang() };
-        assert!(jobs.gathering.put(Claimed { job, begin_by, ..claimed() }, &options, now).is_none());
+        assert!(jobs.gathering.put(LeasedJob { job, begin_by, ..claimed() }, &options, now).is_none());
     }
     let (late, next, _) = jobs.next_in_time(now);
     let (first, others) = next.unwrap();
     assert_eq!((late.len(), first.begin_by, others.len()), (2, None, 1));
     assert!(
         jobs.gathering
-            .put(Claimed { job: ClaimedJob { max_attempts: 5, ..hang() }, begin_by: Some(now), ..claimed() }, &options, now)
+            .put(LeasedJob { job: ClaimedJob { max_attempts: 5, ..hang() }, begin_by: Some(now), ..claimed() }, &options, now)
             .is_none()
     );
     let (late, next, _) = jobs.next_in_time(now);
@@ -177,17 +177,17 @@ fn a_job_that_is_to_begin_soon_waits_for_no_fuller_batch_until_it_is_late() {
     (options.batch, options.batch_wait) = (Some(10), Duration::from_mins(1));
     for seconds in [3600, 10] {
         let (job, begin_by) = (ClaimedJob { max_attempts: 5, ..hang() }, now.checked_add(Duration::from_secs(seconds)));
-        assert!(jobs.gathering.put(Claimed { job, begin_by, ..claimed() }, &options, now).is_none());
+        assert!(jobs.gathering.put(LeasedJob { job, begin_by, ..claimed() }, &options, now).is_none());
     }
     assert_eq!(jobs.gathering.next_ripe(now), Some(now + Duration::from_secs(5)));
     assert_eq!(jobs.gathering.take(now + Duration::from_secs(5)).map(|batch| batch.len()), Some(2));
 }
 
-fn claimed() -> Claimed {
-    Claimed {
+fn claimed() -> LeasedJob {
+    LeasedJob {
         job: hang(),
         batch: 1,
-        holding: KnownLeases::default().begin(),
+        holding: LeaseRegistry::default().begin(),
         begin_by: None,
         waited: Duration::ZERO,
         asked: Instant::now(),

@@ -1,6 +1,6 @@
-//! The leases that this worker knows of: from before their claim is sent until all of their verdicts are written.
+//! Registry of the leases that this worker knows: from before a claim is sent until all of its verdicts are written.
 //!
-//! Whatever else stands under its name in the store, nobody would ever end while it lives: `keep` looks for that. Does not touch the database.
+//! Housekeeping gives back leases in the store that are not in this registry. No other worker would recover them while this one lives.
 
 use std::{
     collections::HashSet,
@@ -15,125 +15,125 @@ use uuid::Uuid;
 
 use crate::live::Bell;
 
-/// The tokens of a worker's leases, and of claims in the air.
+/// Tokens of a worker's leases and of claims in flight.
 #[derive(Clone, Default)]
-pub(crate) struct KnownLeases(Arc<Mutex<Tokens>>);
+pub(crate) struct LeaseRegistry(Arc<Mutex<LeaseTokens>>);
 
 #[derive(Default)]
-struct Tokens {
-    /// The first halves of their tokens, which the leases of a claim have in common.
+struct LeaseTokens {
+    /// First halves of the tokens; the leases of a claim share theirs.
     held: HashSet<u64>,
-    /// Their jobs can be neither settled nor parked, so that giving them back would begin it all anew.
+    /// Leases whose jobs can be neither settled nor parked. Giving them back would run the jobs again.
     given_up: HashSet<Uuid>,
 }
 
-impl KnownLeases {
-    /// For a claim that is about to be sent, under a token of its own.
-    pub(crate) fn begin(&self) -> Arc<Holding> {
+impl LeaseRegistry {
+    /// Registers a claim that is about to be sent, under a new token.
+    pub(crate) fn begin(&self) -> Arc<LeaseGuard> {
         let token = Uuid::new_v4();
         self.tokens().held.insert(claim_of(token));
-        Arc::new(Holding { token, held: self.clone(), whole: None, permits: None, unsent: Arc::default() })
+        Arc::new(LeaseGuard { token, held: self.clone(), claim: None, permits: None, unsent: Arc::default() })
     }
 
-    /// How many claims are in the air, or have brought jobs whose verdicts are not written yet.
+    /// Returns the number of claims in flight or with unwritten verdicts.
     pub(crate) fn count(&self) -> usize {
         self.tokens().held.len()
     }
 
-    /// Whether somebody here sees to this lease.
+    /// Whether this lease is known.
     pub(crate) fn knows(&self, token: Uuid) -> bool {
         let tokens = self.tokens();
         tokens.held.contains(&claim_of(token)) || tokens.given_up.contains(&token)
     }
 
-    /// Nothing is half-written under this lock, so that one which a panic left poisoned is as good as any.
-    fn tokens(&self) -> MutexGuard<'_, Tokens> {
+    /// No update under this lock can be left incomplete, so a poisoned lock is usable.
+    fn tokens(&self) -> MutexGuard<'_, LeaseTokens> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-/// Which claim a lease is of: one lease has its token, each of several has the first half of it and the id of its job.
+/// Returns the claim of a lease. A shared lease has the claim's token; the lease of a single job has its first half and the job's id.
 fn claim_of(token: Uuid) -> u64 {
     token.as_u64_pair().0
 }
 
-/// Kept by a claim, then by each of its jobs until its verdict is written.
-pub(crate) struct Holding {
+/// Keeps a lease registered: held by its claim, then by each of its jobs until the verdict is written.
+pub(crate) struct LeaseGuard {
     token: Uuid,
-    held: KnownLeases,
-    /// It is that of one job: its claim is known for as long as one of its jobs is.
-    whole: Option<Arc<Holding>>,
-    /// The job holds permits of limits with these gates.
+    held: LeaseRegistry,
+    /// The guard of the claim, if this is the guard of a single job.
+    claim: Option<Arc<LeaseGuard>>,
+    /// Limits whose permits the job holds, and whom to notify when it finishes.
     permits: Option<(Arc<Bell>, Arc<[i64]>)>,
-    /// Of how many jobs of the lease no verdict has been sent.
+    /// Number of jobs in the lease without a verdict sent.
     unsent: Arc<AtomicUsize>,
 }
 
-impl Holding {
-    /// That of one job of the lease, which holds permits of these limits until its ending is written.
+impl LeaseGuard {
+    /// Returns the guard of a job that holds permits of these limits.
     pub(super) fn part(self: &Arc<Self>, bell: &Arc<Bell>, gates: &Arc<[i64]>) -> Arc<Self> {
         let permits = Some((Arc::clone(bell), Arc::clone(gates)));
         Arc::new(Self {
             token: self.token,
             held: self.held.clone(),
-            whole: Some(Arc::clone(self)),
+            claim: Some(Arc::clone(self)),
             permits,
             unsent: Arc::clone(&self.unsent),
         })
     }
 
-    /// That of a job with a lease of its own.
+    /// Returns the guard of a job with a lease of its own.
     pub(super) fn of_job(self: &Arc<Self>, id: JobId) -> Arc<Self> {
         let token = Uuid::from_u64_pair(claim_of(self.token), id.0.cast_unsigned());
-        Arc::new(Self { token, held: self.held.clone(), whole: Some(Arc::clone(self)), permits: None, unsent: Arc::new(1.into()) })
+        Arc::new(Self { token, held: self.held.clone(), claim: Some(Arc::clone(self)), permits: None, unsent: Arc::new(1.into()) })
     }
 
-    /// The gates of the limits whose permits the job holds.
+    /// Returns the limits whose permits the job holds.
     pub(crate) fn gates(&self) -> &[i64] {
         self.permits.as_ref().map_or(&[], |(_, gates)| gates)
     }
 
-    /// What names the lease.
+    /// Returns the token of the lease.
     pub(crate) fn token(&self) -> Uuid {
         self.token
     }
 
-    /// Sets how many jobs the lease has.
+    /// Sets the number of jobs in the lease.
     pub(crate) fn expect(&self, jobs: usize) {
         self.unsent.store(jobs, Relaxed);
     }
 
-    /// Of how many of its jobs no verdict has been sent.
+    /// Returns the number of jobs in the lease without a verdict sent.
     pub(crate) fn unsent(&self) -> usize {
         self.unsent.load(Relaxed)
     }
 
-    /// Counts jobs whose verdict is sent, or need not be.
+    /// Subtracts jobs whose verdict was sent or is not needed.
     pub(crate) fn note_sent(&self, jobs: usize) {
-        // No other task takes any away.
+        // No other task subtracts.
         self.unsent.store(self.unsent().saturating_sub(jobs), Relaxed);
     }
 
-    /// What is left of the lease is not to be given back while this worker lives.
+    /// Excludes the rest of the lease from being given back while this worker lives.
     pub(crate) fn give_up(&self) {
         self.held.tokens().given_up.insert(self.token);
     }
 }
 
-impl Drop for Holding {
+impl Drop for LeaseGuard {
     fn drop(&mut self) {
         if let Some((bell, gates)) = &self.permits {
             bell.note_freed(self.token, gates);
         }
-        if self.whole.is_none() {
+        if self.claim.is_none() {
             self.held.tokens().held.remove(&claim_of(self.token));
         }
     }
 }
 
-impl std::fmt::Debug for Holding {
+impl std::fmt::Debug for LeaseGuard {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_tuple("Holding").field(&self.token).finish()
+        f.debug_tuple("LeaseGuard").field(&self.token).finish()
     }
 }
 
@@ -143,8 +143,8 @@ mod tests {
     use crate::live::Hint;
 
     #[test]
-    fn a_lease_is_known_until_its_last_job_is_written_and_one_given_up_for_ever() {
-        let held = KnownLeases::default();
+    fn a_lease_stays_known_until_its_last_verdict_and_an_abandoned_one_for_ever() {
+        let held = LeaseRegistry::default();
         let (claim, other) = (held.begin(), held.begin());
         let job = Arc::clone(&claim);
         let token = claim.token();
@@ -160,12 +160,12 @@ mod tests {
         other.give_up();
         let token = other.token();
         drop(permit);
-        assert!(hint.take().freed.contains(&token) && held.count() == 1, "a job gives its permits back, its lease stays known");
+        assert!(hint.take().freed.contains(&token) && held.count() == 1, "a finished job releases its permits, its lease stays known");
         let (a, b) = (other.of_job("7".parse().unwrap()), other.of_job("8".parse().unwrap()));
         let of_a = a.token();
         assert!(of_a != b.token() && of_a.as_u64_pair() == (token.as_u64_pair().0, 7));
         drop((a, other));
-        assert!(held.knows(of_a) && held.count() == 1, "of a claim whose other job is not over");
+        assert!(held.knows(of_a) && held.count() == 1, "another job of the claim has not finished");
         drop(b);
         assert!(held.knows(token) && !held.knows(of_a) && held.count() == 0);
     }

@@ -1,4 +1,4 @@
-//! Some lanes, and how far one claimer has come in each. Does not touch the database.
+//! What a claimer knows about its lanes. Pure: no database access.
 
 use std::{
     collections::{HashMap, HashSet},
@@ -6,35 +6,35 @@ use std::{
 };
 
 use super::{
+    fair_cursors::{FairCursors, twin_of},
     floors::Floors,
     lane::Lane,
-    sizes::Sizes,
-    turns::{Turns, twin_of},
+    payload_sizes::PayloadSizes,
 };
 
-/// The lanes of a claimer.
+/// The lanes of a claimer, and its progress in each.
 #[derive(Default)]
-pub(crate) struct Track {
+pub(crate) struct LaneState {
     pub(super) known: HashMap<i64, Lane>,
-    /// The types of which each job has a lease of its own.
+    /// Types with a lease per job.
     pub(super) transactional: HashSet<&'static str>,
-    /// All claimers of a worker have these in common.
+    /// Shared by all claimers of a worker.
     pub(super) floors: Floors,
-    /// How many bytes a payload had in each lane's last claim, of those that are not small.
-    sizes: Sizes,
-    /// Whose turn it is in each fair lane.
-    pub(super) turns: Turns,
-    /// When each lane last had its turn, or was first seen.
+    /// Payload sizes in each lane's last claim, unless small.
+    sizes: PayloadSizes,
+    /// Position in each fair lane.
+    pub(super) turns: FairCursors,
+    /// When each lane was served last, or first seen.
     served: HashMap<i64, Instant>,
 }
 
-impl Track {
-    /// Of another claimer, with the same floors.
-    pub(crate) fn beside(&self) -> Self {
+impl LaneState {
+    /// Creates the state of another claimer, which shares the floors.
+    pub(crate) fn with_shared_floors(&self) -> Self {
         Self { floors: self.floors.clone(), transactional: self.transactional.clone(), ..Self::default() }
     }
 
-    /// From now on these are the lanes.
+    /// Replaces the lanes.
     pub(crate) fn set<'a>(&mut self, lanes: impl Iterator<Item = &'a Lane>) {
         self.known = lanes.map(|lane| (lane.id, lane.clone())).collect();
         let known = &self.known;
@@ -44,7 +44,7 @@ impl Track {
         self.turns.retain(is_known);
     }
 
-    /// Forgets those that are not among these.
+    /// Forgets all lanes but these.
     pub(super) fn keep(&mut self, found: &HashMap<i64, Lane>) {
         self.known.retain(|id, _| found.contains_key(id));
         self.floors.retain(|id| found.contains_key(id));
@@ -53,12 +53,12 @@ impl Track {
         self.turns.retain(|id| found.contains_key(&id));
     }
 
-    /// Their ids.
+    /// Returns the ids of all lanes.
     pub(crate) fn ids(&self) -> impl Iterator<Item = i64> {
         self.known.keys().copied()
     }
 
-    /// The lane of this id.
+    /// Returns the lane with this id.
     pub(crate) fn get(&self, id: i64) -> Option<&Lane> {
         self.known.get(&id)
     }
@@ -67,18 +67,18 @@ impl Track {
         self.transactional.contains(lane.job_type)
     }
 
-    /// The lowest place of this lane's last claim: below it are dead index entries, and now and then a job whose transaction committed late.
+    /// Returns the lowest place of this lane's last claim. Below it are dead index entries, and occasionally a job whose transaction committed late.
     pub(crate) fn floor(&self, lane: i64) -> i64 {
         self.floors.get(lane)
     }
 
-    /// Forgets all floors, because the next server may be another one.
+    /// Forgets all floors, as the next connection may reach another server.
     pub(crate) fn forget_floors(&mut self) {
         self.floors.clear();
     }
 
-    /// The lines of these lanes were found empty: what comes is above all that was claimed of them. It is for those who glance; a claim goes by lines.
-    pub(super) fn rest(&mut self, lanes: impl Iterator<Item = i64>) {
+    /// Raises the floors of lanes whose fair queues are empty. Only probes use these floors.
+    pub(super) fn raise_empty(&mut self, lanes: impl Iterator<Item = i64>) {
         for lane in lanes {
             if let Some(highest) = self.turns.highest(lane) {
                 self.floors.raise([(twin_of(lane), highest)]);
@@ -86,23 +86,23 @@ impl Track {
         }
     }
 
-    /// How large payloads are.
-    pub(crate) fn sizes(&self) -> &Sizes {
+    /// Returns payload sizes by lane.
+    pub(crate) fn sizes(&self) -> &PayloadSizes {
         &self.sizes
     }
 
-    /// How many bytes the payloads of these lanes have.
-    pub(super) fn note_sizes(&mut self, sizes: impl Iterator<Item = (i64, usize)>) {
-        self.sizes.note(sizes);
+    /// Records payload sizes of these lanes.
+    pub(super) fn record_sizes(&mut self, sizes: impl Iterator<Item = (i64, usize)>) {
+        self.sizes.record(sizes);
     }
 
-    /// Whether better lanes have kept this one waiting for this long.
+    /// Whether this lane has waited longer than the aging limit.
     pub(crate) fn is_passed_over(&mut self, lane: i64, aging: Duration) -> bool {
         self.served.entry(lane).or_insert_with(Instant::now).elapsed() >= aging
     }
 
-    /// These lanes had their turn.
-    pub(crate) fn served(&mut self, lanes: impl Iterator<Item = i64>) {
+    /// Records that these lanes were served.
+    pub(crate) fn record_served(&mut self, lanes: impl Iterator<Item = i64>) {
         let now = Instant::now();
         self.served.extend(lanes.map(|lane| (lane, now)));
     }

@@ -1,4 +1,4 @@
-//! Tells the store where handlers were told to slow down: beside all claims, for a limit may be locked.
+//! Writes slow-downs of limits to the store, beside all claims, as the row of a limit may be locked.
 
 use std::{
     sync::Arc,
@@ -13,30 +13,30 @@ use crate::{
     live::{Bell, Link, SlowDown, Slowed, bounded},
 };
 
-/// What could not be told is told again after this.
-const AGAIN: Duration = Duration::from_secs(1);
+/// Delay before a failed write is retried.
+const RETRY: Duration = Duration::from_secs(1);
 
-/// Tells the store of each slow-down, for ever. The connection is closed after each, for they are rare.
-pub(crate) async fn tell_slow_downs(slowed: Arc<Slowed>, link: Link, store: Store, bell: Arc<Bell>) {
+/// Writes each slow-down to the store, for ever. Closes its connection after each, as they are rare.
+pub(crate) async fn write_slow_downs(slowed: Arc<Slowed>, link: Link, store: Store, bell: Arc<Bell>) {
     loop {
         let slow = slowed.next().await;
         let mut link = link.another();
-        match tell(&slow, &mut link, store).await {
+        match write(&slow, &mut link, store).await {
             Ok(()) => {
                 slowed.told(&slow);
-                // From here on claims see it in the store.
+                // Claims now find it in the store.
                 bell.nudge_claimers();
             }
             Err(error) => {
-                slowed.put_off(&slow, AGAIN);
+                slowed.put_off(&slow, RETRY);
                 if error.as_database_error().and_then(DatabaseError::code).is_some_and(|code| code == "55P03") {
                     let limits = &slow.gates;
                     tracing::warn!(
                         ?limits,
-                        "cannot slow a limit down; trying again: its row in `gate` is locked; see pg_locks, and end that session"
+                        "cannot slow down a limit: another session has locked its row in `gate`; retrying; find the session in pg_locks and end it"
                     );
                 } else {
-                    complain(&error, "cannot slow a limit down; trying again");
+                    complain(&error, "cannot slow down a limit; retrying");
                 }
             }
         }
@@ -44,10 +44,10 @@ pub(crate) async fn tell_slow_downs(slowed: Arc<Slowed>, link: Link, store: Stor
     }
 }
 
-async fn tell(slow: &SlowDown, link: &mut Link, store: Store) -> sqlx::Result<()> {
+async fn write(slow: &SlowDown, link: &mut Link, store: Store) -> sqlx::Result<()> {
     let wait = slow.until.saturating_duration_since(Instant::now());
     let statement = sqlx::query(store.sql(include_str!("../../sql/slow_down.sql")));
     let statement = statement.bind(&slow.gates).bind(wait.as_secs_f64() * 1000.0);
-    let told = bounded(statement.execute(link.get().await?)).await;
-    link.note(told).map(drop)
+    let written = bounded(statement.execute(link.get().await?)).await;
+    link.note(written).map(drop)
 }

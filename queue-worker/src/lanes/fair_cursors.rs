@@ -1,38 +1,38 @@
-//! Whose turn it is in fair lanes: after which line each goes on. Does not touch the database.
+//! Positions of a claimer in fair lanes: the fair queue after which each lane continues. Pure: no database access.
 
 use std::collections::HashMap;
 
-/// The lined twin of a plain lane, and the plain lane of a lined one; `queue.twin_of` in SQL says the same.
+/// Returns the lane that holds the fair queues of a plain lane, and vice versa. Same as `queue.twin_of` in SQL.
 pub(super) fn twin_of(lane: i64) -> i64 {
     lane ^ 0x5555_5555_5555_5555
 }
 
-/// How far each fair lane has come, and the highest place that was claimed of it.
+/// Position in each fair lane, and the highest place claimed from it.
 #[derive(Default)]
-pub(super) struct Turns {
+pub(super) struct FairCursors {
     after: HashMap<i64, i64>,
     highest: HashMap<i64, i64>,
 }
 
-impl Turns {
-    /// The line after which a lane goes on. Workers begin anywhere, or they would all begin with the same.
+impl FairCursors {
+    /// Returns the fair queue after which a lane continues. The first one is random, so that workers do not all start with the same.
     pub(super) fn after(&mut self, lane: i64) -> i64 {
         *self.after.entry(lane).or_insert_with(|| fastrand::i64(..))
     }
 
-    /// A lane has come to this line, and this place in that was claimed.
-    pub(super) fn come(&mut self, lane: i64, line: i64, place: i64) {
+    /// Records a job claimed from this fair queue.
+    pub(super) fn claimed(&mut self, lane: i64, line: i64, place: i64) {
         self.after.insert(lane, line);
         let highest = self.highest.entry(lane).or_insert(place);
         *highest = place.max(*highest);
     }
 
-    /// A lane goes on after this line, whether or not any job of it was claimed.
-    pub(super) fn reach(&mut self, lane: i64, line: i64) {
+    /// Records that a lane continues after this fair queue, even if no job was claimed from it.
+    pub(super) fn advance(&mut self, lane: i64, line: i64) {
         self.after.insert(lane, line);
     }
 
-    /// The highest place that was claimed of this lane.
+    /// Returns the highest place claimed from this lane.
     pub(super) fn highest(&self, lane: i64) -> Option<i64> {
         self.highest.get(&lane).copied()
     }
@@ -48,16 +48,16 @@ mod tests {
     use super::*;
 
     #[test]
-    fn each_lane_goes_on_after_its_last_line() {
-        let mut turns = Turns::default();
-        turns.come(1, 10, 5);
-        turns.come(2, 20, 7);
-        turns.come(1, 11, 3);
+    fn each_lane_continues_after_its_last_fair_queue() {
+        let mut turns = FairCursors::default();
+        turns.claimed(1, 10, 5);
+        turns.claimed(2, 20, 7);
+        turns.claimed(1, 11, 3);
         assert_eq!((turns.after(1), turns.after(2), turns.highest(1), turns.highest(3)), (11, 20, Some(5), None));
         let anywhere = turns.after(3);
-        assert_eq!(turns.after(3), anywhere, "until it has come further");
-        turns.reach(2, 30);
-        assert_eq!((turns.after(2), turns.highest(2)), (30, Some(7)), "past lines that had no room");
+        assert_eq!(turns.after(3), anywhere, "unchanged until a claim advances it");
+        turns.advance(2, 30);
+        assert_eq!((turns.after(2), turns.highest(2)), (30, Some(7)), "past fair queues without a permit");
         turns.retain(|lane| lane == 2);
         assert_eq!((turns.after(2), turns.highest(1)), (30, None));
     }

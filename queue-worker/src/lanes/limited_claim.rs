@@ -1,5 +1,5 @@
-//! A claim under limits: one round trip that takes permits with the jobs, and one that waits until that is on the disk. Nothing begins before, but
-//! the next claim may be sent.
+//! A claim under limits: the first round trip takes permits and jobs, the second waits until they are durable. No job starts before that, but the
+//! next claim may be sent.
 
 use std::{
     collections::HashMap,
@@ -10,42 +10,42 @@ use queue_core::{JobId, Store};
 use sqlx::{PgConnection, Row as _, error::DatabaseError, postgres::PgRow};
 
 use super::{
-    claim::{Request, Rows, narrow},
-    left_out::{self, LARGEST},
-    room::{Asked, Room, Start},
+    claim::{ClaimRequest, ClaimRows, narrow},
+    limit_outcome::{LimitOutcome, LimitRequest, StartDeadline},
+    omitted::{self, MAX_BYTES},
 };
 use crate::live::{after_ms, bounded};
 
-/// The first round trip.
+/// Sends the first round trip.
 pub(super) async fn take(
     connection: &mut PgConnection,
     store: Store,
-    request: &Request,
-    asked: &Asked,
+    request: &ClaimRequest,
+    limits: &LimitRequest,
     since: Instant,
-) -> sqlx::Result<Taken> {
-    let text = if asked.keyed { include_str!("../../sql/claim_keyed.sql") } else { include_str!("../../sql/claim_limited.sql") };
+) -> sqlx::Result<PermitClaim> {
+    let text = if limits.keyed { include_str!("../../sql/claim_keyed.sql") } else { include_str!("../../sql/claim_limited.sql") };
     let statement = sqlx::query(store.sql(text))
         .bind(request.token())
         .bind(request.worker)
-        .bind(&asked.gates[..])
+        .bind(&limits.gates[..])
         .bind(request.shares.iter().map(|share| share.lane).collect::<Vec<_>>())
         .bind(&request.begins)
         .bind(&request.in_lines)
         .bind(request.shares.iter().map(|share| narrow(share.most)).collect::<Vec<_>>())
         .bind(narrow(request.most))
-        .bind(&asked.freed)
-        .bind(i64::try_from(asked.slack.as_millis()).unwrap_or(i64::MAX))
-        // Another server may have given out other places.
-        .bind(asked.floors.as_ref().filter(|(_, learned)| since < *learned).map(|(floors, _)| &floors[..]));
+        .bind(&limits.freed)
+        .bind(i64::try_from(limits.slack.as_millis()).unwrap_or(i64::MAX))
+        // Another server may have assigned other places.
+        .bind(limits.floors.as_ref().filter(|(_, learned)| since < *learned).map(|(floors, _)| &floors[..]));
     let rows = match bounded(statement.fetch_all(&mut *connection)).await {
         Ok(rows) => rows,
         Err(error) if error.as_database_error().and_then(DatabaseError::code).is_some_and(|code| code == "55P03") => {
-            return Ok(Taken { room: Room::Locked, ..Taken::default() });
+            return Ok(PermitClaim { room: LimitOutcome::Locked, ..PermitClaim::default() });
         }
         Err(error) => return Err(error),
     };
-    let mut taken = Taken::default();
+    let mut taken = PermitClaim::default();
     let mut in_lines = Vec::new();
     for row in &rows {
         if row.try_get::<Option<i64>, _>("id")?.is_some() {
@@ -53,7 +53,7 @@ pub(super) async fn take(
         } else if let Some(lane) = row.try_get::<Option<i64>, _>("lane")? {
             taken.reached.push((lane, row.try_get("line")?));
         } else {
-            taken.room = room_in(row, request, &taken.reached)?;
+            taken.room = outcome_of(row, request, &taken.reached)?;
             taken.floors = row.try_get("permit_floors")?;
             taken.began = row.try_get::<Option<i64>, _>("at_ms")?.zip(row.try_get::<Option<i64>, _>("within_ms")?);
         }
@@ -63,62 +63,61 @@ pub(super) async fn take(
     Ok(taken)
 }
 
-/// What is left for a handler to come to its first line once the clock was looked at: others may have the processor meanwhile. And for what the
-/// clocks are rounded by.
+/// Returns the safety margin between the check of the clock and the first line of the handler, for scheduling delays and rounding.
 fn margin(within: Duration) -> Duration {
     (within / 2).clamp(Duration::from_millis(2), Duration::from_millis(50))
 }
 
-fn room_in(row: &PgRow, request: &Request, reached: &[(i64, i64)]) -> sqlx::Result<Room> {
+fn outcome_of(row: &PgRow, request: &ClaimRequest, reached: &[(i64, i64)]) -> sqlx::Result<LimitOutcome> {
     let wait = row.try_get::<Option<f64>, _>("wait_ms")?.unwrap_or(0.0);
     Ok(match row.try_get::<Option<&str>, _>("closed")? {
-        None => Room::Open,
-        Some("lines") => Room::Keys(row.try_get::<Option<f64>, _>("wait_ms")?.map(after_ms)),
-        Some("more") => Room::More(part(request, reached)),
-        Some("rate") => Room::Later(Duration::from_secs_f64(wait.clamp(0.0, 1e9) / 1000.0)),
-        Some("unknown") => Room::Unknown,
-        Some("gone") => Room::Gone,
-        Some(_) => Room::Full,
+        None => LimitOutcome::Open,
+        Some("lines") => LimitOutcome::Keys(row.try_get::<Option<f64>, _>("wait_ms")?.map(after_ms)),
+        Some("more") => LimitOutcome::More(scanned_fraction(request, reached)),
+        Some("rate") => LimitOutcome::Later(Duration::from_secs_f64(wait.clamp(0.0, 1e9) / 1000.0)),
+        Some("unknown") => LimitOutcome::Unknown,
+        Some("gone") => LimitOutcome::Gone,
+        Some(_) => LimitOutcome::Full,
     })
 }
 
-/// How far round a claim has looked in each of its lanes: in the one in which it has come least far.
-fn part(request: &Request, reached: &[(i64, i64)]) -> u64 {
-    let begun: HashMap<i64, i64> = request.shares.iter().map(|share| share.lane).zip(request.begins.iter().copied()).collect();
-    let parts = reached.iter().filter_map(|(lane, line)| begun.get(lane).map(|begin| turned(*begin, *line)));
+/// Returns the smallest fraction of waiting keys scanned in any lane.
+fn scanned_fraction(request: &ClaimRequest, reached: &[(i64, i64)]) -> u64 {
+    let begins: HashMap<i64, i64> = request.shares.iter().map(|share| share.lane).zip(request.begins.iter().copied()).collect();
+    let parts = reached.iter().filter_map(|(lane, line)| begins.get(lane).map(|begin| fraction(*begin, *line)));
     parts.min().unwrap_or(u64::MAX)
 }
 
-/// Lines are spread evenly over all numbers. Who comes to where it began has been at all.
-fn turned(begin: i64, reached: i64) -> u64 {
+/// Returns the fraction scanned since `begin`. Fair queues are spread evenly over all numbers; reaching `begin` again completes the scan.
+fn fraction(begin: i64, reached: i64) -> u64 {
     match reached.wrapping_sub(begin) as u64 {
         0 => u64::MAX,
         part => part,
     }
 }
 
-/// What the first round trip took.
+/// Result of the first round trip.
 #[derive(Default)]
-pub(super) struct Taken {
-    /// The id, the lane, the place, the attempt and the crashes of each job.
+pub(super) struct PermitClaim {
+    /// Id, lane, place, attempt and crashes of each job.
     pub(super) jobs: Vec<(i64, i64, i64, i16, i16)>,
-    /// Of what stood in lines, in the order of their turns: the plain lane, the line, and the place in that.
+    /// Lane, fair queue and place of each fairly queued job, in order of turns.
     pub(super) in_lines: Vec<(i64, i64, i64)>,
-    /// The place of each of these.
+    /// Places of fairly queued jobs.
     pub(super) places: HashMap<JobId, i64>,
-    /// After which line each lane goes on.
+    /// Fair queue after which each lane continues.
     pub(super) reached: Vec<(i64, i64)>,
-    pub(super) room: Room,
+    pub(super) room: LimitOutcome,
     floors: Option<Vec<i64>>,
-    /// When it was, by the database's clock, and within how many ms its jobs begin, if there is a rate.
+    /// Under a rate limit, the database's time of the claim and the maximum time until its jobs start, in milliseconds.
     began: Option<(i64, i64)>,
 }
 
-impl Taken {
-    /// Of what stood in a line: its turn, and what is noted of it.
+impl PermitClaim {
+    /// Adds a job. Returns its turn, lane, fair queue and place if it was fairly queued.
     fn push(&mut self, row: &PgRow) -> sqlx::Result<Option<(i64, i64, i64, i64)>> {
         let (lane, seq, turn): (i64, i64, i64) = (row.try_get("lane")?, row.try_get("seq")?, row.try_get("turn")?);
-        // Of a line the turn is what it is sorted by.
+        // Fairly queued jobs are sorted by turn.
         let line: Option<i64> = row.try_get("line")?;
         let (id, place) = (row.try_get("id")?, if line.is_some() { turn } else { seq });
         if line.is_some() {
@@ -128,12 +127,12 @@ impl Taken {
         Ok(line.map(|line| (turn, lane, line, seq)))
     }
 
-    /// The second round trip, if there is anything to wait for.
-    pub(super) async fn confirm(mut self, connection: &mut PgConnection, store: Store, request: &Request) -> sqlx::Result<Rows> {
+    /// Sends the second round trip, if there are jobs.
+    pub(super) async fn confirm(mut self, connection: &mut PgConnection, store: Store, request: &ClaimRequest) -> sqlx::Result<ClaimRows> {
         if self.jobs.is_empty() {
-            return Ok(Rows { in_lines: self.in_lines, reached: self.reached, room: self.room, ..Rows::default() });
+            return Ok(ClaimRows { in_lines: self.in_lines, reached: self.reached, room: self.room, ..ClaimRows::default() });
         }
-        // As the lease lists them.
+        // In the order of the lease.
         self.jobs.sort_unstable();
         let sent = Instant::now();
         let statement = sqlx::query(store.sql(include_str!("../../sql/confirm.sql")))
@@ -143,20 +142,20 @@ impl Taken {
             .bind(self.jobs.iter().map(|(id, ..)| *id).collect::<Vec<_>>())
             .bind(self.jobs.iter().map(|(_, _, _, attempt, _)| *attempt).collect::<Vec<_>>())
             .bind(self.jobs.iter().map(|(_, _, _, _, crashes)| *crashes).collect::<Vec<_>>())
-            .bind(narrow(LARGEST / request.most.max(1)));
+            .bind(narrow(MAX_BYTES / request.most.max(1)));
         let jobs = bounded(statement.fetch_all(&mut *connection)).await?;
         let now: Option<i64> = jobs.first().map(|row| row.try_get("now_ms")).transpose()?;
-        let left_out = left_out::read(connection, store, &jobs).await?;
+        let omitted = omitted::read(connection, store, &jobs).await?;
         let start = self.began.zip(now).map(|((at, within), now)| {
             let within = Duration::from_millis(u64::try_from(within).unwrap_or(0));
-            // By the database's clock: how long since the claim. Ours says only how long since we asked for that.
+            // The database's clock measures the time since the claim. The local clock would include the time before it.
             let before = u64::try_from(now - at).map_or(within, Duration::from_millis);
-            Start { until: sent + within.saturating_sub(before + margin(within)), spent: before + sent.elapsed() }
+            StartDeadline { until: sent + within.saturating_sub(before + margin(within)), spent: before + sent.elapsed() }
         });
-        // What is not on the disk a crash takes back, and gives out again.
+        // Permits that are not durable are lost in a crash and assigned again.
         let floors = self.floors.filter(|_| !jobs.is_empty());
         let Self { in_lines, places, reached, room, .. } = self;
-        Ok(Rows { jobs, left_out, in_lines, places, reached, room, start, floors, ..Rows::default() })
+        Ok(ClaimRows { jobs, omitted, in_lines, places, reached, room, start, floors, ..ClaimRows::default() })
     }
 }
 
@@ -165,9 +164,9 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_lane_has_turned_round_once_it_is_where_it_began() {
-        assert_eq!((turned(5, 8), turned(5, 5)), (3, u64::MAX));
-        assert_eq!(turned(i64::MAX, i64::MIN), 1, "from the highest to the lowest");
-        assert_eq!(turned(5, 4), u64::MAX);
+    fn reaching_the_first_fair_queue_again_completes_a_scan() {
+        assert_eq!((fraction(5, 8), fraction(5, 5)), (3, u64::MAX));
+        assert_eq!(fraction(i64::MAX, i64::MIN), 1, "from the highest to the lowest");
+        assert_eq!(fraction(5, 4), u64::MAX);
     }
 }

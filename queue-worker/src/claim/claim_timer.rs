@@ -1,0 +1,207 @@
+//! Decides when a claimer claims next. Pure: no database access.
+
+use std::time::{Duration, Instant};
+
+use super::key_scan::KeyScan;
+use crate::{
+    lanes::LimitOutcome,
+    live::{ClaimerState, Told},
+};
+
+/// When a claimer claims next, and the results of its claims that this depends on.
+pub(super) struct ClaimTimer {
+    next: NextClaim,
+    /// Minimum time between a claim that found its lanes empty and the next one.
+    pause: Duration,
+    /// Whether the last claim returned as many jobs as requested.
+    is_full: bool,
+    /// Whether a notice of new jobs has arrived since the last claim was sent.
+    has_notice: bool,
+    /// Whether a notice of released permits has arrived since the last claim was sent.
+    has_room: bool,
+    /// Consecutive claims under a rate limit that found no permit.
+    misses: u32,
+    /// Progress past keys that have no permit.
+    key_scan: KeyScan,
+    /// Expected time from a claim to the start of its jobs. A rate limit counts a start until that time.
+    start_slack: Duration,
+}
+
+/// When to claim next.
+#[derive(Clone, Copy)]
+enum NextClaim {
+    /// Immediately: more jobs may be ready.
+    Now,
+    /// On the next notice of jobs, but not before this time. All lanes were empty.
+    OnNotice(Instant),
+    /// At this time, or earlier on a notice of released permits.
+    OnRoom(Instant),
+    /// At this time, regardless of notices. The last claim failed, or a handler asked to slow down.
+    AfterBackoff(Instant),
+    /// No waiting key has a permit. On the next notice of jobs, but not before the first time; at the second time in any case.
+    OnKey(Instant, Instant),
+}
+
+/// Interval at which an exhausted limit is tried again without a notice.
+pub(super) const LIMIT_RETRY: Duration = Duration::from_secs(1);
+
+/// Retry delay while some workers have not acknowledged the limit.
+const UNKNOWN_LIMIT_RETRY: Duration = Duration::from_millis(50);
+
+/// Minimum time between claims under limits after one that found no job.
+const EMPTY_RETRY: Duration = Duration::from_millis(5);
+
+/// Maximum start slack learned from slow claims, and maximum after jobs that started late nevertheless.
+const MAX_SLACK: Duration = Duration::from_secs(1);
+const MAX_LATE_SLACK: Duration = Duration::from_hours(1);
+
+impl ClaimTimer {
+    pub(super) fn new(is_limited: bool) -> Self {
+        Self {
+            next: NextClaim::OnNotice(Instant::now()),
+            pause: if is_limited { EMPTY_RETRY } else { Duration::ZERO },
+            is_full: false,
+            has_notice: false,
+            has_room: false,
+            misses: 0,
+            key_scan: KeyScan::default(),
+            start_slack: Duration::ZERO,
+        }
+    }
+
+    /// Whether the last claim returned as many jobs as requested.
+    pub(super) fn is_full(&self) -> bool {
+        self.is_full
+    }
+
+    /// Returns the expected time from the next claim to the start of its jobs.
+    pub(super) fn start_slack(&self) -> Duration {
+        self.start_slack
+    }
+
+    /// Records notices from other tasks.
+    pub(super) fn record_notice(&mut self, notice: &Told) {
+        self.has_notice |= notice.jobs;
+        if notice.room {
+            self.has_room = true;
+            if matches!(self.next, NextClaim::OnRoom(_) | NextClaim::OnKey(..)) {
+                self.next = NextClaim::Now;
+            }
+        }
+        if notice.late {
+            self.record_late_start();
+        }
+    }
+
+    /// Returns when to claim next, if a time is known, also to cover a pending late scan.
+    pub(super) fn due(&self, now: Instant, late_scan_at: Option<Instant>) -> Option<Instant> {
+        match self.next {
+            NextClaim::Now => Some(now),
+            NextClaim::OnNotice(at) => self.has_notice.then_some(at).into_iter().chain(late_scan_at).min(),
+            NextClaim::OnRoom(at) | NextClaim::AfterBackoff(at) => Some(at),
+            NextClaim::OnKey(earliest, at) => Some(if self.has_notice { earliest.min(at) } else { at }),
+        }
+    }
+
+    /// Whether even released permits are not reported yet.
+    pub(super) fn is_backing_off(&self) -> bool {
+        matches!(self.next, NextClaim::AfterBackoff(at) if Instant::now() < at)
+    }
+
+    /// Returns the state that other tasks see.
+    pub(super) fn state(&self, now: Instant, late_scan_at: Option<Instant>) -> ClaimerState {
+        match self.next {
+            NextClaim::OnNotice(_) if self.has_notice || late_scan_at.is_some_and(|at| now >= at) => ClaimerState::Active,
+            NextClaim::OnNotice(_) => ClaimerState::Resting,
+            NextClaim::Now => ClaimerState::Active,
+            // The claim is due or in flight.
+            NextClaim::OnRoom(at) | NextClaim::AfterBackoff(at) if at <= now => ClaimerState::Active,
+            NextClaim::OnRoom(_) | NextClaim::AfterBackoff(_) => ClaimerState::Shut,
+            NextClaim::OnKey(..) => ClaimerState::ShutByKey,
+        }
+    }
+
+    /// Whether the claimer waits for a notice of jobs.
+    pub(super) fn is_resting(&self) -> bool {
+        matches!(self.next, NextClaim::OnNotice(_)) && !self.has_notice
+    }
+
+    /// Forgets everything known about its limits. A resting claimer stays at rest until the next notice.
+    pub(super) fn reopen(&mut self) {
+        if !matches!(self.next, NextClaim::OnNotice(_)) {
+            self.next = NextClaim::Now;
+        }
+        (self.misses, self.has_room, self.key_scan) = (0, true, KeyScan::default());
+    }
+
+    /// Rests: no lane can return a job.
+    pub(super) fn rest(&mut self) {
+        (self.next, self.has_notice) = (NextClaim::OnNotice(Instant::now() + self.pause), false);
+    }
+
+    /// Claims again immediately, once slots are free.
+    pub(super) fn resume(&mut self) {
+        self.next = NextClaim::Now;
+    }
+
+    /// Claims nothing before this time.
+    pub(super) fn back_off_until(&mut self, at: Instant) {
+        self.next = NextClaim::AfterBackoff(at.min(Instant::now() + LIMIT_RETRY));
+    }
+
+    /// Records that a claim was sent.
+    pub(super) fn sent(&mut self) {
+        (self.has_room, self.has_notice) = (false, false);
+    }
+
+    /// Records the time from a claim under a rate limit to the start of its jobs.
+    pub(super) fn record_start_latency(&mut self, latency: Duration) {
+        self.start_slack = (latency * 4).min(MAX_SLACK).max(self.start_slack.mul_f64(0.75));
+    }
+
+    /// Doubles the slack after jobs that started too late. Otherwise none might ever start.
+    fn record_late_start(&mut self) {
+        self.start_slack = (self.start_slack * 2).clamp(EMPTY_RETRY, MAX_LATE_SLACK);
+        if self.start_slack > MAX_SLACK {
+            tracing::warn!(
+                seconds = self.start_slack.as_secs_f64(),
+                "jobs under a rate limit start long after their claim, which lowers the rate; check the worker's middleware and the disk"
+            );
+        }
+    }
+
+    /// Records the result of a claim: `count` of `most` requested jobs.
+    pub(super) fn record_claim(&mut self, room: LimitOutcome, (count, most): (usize, usize), took: Duration) {
+        let now = Instant::now();
+        self.is_full = count >= most;
+        self.misses = if count > 0 { 0 } else { self.misses.saturating_add(1) };
+        if count > 0 {
+            self.key_scan.record_hit();
+        }
+        // Bounds scans past keys without a permit to a twentieth of the time.
+        let earliest = now + EMPTY_RETRY.max(20 * took);
+        self.next = match room {
+            // A permit was released after the claim was sent, and perhaps too late for it.
+            LimitOutcome::Full | LimitOutcome::Keys(_) if self.has_room => NextClaim::Now,
+            LimitOutcome::Keys(wait) => NextClaim::OnKey(earliest, now + wait.unwrap_or(LIMIT_RETRY).min(LIMIT_RETRY)),
+            LimitOutcome::More(_) if count > 0 => NextClaim::Now,
+            LimitOutcome::More(part) => {
+                self.key_scan.record_miss(part, took, now, LIMIT_RETRY).map_or(NextClaim::Now, |at| NextClaim::OnKey(earliest, at))
+            }
+            LimitOutcome::Open if count >= most && most > 0 => NextClaim::Now,
+            LimitOutcome::Open => NextClaim::OnNotice(now + self.pause),
+            LimitOutcome::Full | LimitOutcome::Gone => NextClaim::OnRoom(now + LIMIT_RETRY),
+            // A worker that repeatedly comes too late backs off in favour of others.
+            LimitOutcome::Later(wait) => {
+                let patience = if self.misses > 1 {
+                    LIMIT_RETRY.min(EMPTY_RETRY * 2_u32.pow(self.misses.min(8))).mul_f64(0.5 + fastrand::f64())
+                } else {
+                    Duration::ZERO
+                };
+                NextClaim::OnRoom(now + wait.max(patience).min(Duration::from_hours(1)))
+            }
+            LimitOutcome::Unknown => NextClaim::OnRoom(now + UNKNOWN_LIMIT_RETRY),
+            LimitOutcome::Locked => NextClaim::OnRoom(now + LIMIT_RETRY * 2),
+        };
+    }
+}

@@ -1,0 +1,132 @@
+//! Probes: which lanes hold jobs, and whether an idle worker has anything to do.
+
+use std::time::{Duration, Instant};
+
+use uuid::Uuid;
+
+use super::{
+    claimers::{notify_all, notify_holding},
+    poller::Poller,
+};
+use crate::{
+    lanes::{Probe, ProbeMode, ProbeResult},
+    live::Sleep,
+};
+
+/// Poll interval of a worker that falls asleep, until older transactions have ended: doubled each time, from the first to the second value.
+const MIN_IDLE_INTERVAL: Duration = Duration::from_millis(5);
+const MAX_IDLE_INTERVAL: Duration = Duration::from_millis(500);
+
+/// Maximum time between probes of all lanes by an idle worker, in case a notification was lost.
+const FULL_PROBE_INTERVAL: Duration = Duration::from_secs(10);
+
+impl Poller {
+    /// Probes lanes and notifies their claimers. With `hurry`, includes claimers without a permit for any waiting key, as jobs of other keys may have
+    /// arrived. Returns whether there are new lanes.
+    pub(super) async fn probe_lanes(&mut self, hurry: bool) -> sqlx::Result<bool> {
+        let when = if self.lanes.groups.any_awaits_notice() { ProbeMode::Now } else { ProbeMode::Never };
+        let (seen, _) = self.probe(when, hurry).await?;
+        Ok(seen.born)
+    }
+
+    /// Probes once. Also returns whether a resting claimer was notified.
+    async fn probe(&mut self, when: ProbeMode, hurry: bool) -> sqlx::Result<(ProbeResult, bool)> {
+        let began = Instant::now();
+        self.probed_at = Some(began);
+        let takes_long = self.late_scan.is_slow() && !self.late_scan.allows_full_scan(began);
+        let from_zero = when != ProbeMode::Never && self.late_scan.is_allowed(began) && !takes_long;
+        self.context.bell.forget_due();
+        let request = Probe { when, from_zero, with_closed_keys: hurry };
+        let seen = self.lanes.probe(self.link.get().await?, self.context.store, request).await;
+        let seen = self.link.note(seen)?;
+        if let Some(wait) = seen.next_run {
+            self.context.bell.note_due(wait);
+        }
+        if seen.born {
+            self.refresh().await?;
+        }
+        let mut any = notify_holding(&self.lanes, &seen.holding);
+        if seen.is_probed && from_zero {
+            self.late_scan.begin();
+            self.late_scan.record_full(began.elapsed(), seen.holding.len());
+        } else if seen.is_probed && takes_long && self.late_scan.is_allowed(began) {
+            // Each claimer scans below its floors by itself, by blocks of the table.
+            self.late_scan.begin();
+            any |= notify_all(&self.lanes);
+        } else if seen.is_probed {
+            self.late_scan.is_requested = true;
+        }
+        self.has_notified |= any;
+        Ok((seen, any))
+    }
+
+    /// Whether some claimer is resting, or none is active. While all are active, each finds jobs by itself.
+    pub(super) fn may_sleep(&self) -> bool {
+        !self.quarantine.is_quiet() && (self.lanes.groups.any_awaits_notice() || !self.lanes.groups.any_is_active())
+    }
+
+    /// While idle, returns when to poll next, or `None` if there may be work.
+    pub(super) async fn poll_while_idle(&mut self) -> sqlx::Result<Option<Instant>> {
+        let is_tried = self.quarantine.due().is_some_and(|at| Instant::now() >= at);
+        if self.sleep == Sleep::Awake || self.fair_queues.more || self.lanes.has_more_holding() || is_tried || !self.may_sleep() {
+            return Ok(None);
+        }
+        let planned = self.context.bell.due().map_or(self.next_probe_at, |due| due.min(self.next_probe_at));
+        if Instant::now() < planned {
+            return Ok(Some(planned));
+        }
+        if self.lanes.is_refresh_overdue() && self.refresh().await? {
+            self.has_wakeup = true;
+            return Ok(None);
+        }
+        // On the way to sleep, probes every lane: transactions that were open at the announcement may not have seen it.
+        let before = self.sleep;
+        let closely = before != Sleep::Asleep || self.late_scan.is_pending() || Instant::now() >= self.full_probe_at;
+        if closely {
+            self.full_probe_at = Instant::now() + FULL_PROBE_INTERVAL;
+        }
+        let (seen, any) = self.probe(if closely { ProbeMode::Now } else { ProbeMode::IfPlacesTaken }, false).await?;
+        self.sleep = before.given(seen.horizon);
+        let is_solo = |lane: &i64| self.lanes.track.get(*lane).is_some_and(|lane| lane.solo);
+        // New lanes must be probed. After the last step to sleep all lanes are probed once more.
+        self.has_wakeup = seen.born || self.sleep != before;
+        if self.has_wakeup || any || seen.holding.iter().any(is_solo) {
+            return Ok(None);
+        }
+        let pause = if before == Sleep::Asleep { self.poll } else { self.next_idle_interval() };
+        Ok(Some(self.sleep_until(pause)))
+    }
+
+    /// Returns the next poll interval on the way to sleep. It grows, because a transaction may stay open for hours.
+    fn next_idle_interval(&mut self) -> Duration {
+        self.idle_interval = (2 * self.idle_interval).clamp(MIN_IDLE_INTERVAL, MAX_IDLE_INTERVAL).min(self.poll);
+        self.idle_interval
+    }
+
+    /// Returns when to wake up: after this pause, or earlier if something is due before.
+    fn sleep_until(&mut self, pause: Duration) -> Instant {
+        let owed = self.late_scan.pending_at().into_iter().chain(self.quarantine.due());
+        self.next_probe_at = owed.fold(self.until(pause), Instant::min);
+        self.next_probe_at
+    }
+
+    /// Takes a step towards sleep, see [`Sleep`]. From the first step on, producers notify this worker. After the last step it probes once more.
+    pub(super) async fn fall_asleep(&mut self, worker: Uuid) -> sqlx::Result<Option<Instant>> {
+        if self.sleep == Sleep::Asleep {
+            return Ok(Some(self.sleep_until(self.poll)));
+        }
+        if self.sleep == Sleep::Awake {
+            let queues = self.context.queues.named().unwrap_or_else(|| vec!["*".to_owned()]);
+            let announced = Sleep::announce(self.link.get().await?, self.context.store, worker, &queues).await;
+            (self.sleep, self.idle_interval) = (self.link.note(announced)?, Duration::ZERO);
+        }
+        let confirmed = self.sleep.confirm(self.link.get().await?).await;
+        let before = std::mem::replace(&mut self.sleep, self.link.note(confirmed)?);
+        if self.sleep != before {
+            self.idle_interval = Duration::ZERO;
+            return Ok(None);
+        }
+        let pause = self.next_idle_interval();
+        Ok(Some(self.sleep_until(pause)))
+    }
+}

@@ -1,0 +1,46 @@
+//! Claims in flight, the slots reserved for them, and idle connections.
+
+use std::{collections::HashMap, sync::Arc, time::Instant};
+
+use crate::{
+    lanes::{ClaimResponse, LaneGroup, PayloadReservation},
+    live::Link,
+    run::Promised,
+};
+
+/// Reserved slots by queue.
+pub(super) type SlotReservations = HashMap<Arc<str>, Promised>;
+
+/// A claim that has returned.
+pub(super) struct InFlightClaim {
+    pub(super) link: Link,
+    pub(super) answer: ClaimResponse,
+    pub(super) reserved: Arc<SlotReservations>,
+    /// The version of the group from which the claim was built.
+    pub(super) group: Arc<LaneGroup>,
+    pub(super) sent: Instant,
+    /// Whether it scanned below the floors beside the other claims.
+    pub(super) is_late_scan: bool,
+    /// Payload memory reserved for the expected size, if known.
+    pub(super) memory: Option<PayloadReservation>,
+}
+
+/// Connections that no claim uses.
+pub(super) struct IdleConnections {
+    pattern: Link,
+    pub(super) idle: Vec<Link>,
+}
+
+impl IdleConnections {
+    pub(super) fn like(pattern: Link) -> Self {
+        Self { pattern, idle: Vec::new() }
+    }
+
+    pub(super) fn push(&mut self, link: Link) {
+        self.idle.push(link);
+    }
+
+    pub(super) fn take(&mut self) -> Link {
+        self.idle.pop().unwrap_or_else(|| self.pattern.another())
+    }
+}

@@ -1,0 +1,89 @@
+//! Slow scans below the floors, beside the normal claims and on a connection of their own, by blocks of the table where that is faster.
+
+use std::{
+    sync::{Arc, atomic::Ordering::Relaxed},
+    time::Instant,
+};
+
+use uuid::Uuid;
+
+use super::{claimer::Claimer, in_flight::SlotReservations};
+use crate::{
+    lanes::{BlockScan, ClaimReport, ClaimRequest, ClaimSource, LaneGroup, LaneQuota},
+    run::{Promised, Slots},
+};
+
+/// Maximum number of jobs per scan.
+const MAX_JOBS: usize = 10;
+
+/// Returns how many jobs of a lane in this queue a late scan may return: one per free slot and at least one, as a slot has gone to a newer job by the
+/// time a scan is due. None if many jobs are waiting already.
+fn late_share(slots: &Slots) -> usize {
+    if slots.has_few_queued() { slots.free().clamp(1, MAX_JOBS) } else { 0 }
+}
+
+impl Claimer {
+    /// Whether slow scans run beside the claims. Not where jobs must start in order, as two claims would mix it; not with many lanes, where every
+    /// claim takes the lowest place anyway; and not under limits.
+    pub(super) fn scans_separately(&self, group: &LaneGroup) -> bool {
+        self.late_scan.is_slow() && !self.context.queues.keep_order() && !group.is_limited() && !group.are_many()
+    }
+
+    /// Returns when the next part of a slow scan is due: periodically while claims run, otherwise if one is pending.
+    pub(super) fn separate_scan_at(&self, group: &LaneGroup, claims: bool, now: Instant) -> Option<Instant> {
+        if self.late_scan_in_flight || !self.scans_separately(group) {
+            return None;
+        }
+        if claims && self.late_scan.is_overdue() {
+            Some(now)
+        } else {
+            self.late_scan.is_pending().then(|| self.late_scan.pending_at().unwrap_or(now))
+        }
+    }
+
+    /// Sends a late scan. It returns few jobs and reserves no slots, so that newer jobs still find some. If it is full, the floor falls and the next
+    /// claims find the rest.
+    pub(super) fn send_late_scan(&mut self, worker: Uuid, group: &Arc<LaneGroup>) {
+        let (mut shares, mut reserved) = (Vec::new(), SlotReservations::new());
+        for lane in &group.lanes {
+            let Some(slots) = self.context.queues.slots(&lane.queue) else { continue };
+            let most = late_share(&slots);
+            reserved.entry(Arc::clone(&lane.queue)).or_insert_with(|| Promised::none(slots));
+            if most > 0 {
+                shares.push(LaneQuota { lane: lane.id, most });
+            }
+        }
+        self.context.fit(&self.track, &mut shares);
+        self.late_scan.begin();
+        if shares.is_empty() {
+            // Too many jobs are waiting already: scan later.
+            self.late_scan.is_requested = true;
+            if group.lanes.is_empty() {
+                self.late_scan.clear();
+            }
+            return;
+        }
+        let most = shares.iter().map(|share| share.most).sum::<usize>().min(self.context.batch);
+        let from = ClaimSource::Lanes { from_zero: true };
+        let mut request = ClaimRequest::new(worker, shares, most, from, &mut self.track, &self.context.held);
+        request.late(MAX_JOBS, self.late_scan.block_cursor(), &self.track);
+        self.send(request, (group, Arc::new(reserved)), None, None, true);
+    }
+
+    /// Records the result of a late scan. If it was full for some lane, the next claim looks for more.
+    pub(super) fn record_late_scan(&mut self, report: ClaimReport, shares: &[LaneQuota], part: Option<BlockScan>) {
+        let ClaimReport { count, most, served, took, .. } = report;
+        let returned = |share: &LaneQuota| served.iter().filter(|lane| **lane == share.lane).count();
+        let is_full = count >= most || (count > 0 && shares.iter().any(|share| returned(share) >= share.most));
+        match part {
+            Some(part) => self.late_scan.record_blocks(took, part, is_full),
+            None => self.late_scan.record_full(took, count),
+        }
+        self.context.taken.fetch_add(count, Relaxed);
+        self.context.record_served(&mut self.track, &[], false, served.into_iter());
+        if is_full {
+            self.waiter.forget_empty();
+            self.timer.resume();
+        }
+    }
+}

@@ -1,0 +1,329 @@
+//! The poll loop of a worker: promotes due jobs, finds lanes with ready jobs, notifies their claimers, and sleeps while there is nothing to do. It
+//! claims quarantined jobs only.
+
+use std::{
+    collections::HashSet,
+    sync::{Arc, Mutex, atomic::Ordering::Relaxed},
+    time::{Duration, Instant},
+};
+
+use queue_core::Options;
+use tokio::sync::{Semaphore, watch};
+use tokio_util::sync::CancellationToken;
+use uuid::Uuid;
+
+use super::{
+    claimers::{Claimers, is_single, notify_without_probe},
+    context::{ClaimContext, MAX_LIMITED_CLAIMS, lock},
+    in_flight::IdleConnections,
+    poll_state::{CrashQuarantine, FairQueueTimer, IDLE_CHECK_INTERVAL, PauseWatcher},
+    traffic::Traffic,
+};
+use crate::{
+    error::complain,
+    keep::{promote, wake_others},
+    lanes::{Lanes, LateScan, LeaseRegistry},
+    live::{Bell, Config, Identity, Link, OwnLimits, Sleep, Woken, jittered, pause_after},
+    run::Queues,
+};
+
+/// State of a worker's poll loop.
+pub(crate) struct Poller {
+    pub(super) context: Arc<ClaimContext>,
+    pub(super) poll: Duration,
+    pub(super) lanes: Lanes,
+    pub(super) link: Link,
+    pub(super) claimers: Claimers,
+    /// Whether a wake-up has not been followed by a probe yet.
+    pub(super) has_wakeup: bool,
+    /// When lanes were probed last, and the schedule of probes below the floors.
+    pub(super) probed_at: Option<Instant>,
+    pub(super) late_scan: LateScan,
+    /// Schedule of moves into fair queues.
+    pub(super) fair_queues: FairQueueTimer,
+    /// Identity of the worker at the last iteration.
+    identity: Identity,
+    pub(super) sleep: Sleep,
+    /// Current poll interval on the way to sleep.
+    pub(super) idle_interval: Duration,
+    /// When an idle worker probes all lanes again, and when it polls next.
+    pub(super) full_probe_at: Instant,
+    pub(super) next_probe_at: Instant,
+    traffic: Traffic,
+    /// Whether claimers were notified since they returned jobs. Claimers that continue by themselves are no reason to poll more often.
+    pub(super) has_notified: bool,
+    /// When claimers were last notified without a probe.
+    notified_at: Instant,
+    promoted_at: Instant,
+    /// Whether due jobs were left by the last promotion.
+    has_more_due: bool,
+    refreshed_at: Instant,
+    pub(super) quarantine: CrashQuarantine,
+    pub(super) pause_watcher: PauseWatcher,
+    pub(super) own_limits: OwnLimits,
+    /// When to declare the limits of this worker's code, until that has succeeded.
+    pub(super) declare_at: Option<Instant>,
+}
+
+/// Interval at which a busy worker looks for due jobs and new lanes.
+pub(super) const BUSY_PROBE_INTERVAL: Duration = Duration::from_millis(250);
+
+/// Probe interval while claimers are active.
+const ACTIVE_PROBE_INTERVAL: Duration = Duration::from_millis(10);
+
+/// Probe interval while jobs arrive in quick succession.
+const DENSE_PROBE_INTERVAL: Duration = Duration::from_millis(2);
+
+/// Maximum time that one iteration spends on promoting due jobs.
+const MAX_PROMOTE_TIME: Duration = Duration::from_millis(50);
+
+impl Poller {
+    pub(crate) fn new(
+        (config, own_limits): (&Config, OwnLimits),
+        known: &[(&'static str, Options)],
+        queues: Arc<Queues>,
+        held: LeaseRegistry,
+        link: Link,
+        bell: Arc<Bell>,
+        identity: watch::Receiver<Identity>,
+    ) -> Self {
+        let now = Instant::now();
+        let types: Vec<(&'static str, u16)> = known.iter().map(|(name, options)| (*name, options.version)).collect();
+        let named = |is: fn(&Options) -> bool| -> HashSet<&'static str> {
+            known.iter().filter(move |(_, options)| is(options)).map(|(name, _)| *name).collect()
+        };
+        let lanes = Lanes::new(&types, named(|options| options.fair), queues.named());
+        let lanes = lanes.leasing_each(named(|options| options.transactional)).batching(named(|options| options.batch.is_some()));
+        let slowed = Arc::clone(&queues.context.slowed);
+        let context = ClaimContext {
+            store: config.store,
+            batch: config.batch,
+            aging: config.aging,
+            queues,
+            bell,
+            identity,
+            held,
+            slowed,
+            claims: Mutex::new(IdleConnections::like(link.another())),
+            permits: Mutex::new(IdleConnections::like(link.another_for("limits").impatient())),
+            limited_claims: Arc::new(Semaphore::new(MAX_LIMITED_CLAIMS)),
+            is_quiet: false.into(),
+            taken: 0.into(),
+        };
+        Self {
+            context: Arc::new(context),
+            poll: config.poll_interval,
+            lanes,
+            link,
+            claimers: Claimers::default(),
+            has_wakeup: false,
+            probed_at: None,
+            late_scan: LateScan::default(),
+            fair_queues: FairQueueTimer::default(),
+            identity: None,
+            sleep: Sleep::Awake,
+            idle_interval: Duration::ZERO,
+            full_probe_at: now,
+            next_probe_at: now,
+            traffic: Traffic::default(),
+            has_notified: false,
+            notified_at: now,
+            promoted_at: now,
+            has_more_due: false,
+            refreshed_at: now,
+            quarantine: CrashQuarantine::new(),
+            pause_watcher: PauseWatcher::new(),
+            own_limits,
+            declare_at: Some(now),
+        }
+    }
+
+    /// Runs until `stop` is cancelled. Cancels waits, but never a statement.
+    pub(crate) async fn run(&mut self, stop: CancellationToken) {
+        if self.identity.is_some() {
+            // After a panic, probe all lanes again. Jobs that were claimed but not handed over are given back by housekeeping.
+            self.forget_server();
+        }
+        self.claimers.stop = stop.clone();
+        let context = Arc::clone(&self.context);
+        let (bell, mut identity) = (&context.bell, context.identity.clone());
+        let mut woken = Woken::Rung;
+        while !stop.is_cancelled() {
+            bell.vitals().claims.set();
+            let now = *identity.borrow_and_update();
+            if now != self.identity {
+                // Also checked here: the task that watches the identity may miss a loss of a millisecond. Nothing has been claimed under the new
+                // identity yet.
+                context.queues.abandon();
+                context.queues.pauses().forget();
+                (self.identity, self.sleep, self.idle_interval) = (now, Sleep::Awake, Duration::ZERO);
+            }
+            let Some(worker) = now else {
+                let _ = tokio::time::timeout(self.poll, identity.changed()).await;
+                continue;
+            };
+            let until = match self.run_once(worker, woken).await {
+                Ok(until) => {
+                    if self.lanes.groups.any_fails() {
+                        bell.vitals().failing.set_first();
+                    } else {
+                        bell.vitals().failing.clear();
+                    }
+                    until
+                }
+                Err(error) => {
+                    complain(&error, "polling for jobs failed; retrying");
+                    self.forget_server();
+                    // Does not listen for wake-ups: each handler that finishes would trigger another failed attempt.
+                    let pause = jittered(pause_after(&error));
+                    let _ = tokio::time::timeout(pause, stop.cancelled()).await;
+                    None
+                }
+            };
+            woken = match until {
+                Some(until) => bell.wait(self.pause_watcher.until(until)).await,
+                None => Woken::Rung,
+            };
+        }
+        self.claimers.end(&self.context).await;
+        let another = self.link.another();
+        std::mem::replace(&mut self.link, another).close().await;
+    }
+
+    /// One iteration. Returns when to run again at the latest, or `None` to run again immediately.
+    async fn run_once(&mut self, worker: Uuid, woken: Woken) -> sqlx::Result<Option<Instant>> {
+        let paused = self.apply_pauses(worker).await?;
+        let promoted = self.promote_due().await?;
+        let (now, was_quiet) = (Instant::now(), self.quarantine.is_quiet());
+        // Claimers were already notified of a wake-up that still waits for its probe.
+        let had_wakeup = self.has_wakeup && woken != Woken::Rung;
+        self.has_wakeup |= woken == Woken::Rung || promoted || paused;
+        self.record_traffic(woken, now);
+        let is_dense = self.traffic.is_dense(now, self.lanes.groups.any_is_active());
+        if !self.has_wakeup
+            && !is_dense
+            && let Some(until) = self.poll_while_idle().await?
+        {
+            return Ok(Some(until));
+        }
+        if !self.run_quarantined(worker).await? {
+            return Ok(Some(self.until(IDLE_CHECK_INTERVAL)));
+        }
+        self.has_wakeup |= was_quiet;
+        if (self.has_wakeup && !had_wakeup) || (is_dense && now >= self.notified_at + DENSE_PROBE_INTERVAL) {
+            self.has_notified |= notify_without_probe(&self.lanes);
+            self.notified_at = now;
+        }
+        self.update_fair_queues(is_dense || self.lanes.groups.any_is_active()).await?;
+        if self.must_probe(is_dense) {
+            let hurry = std::mem::take(&mut self.has_wakeup);
+            if self.probe_lanes(hurry).await? {
+                return Ok(None);
+            }
+        }
+        if is_dense && self.sleep != Sleep::Awake {
+            let woken = Sleep::end(self.link.get().await?, self.context.store, worker).await;
+            (self.sleep, self.idle_interval) = (self.link.note(woken)?, Duration::ZERO);
+        }
+        if self.refreshed_at.elapsed() > BUSY_PROBE_INTERVAL && (is_dense || self.lanes.groups.any_is_active()) {
+            self.has_wakeup |= self.refresh().await?;
+        }
+        let (any_awaits_notice, is_active) = (self.lanes.groups.any_awaits_notice(), self.lanes.groups.any_is_active());
+        match is_active {
+            _ if self.has_more_due => Ok(None),
+            _ if self.fair_queues.more => Ok(Some(self.until(DENSE_PROBE_INTERVAL))),
+            _ if self.has_wakeup => Ok(Some(self.until(ACTIVE_PROBE_INTERVAL))),
+            false if any_awaits_notice && self.lanes.has_more_holding() => Ok(None),
+            _ if is_dense => Ok(Some(self.until(if is_active {
+                ACTIVE_PROBE_INTERVAL
+            } else {
+                DENSE_PROBE_INTERVAL.saturating_sub(self.notified_at.elapsed()).max(DENSE_PROBE_INTERVAL / 4)
+            }))),
+            true if !any_awaits_notice => Ok(Some(self.until(BUSY_PROBE_INTERVAL))),
+            _ => self.fall_asleep(worker).await,
+        }
+    }
+
+    /// Whether to probe lanes now: rarely while claimers are active, and never while none is resting.
+    fn must_probe(&self, is_dense: bool) -> bool {
+        let groups = &self.lanes.groups;
+        let at_once = !groups.any_is_active() && (groups.any_awaits_notice() || self.lanes.are_none());
+        let is_time = |pause| self.probed_at.is_none_or(|at| at.elapsed() >= pause);
+        match () {
+            () if self.has_wakeup => at_once || is_time(ACTIVE_PROBE_INTERVAL),
+            // A single claimer is notified without a probe: this probe is for new lanes.
+            () if is_dense => {
+                groups.any_awaits_notice()
+                    && is_time(if at_once && !is_single(&self.lanes) { DENSE_PROBE_INTERVAL } else { ACTIVE_PROBE_INTERVAL })
+            }
+            () => self.lanes.has_more_holding() && (at_once || is_time(BUSY_PROBE_INTERVAL)),
+        }
+    }
+
+    /// Records whether jobs keep arriving: claims returned jobs after a notification, or a wake-up arrived while claimers were active.
+    fn record_traffic(&mut self, woken: Woken, now: Instant) {
+        let taken = self.context.taken.swap(0, Relaxed) > 0;
+        let hits = (taken && std::mem::take(&mut self.has_notified)) || (woken == Woken::Rung && self.lanes.groups.any_is_active());
+        if hits {
+            self.traffic.hit(now);
+        }
+    }
+
+    /// The next connection may reach another server after a failover.
+    fn forget_server(&mut self) {
+        self.context.bell.vitals().failing.set_first();
+        (self.sleep, self.idle_interval) = (Sleep::Awake, Duration::ZERO);
+        self.lanes.forget_server();
+        // Scan below the floors again, immediately.
+        (self.late_scan, self.fair_queues) = Default::default();
+        // The other connections are as old and would fail one by one.
+        for links in [&self.context.claims, &self.context.permits] {
+            lock(links).idle.clear();
+        }
+    }
+
+    pub(super) fn until(&self, pause: Duration) -> Instant {
+        let look = Instant::now() + pause;
+        self.context.bell.due().map_or(look, |due| due.min(look))
+    }
+
+    /// Promotes due jobs, if any may be due. Returns whether any was promoted.
+    async fn promote_due(&mut self) -> sqlx::Result<bool> {
+        // On the way to sleep and asleep, each probe also returns the time of the next due job.
+        let dozes = self.sleep == Sleep::Asleep || self.idle_interval > Duration::ZERO;
+        let knows = dozes && self.may_sleep();
+        let (now, mut any) = (Instant::now(), false);
+        if !self.has_more_due
+            && self.context.bell.due().is_none_or(|due| now < due)
+            && (knows || now.duration_since(self.promoted_at) < BUSY_PROBE_INTERVAL)
+        {
+            return Ok(false);
+        }
+        self.context.bell.forget_due();
+        loop {
+            let promoted = promote(self.link.get().await?, self.context.store).await;
+            let (queues, more) = self.link.note(promoted)?;
+            if !queues.is_empty() {
+                any = true;
+                let woken = wake_others(self.link.get().await?, self.context.store, &queues).await;
+                self.link.note(woken)?;
+            }
+            self.has_more_due = more;
+            // A large number of due jobs must not delay claims or shutdown: the next iteration continues.
+            if !more || now.elapsed() > MAX_PROMOTE_TIME {
+                break;
+            }
+        }
+        self.promoted_at = Instant::now();
+        Ok(any)
+    }
+
+    /// Loads new lanes. Returns whether there were any.
+    pub(super) async fn refresh(&mut self) -> sqlx::Result<bool> {
+        let found = self.lanes.refresh(self.link.get().await?, self.context.store).await;
+        let found = self.link.note(found)?;
+        self.refreshed_at = Instant::now();
+        self.claimers.show(&self.context, &self.lanes);
+        Ok(found)
+    }
+}

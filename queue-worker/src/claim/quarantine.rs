@@ -1,0 +1,192 @@
+//! Crash quarantine: runs jobs whose earlier attempt ended with its process while nothing else runs on this worker.
+//!
+//! Part of each poll iteration. While quarantined jobs run, the worker claims nothing else, for a few seconds at a time and at most half of the time.
+
+use std::{
+    collections::HashMap,
+    sync::{Arc, atomic::Ordering::SeqCst},
+    time::{Duration, Instant},
+};
+
+use uuid::Uuid;
+
+use super::{
+    context::lock,
+    poller::{BUSY_PROBE_INTERVAL, Poller},
+};
+use crate::{
+    error::complain,
+    lanes::{ClaimRequest, ClaimSource, ClaimedBatch, LaneQuota, LeasedJob, LimitRequest, order},
+    live::bounded,
+};
+
+/// Maximum duration of a pause of normal claims: waiting for an idle process and running the quarantined jobs.
+const MAX_QUIET: Duration = Duration::from_secs(3);
+
+/// How long running jobs are waited for before quarantined jobs start beside them, unless another crash would make these dead letters.
+const MAX_DRAIN: Duration = Duration::from_secs(2);
+
+/// How long a job that another crash would make a dead letter waits for an idle process before it starts beside other jobs.
+const MAX_WAIT: Duration = Duration::from_secs(15);
+
+/// Expected time from the claim of quarantined jobs to their start, for rate limits.
+const START_SLACK: Duration = Duration::from_millis(50);
+
+impl Poller {
+    /// Runs quarantined jobs while nothing else runs. Jobs with one crash run together, as two more crashes are needed to make any of them a dead
+    /// letter. Others run one at a time, so that a crash is attributed to the right one. Returns whether normal claims may continue.
+    pub(super) async fn run_quarantined(&mut self, worker: Uuid) -> sqlx::Result<bool> {
+        let now = Instant::now();
+        let Some(since) = self.quarantine.quiet else {
+            if now >= self.quarantine.next && self.find_quarantined().await? {
+                self.quarantine.quiet = Some(now);
+                self.context.is_quiet.store(true, SeqCst);
+            }
+            return Ok(!self.quarantine.is_quiet());
+        };
+        // A crash is charged to every job without a written verdict.
+        let (is_idle, quiet) = (self.context.held.count() == 0, now - since);
+        if quiet < MAX_QUIET && !is_idle && (quiet < MAX_DRAIN || self.quarantine.any_running()) {
+            return Ok(false);
+        }
+        // Never beside earlier quarantined jobs: a crash of a new one would be charged to them.
+        if quiet >= MAX_QUIET || self.quarantine.any_running() || !self.start_quarantined(worker, is_idle).await? {
+            self.quarantine.yield_to_others(BUSY_PROBE_INTERVAL);
+            self.context.is_quiet.store(false, SeqCst);
+            self.context.bell.nudge_claimers();
+        }
+        Ok(!self.quarantine.is_quiet())
+    }
+
+    /// Whether quarantined jobs wait and none of the last ones is still running.
+    async fn find_quarantined(&mut self) -> sqlx::Result<bool> {
+        let solo: Vec<i64> = self.lanes.quarantined().map(|lane| lane.id).collect();
+        if solo.is_empty() {
+            // The lanes may be paused.
+            self.quarantine.waiting = None;
+            return Ok(false);
+        }
+        self.quarantine.next = Instant::now() + BUSY_PROBE_INTERVAL;
+        if self.count_quarantined(&solo, &vec![1; solo.len()]).await?.is_empty() {
+            self.quarantine.waiting = None;
+            return Ok(false);
+        }
+        self.quarantine.waiting.get_or_insert_with(Instant::now);
+        Ok(!self.quarantine.any_running())
+    }
+
+    /// Claims and starts quarantined jobs. Returns whether any started. A job that must run alone waits for an idle process, up to `MAX_WAIT`.
+    async fn start_quarantined(&mut self, worker: Uuid, is_idle: bool) -> sqlx::Result<bool> {
+        let (mut shares, alone) = self.next_quarantined().await?;
+        // Jobs under other limits wait for the next time.
+        let first = shares.first().map_or(0, |share| share.lane);
+        let gates = |lane| self.lanes.groups.of(lane).map(|group| Arc::clone(&group.under.gates));
+        shares.retain(|share| gates(share.lane) == gates(first));
+        let is_patient = self.quarantine.waiting.is_some_and(|since| since.elapsed() < MAX_WAIT);
+        if shares.is_empty() || (alone && !is_idle && is_patient) {
+            return Ok(false);
+        }
+        let most = shares.iter().map(|share| share.most).sum();
+        let request =
+            ClaimRequest::new(worker, shares, most, ClaimSource::Lanes { from_zero: true }, &mut self.lanes.track, &self.context.held);
+        let ClaimedBatch { jobs: claimed, unread, .. } = self.claim_quarantined(request, first).await?;
+        for job in &unread {
+            if let Some(slots) = self.lanes.track.get(job.job.lane).and_then(|lane| self.context.queues.slots(&lane.queue)) {
+                slots.give_back(job).await;
+            }
+        }
+        if claimed.is_empty() || self.context.worker() != Some(worker) {
+            return Ok(false);
+        }
+        // Another worker may have claimed the first jobs, so that the next one must run alone.
+        if is_patient && !is_idle && claimed.iter().any(|job| job.job.crashes > 1) {
+            for job in &claimed {
+                if let Some(slots) = self.lanes.track.get(job.job.lane).and_then(|lane| self.context.queues.slots(&lane.queue)) {
+                    slots.give_back(job).await;
+                }
+            }
+            return Ok(false);
+        }
+        self.quarantine.waiting = Some(Instant::now());
+        self.quarantine.turn = self.quarantine.turn.wrapping_add(1);
+        self.start(claimed).await;
+        Ok(true)
+    }
+
+    /// Claims quarantined jobs and waits for the result. Nothing else starts meanwhile.
+    async fn claim_quarantined(&mut self, request: ClaimRequest, lane: i64) -> sqlx::Result<ClaimedBatch> {
+        let Some(group) = self.lanes.groups.of(lane) else {
+            return request.send(&mut self.link, self.context.store).await.read(&mut self.lanes.track);
+        };
+        let (gates, keyed, bell) = (Arc::clone(&group.under.gates), group.under.keyed, Arc::clone(&self.context.bell));
+        let request = request.under(LimitRequest { gates, keyed, freed: Vec::new(), bell, slack: START_SLACK, floors: None });
+        let mut link = lock(&self.context.permits).take();
+        let answer = request.send(&mut link, self.context.store).await;
+        lock(&self.context.permits).push(link);
+        Ok(answer.read(&mut self.lanes.track).unwrap_or_else(|error| {
+            complain(&error, "a claim under limits failed; only jobs under these limits wait");
+            ClaimedBatch::default()
+        }))
+    }
+
+    /// Returns the lanes to claim from, with the number of jobs that may run together, or a single job that must run alone.
+    async fn next_quarantined(&mut self) -> sqlx::Result<(Vec<LaneQuota>, bool)> {
+        let solo = order(self.lanes.quarantined(), self.quarantine.turn);
+        let queues: HashMap<i64, Arc<str>> = solo.iter().map(|lane| (lane.id, lane.queue.clone())).collect();
+        let mut free: HashMap<&str, usize> = HashMap::new();
+        for queue in queues.values() {
+            free.insert(queue, self.context.queues.slots(queue).map_or(0, |slots| slots.free().min(self.context.batch)));
+        }
+        let lanes: Vec<i64> = solo.into_iter().map(|lane| lane.id).filter(|lane| free[&*queues[lane]] > 0).collect();
+        let most: Vec<i64> = lanes.iter().map(|lane| free[&*queues[lane]] as i64).collect();
+        let found = self.count_quarantined(&lanes, &most).await?;
+        let mut shares = Vec::new();
+        for lane in &lanes {
+            // Lanes of a queue share its free slots.
+            let Some(free) = free.get_mut(&*queues[lane]) else { continue };
+            let most = found.get(lane).map_or(0, |together| usize::try_from(*together).unwrap_or(0)).min(*free);
+            *free -= most;
+            if most > 0 {
+                shares.push(LaneQuota { lane: *lane, most });
+            }
+        }
+        if !shares.is_empty() {
+            return Ok((shares, false));
+        }
+        let alone = lanes.iter().find(|lane| found.contains_key(lane)).map(|lane| LaneQuota { lane: *lane, most: 1 });
+        Ok((alone.into_iter().collect(), true))
+    }
+
+    /// Returns which of these lanes hold jobs, and how many of each may run together.
+    async fn count_quarantined(&mut self, lanes: &[i64], most: &[i64]) -> sqlx::Result<HashMap<i64, i64>> {
+        let statement = sqlx::query_as(self.context.store.sql(include_str!("../../sql/suspects.sql"))).bind(lanes).bind(most);
+        let found = bounded(statement.fetch_all(self.link.get().await?)).await;
+        let mut found: HashMap<i64, i64> = self.link.note(found)?.into_iter().collect();
+        // Jobs whose key has no permit are no reason to pause normal claims.
+        for lane in found.keys().copied().collect::<Vec<_>>() {
+            let Some(group) = self.lanes.groups.of(lane).filter(|group| group.under.keyed).cloned() else { continue };
+            let statement = sqlx::query_scalar(self.context.store.sql(include_str!("../../sql/suspects_by_key.sql")));
+            let has_room = bounded(statement.bind(lane).bind(&group.under.gates[..]).fetch_one(self.link.get().await?)).await;
+            if !self.link.note(has_room)? {
+                found.remove(&lane);
+            }
+        }
+        Ok(found)
+    }
+
+    /// Passes jobs to their slots. If another worker claimed the first ones, the rest may include a job that must run alone: it starts and the others
+    /// are given back.
+    async fn start(&mut self, claimed: Vec<LeasedJob>) {
+        let alone = claimed.iter().any(|job| job.job.crashes > 1);
+        self.quarantine.running.clear();
+        for (nth, job) in claimed.into_iter().enumerate() {
+            let Some(slots) = self.lanes.track.get(job.job.lane).and_then(|lane| self.context.queues.slots(&lane.queue)) else { continue };
+            if alone && nth > 0 {
+                slots.give_back(&job).await;
+            } else {
+                self.quarantine.running.push((Arc::clone(&slots), job.job.id));
+                slots.push(vec![job]);
+            }
+        }
+    }
+}

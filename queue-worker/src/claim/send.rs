@@ -1,0 +1,238 @@
+//! Sends the claims of a claimer and evaluates their results.
+
+use std::{
+    sync::{
+        Arc,
+        atomic::Ordering::{Relaxed, SeqCst},
+    },
+    time::{Duration, Instant},
+};
+
+use tokio::{
+    sync::{OwnedSemaphorePermit, oneshot},
+    task::JoinError,
+};
+use uuid::Uuid;
+
+use super::{
+    claimer::{Claimer, FAR_FUTURE},
+    context::lock,
+    in_flight::{InFlightClaim, SlotReservations},
+};
+use crate::{
+    error::complain,
+    lanes::{ClaimReport, ClaimRequest, ClaimSource, LaneGroup, LaneQuota, LimitOutcome, LimitRequest},
+    live::{jittered, pause_after},
+    run::Promised,
+};
+
+/// Under limits, slots stay reserved for a claim in flight for this duration. A claim that waits for no lock finishes far sooner.
+const SLOT_HOLD: Duration = Duration::from_millis(50);
+
+impl Claimer {
+    /// Sends a claim. Under limits, waits for the first round trip. Without lanes the claim only reports released permits.
+    pub(super) async fn claim(
+        &mut self,
+        worker: Uuid,
+        (group, shares, reserved): (&Arc<LaneGroup>, Vec<LaneQuota>, SlotReservations),
+        permit: Option<OwnedSemaphorePermit>,
+    ) {
+        let has_lanes = !shares.is_empty();
+        let requested = shares.iter().fold(0_usize, |sum, share| sum.saturating_add(share.most));
+        let slots = reserved.values().map(|promised| promised.count).sum::<usize>();
+        let most = group.most(self.context.batch).min(slots).min(requested);
+        let from_zero = has_lanes && self.scans_from_zero(group);
+        if from_zero {
+            self.late_scan.begin();
+        }
+        if has_lanes {
+            self.timer.sent();
+        }
+        tracing::debug!(limits = ?group.under.gates, kind = ?group.kind, most, from_zero, freed = self.freed.leases.len(), "claiming");
+        (self.freed.is_unreported, self.freed.sent_at) = (false, Instant::now());
+        let from = match (group.is_limited(), group.kind.in_lines) {
+            (true, _) => ClaimSource::Limited { from_zero },
+            (false, true) => ClaimSource::Lines,
+            (false, false) => ClaimSource::Lanes { from_zero },
+        };
+        let request = ClaimRequest::new(worker, shares, most, from, &mut self.track, &self.context.held);
+        if !group.is_limited() {
+            self.send(request, (group, Arc::new(reserved)), permit, None, false);
+            return;
+        }
+        let ((report, reported), reserved, request) = (oneshot::channel(), Arc::new(reserved), request.under(self.limit_request(group)));
+        self.send(request, (group, Arc::clone(&reserved)), permit, Some(report), false);
+        let (mut holds_slots, slot_hold) = (true, tokio::time::sleep(SLOT_HOLD));
+        tokio::pin!(reported, slot_hold);
+        let taken = loop {
+            tokio::select! {
+                biased;
+                taken = &mut reported => break taken,
+                Some(flight) = self.in_flight.join_next(), if !self.in_flight.is_empty() => self.land(flight).await,
+                () = &mut slot_hold, if holds_slots => {
+                    holds_slots = false;
+                    self.waiter.leave_all();
+                }
+            }
+        };
+        match taken {
+            Ok(taken) => self.record_report(group, taken, (&reserved, self.freed.sent_at), has_lanes),
+            // The cause is in the claim's own result, which lands later.
+            Err(_) => self.timer.back_off_until(Instant::now() + FAR_FUTURE),
+        }
+    }
+
+    /// Whether the next claim ignores the floors. With many lanes every claim does, as it takes the lowest place of each.
+    fn scans_from_zero(&self, group: &LaneGroup) -> bool {
+        if group.kind.in_lines || self.scans_separately(group) {
+            return false;
+        }
+        group.are_many() || self.late_scan.is_overdue() || (self.late_scan.is_requested && self.late_scan.is_allowed(Instant::now()))
+    }
+
+    /// Returns the part of a request that concerns limits.
+    fn limit_request(&mut self, group: &LaneGroup) -> LimitRequest {
+        let (gates, keyed, freed) = (Arc::clone(&group.under.gates), group.under.keyed, self.freed.leases.drain().collect());
+        let (bell, slack, floors) = (Arc::clone(&self.context.bell), self.timer.start_slack(), self.permit_floors.clone());
+        LimitRequest { gates, keyed, freed, bell, slack, floors }
+    }
+
+    /// Sends a claim as a task. With `report`, the first round trip is reported; with `is_late_scan`, it runs beside the other claims.
+    pub(super) fn send(
+        &mut self,
+        request: ClaimRequest,
+        (group, reserved): (&Arc<LaneGroup>, Arc<SlotReservations>),
+        permit: Option<OwnedSemaphorePermit>,
+        report: Option<oneshot::Sender<ClaimReport>>,
+        is_late_scan: bool,
+    ) {
+        let links = if group.is_limited() { &self.context.permits } else { &self.context.claims };
+        let (mut link, store, memory) = (lock(links).take(), self.context.store, self.context.reserve_memory(&self.track, &request));
+        let (group, sent) = (Arc::clone(group), Instant::now());
+        self.late_scan_in_flight |= is_late_scan;
+        if !group.is_limited() {
+            link.call(if is_late_scan { "late" } else { "claim" });
+        }
+        self.in_flight.spawn(async move {
+            let answer = match report {
+                Some(report) => {
+                    // Fails only if the claimer has stopped.
+                    let claim = request.send_with_report(&mut link, store, |taken| drop(report.send(taken)));
+                    tokio::pin!(claim);
+                    if let Ok(answer) = tokio::time::timeout(SLOT_HOLD, &mut claim).await {
+                        answer
+                    } else {
+                        reserved.values().for_each(Promised::release);
+                        claim.await
+                    }
+                }
+                None => request.send(&mut link, store).await,
+            };
+            drop(permit);
+            InFlightClaim { link, answer, reserved, group, sent, is_late_scan, memory }
+        });
+    }
+
+    /// Records the result of a claim's first round trip.
+    fn record_report(&mut self, group: &LaneGroup, report: ClaimReport, (reserved, sent): (&SlotReservations, Instant), has_lanes: bool) {
+        let ClaimReport { room, count, most, served, lanes, from_zero, freed, took, progress } = report;
+        progress.apply(&mut self.track);
+        self.context.record_served(&mut self.track, &lanes, count < most && room == LimitOutcome::Open, served.iter().copied());
+        self.context.taken.fetch_add(count, Relaxed);
+        self.turn = self.turn.wrapping_add(usize::from(count > 0));
+        if matches!(room, LimitOutcome::Locked | LimitOutcome::Unknown) {
+            // The released permits were not read: the next claim reports them again.
+            self.freed.leases.extend(freed);
+        }
+        if has_lanes {
+            let is_full = count >= most || !matches!(room, LimitOutcome::Open | LimitOutcome::Keys(_));
+            self.waiter.record_claim(&self.track, (reserved, sent), &lanes, &served.iter().copied(), is_full);
+            let is_part = reserved.values().any(|promised| promised.count == 0 || promised.withholds);
+            if from_zero && matches!(room, LimitOutcome::Locked | LimitOutcome::Unknown) {
+                self.late_scan.is_requested = true;
+            } else if from_zero {
+                self.late_scan.record_full(took, count);
+                self.late_scan.is_requested |= is_part && !group.are_many();
+            } else if count < most && !group.kind.in_lines {
+                self.late_scan.is_requested = true;
+            }
+        }
+        if has_lanes || !matches!(room, LimitOutcome::Open | LimitOutcome::Keys(_)) {
+            self.timer.record_claim(room, (count, most), took);
+        }
+        if room == LimitOutcome::Open && self.waiter.is_waiting() {
+            self.timer.resume();
+        }
+        match room {
+            LimitOutcome::Locked => tracing::warn!(
+                limits = ?group.under.gates,
+                "another session has locked this limit's row in `gate`, so its jobs wait; find the session in pg_locks and end it"
+            ),
+            LimitOutcome::Gone => self.context.bell.note_control(),
+            _ => {}
+        }
+    }
+
+    /// Hands over the jobs of a claim whose result is durable. A failed claim only delays its own lanes.
+    pub(super) async fn land(&mut self, claim: Result<InFlightClaim, JoinError>) {
+        self.late_scan_in_flight &= claim.as_ref().is_ok_and(|claim| !claim.is_late_scan);
+        let group = claim.as_ref().ok().map(|claim| Arc::clone(&claim.group));
+        let landed = self.land_jobs(claim).await;
+        if let Some(group) = group.filter(|group| !group.is_limited()) {
+            group.hint.fails.store(landed.is_err(), SeqCst);
+        }
+        if let Err(error) = landed {
+            complain(&error, "a claim failed; retrying its lanes within a second, other lanes are not affected");
+            self.timer.back_off_until(Instant::now() + jittered(pause_after(&error)));
+            self.permit_floors = None;
+            // The next connection may reach another server after a failover.
+            self.track.forget_floors();
+        }
+    }
+
+    async fn land_jobs(&mut self, claim: Result<InFlightClaim, JoinError>) -> sqlx::Result<()> {
+        let InFlightClaim { link, answer, reserved, group, sent, is_late_scan, memory: _memory } =
+            claim.map_err(|_| sqlx::Error::WorkerCrashed)?;
+        lock(if group.is_limited() { &self.context.permits } else { &self.context.claims }).push(link);
+        self.context.bell.vitals().note_claim(answer.took);
+        let scans_from_zero = matches!(
+            answer.request.from,
+            ClaimSource::Limited { from_zero: true } | ClaimSource::Lanes { from_zero: true } | ClaimSource::Late(_)
+        );
+        let (worker, freed) = (answer.request.worker, answer.request.freed().to_vec());
+        let (shares, mut report) = (answer.request.shares.clone(), ClaimReport::of(&answer.request, answer.took));
+        let mut claimed_batch = match answer.read(&mut self.track) {
+            Ok(claimed_batch) => claimed_batch,
+            Err(error) => {
+                self.late_scan.is_requested |= scans_from_zero;
+                self.freed.leases.extend(freed);
+                return Err(error);
+            }
+        };
+        if !group.is_limited() {
+            report.served = claimed_batch.jobs.iter().chain(&claimed_batch.unread).map(|job| job.job.lane).collect();
+            report.count = report.served.len();
+            if is_late_scan {
+                self.record_late_scan(report, &shares, claimed_batch.block_scan);
+            } else {
+                self.record_report(&group, report, (&reserved, sent), true);
+            }
+        }
+        if let Some(start) = claimed_batch.start {
+            self.timer.record_start_latency(start.spent);
+        }
+        if let Some(floors) = claimed_batch.floors.clone() {
+            self.permit_floors = Some((floors, sent));
+        }
+        if self.context.slowed.holds(&group.under.gates).is_some() {
+            // The claim was sent before a handler requested to slow down.
+            claimed_batch.unread.append(&mut claimed_batch.jobs);
+        }
+        self.late_scan.is_requested |= !claimed_batch.unread.is_empty() && !group.kind.in_lines;
+        self.context.hand_over(worker, &reserved, claimed_batch).await;
+        if !is_late_scan && self.scans_separately(&group) {
+            self.late_scan.start_blocks_soon();
+        }
+        Ok(())
+    }
+}

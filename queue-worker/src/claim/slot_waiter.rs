@@ -1,0 +1,187 @@
+//! A claimer's place among those that wait for slots, in each queue ordered by priority.
+
+use std::{
+    collections::{HashMap, HashSet, hash_map::Entry},
+    sync::Arc,
+    time::{Duration, Instant},
+};
+
+use tokio::sync::Notify;
+
+use super::in_flight::SlotReservations;
+use crate::{
+    lanes::{Lane, LaneQuota, LaneState},
+    run::{Claimant, Demand, Promised, Queues, Slots},
+};
+
+/// The queues in which a claimer waits for slots, and which of its lanes are known to be empty.
+pub(super) struct SlotWaiter {
+    claimant: Claimant,
+    slots_by_queue: HashMap<Arc<str>, Arc<Slots>>,
+    /// Lanes that were empty at their last claim.
+    empty: HashSet<i64>,
+    /// When this set was cleared. Claims sent before that do not add to it.
+    emptied_at: Instant,
+    /// With many lanes, only those that a probe has reported to hold jobs.
+    offered: Option<HashSet<i64>>,
+}
+
+/// Properties of lanes that are claimed together.
+#[derive(Clone, Copy, Default)]
+pub(super) struct LaneKind {
+    /// Their handlers take batches.
+    pub(super) takes_batches: bool,
+    /// Their jobs are fairly queued, and few are claimed in advance.
+    pub(super) in_turn: bool,
+}
+
+/// Priority of a lane that has waited longer than the aging limit.
+pub(super) const PROMOTED_PRIORITY: i32 = i32::MAX;
+
+impl SlotWaiter {
+    /// Creates the waiter of a claimer that is woken through this handle.
+    pub(super) fn new(notify: &Arc<Notify>) -> Self {
+        Self {
+            claimant: Claimant::new(notify),
+            slots_by_queue: HashMap::new(),
+            empty: HashSet::new(),
+            emptied_at: Instant::now(),
+            offered: None,
+        }
+    }
+
+    /// Forgets which lanes were empty.
+    pub(super) fn forget_empty(&mut self) {
+        self.empty.clear();
+        self.emptied_at = Instant::now();
+    }
+
+    /// Whether the set of empty lanes is older than this duration.
+    pub(super) fn is_older_than(&self, time: Duration) -> bool {
+        self.emptied_at.elapsed() >= time
+    }
+
+    /// Whether this lane may hold jobs.
+    pub(super) fn may_hold(&self, lane: &Lane) -> bool {
+        self.offered.as_ref().map_or_else(|| !self.empty.contains(&lane.id), |offered| offered.contains(&lane.id))
+    }
+
+    /// With many lanes, restricts claims to lanes offered by the poller, starting with those known before.
+    pub(super) fn restrict_to_offered(&mut self, are_many: bool, few: impl Iterator<Item = i64>) {
+        self.offered = if are_many { Some(self.offered.take().unwrap_or_else(|| few.collect())) } else { None };
+    }
+
+    /// Adds lanes that hold jobs.
+    pub(super) fn offer(&mut self, lanes: Vec<i64>) {
+        if let Some(offered) = &mut self.offered {
+            offered.extend(lanes);
+        }
+    }
+
+    /// Whether the claimer waits for slots of any queue.
+    pub(super) fn is_waiting(&self) -> bool {
+        !self.slots_by_queue.is_empty()
+    }
+
+    /// Reserves slots of a queue, or waits for some.
+    fn reserve(&mut self, queue: &Arc<str>, slots: &Arc<Slots>, demand: Demand<'_>) -> Promised {
+        if !self.slots_by_queue.contains_key(queue) {
+            self.slots_by_queue.insert(Arc::clone(queue), Arc::clone(slots));
+        }
+        slots.reserve(&self.claimant, demand)
+    }
+
+    /// Reserves slots for these lanes, which are ordered by priority: up to `most` per queue, or up to one batch per type. Skips lanes of lower
+    /// priority than those that other claimers wait for.
+    pub(super) fn reserve_for(
+        &mut self,
+        queues: &Queues,
+        lanes: &[(i32, &Lane)],
+        most: impl Fn(&Slots) -> usize,
+        LaneKind { takes_batches, in_turn }: LaneKind,
+    ) -> (Vec<LaneQuota>, SlotReservations) {
+        let batch_of = |lane: &Lane| queues.batch_of(lane.job_type).filter(|_| takes_batches);
+        let mut batches: HashMap<&Arc<str>, Vec<(&'static str, usize)>> = HashMap::new();
+        for (_, lane) in lanes.iter().filter(|_| takes_batches) {
+            let known = batches.entry(&lane.queue).or_default();
+            known.extend(batch_of(lane).filter(|of| !known.contains(of)));
+        }
+        let (mut reserved, mut shares) = (SlotReservations::new(), Vec::new());
+        for (priority, lane) in lanes {
+            let promised = match reserved.entry(Arc::clone(&lane.queue)) {
+                Entry::Occupied(known) => known.into_mut(),
+                Entry::Vacant(fresh) => {
+                    let Some(slots) = queues.slots(&lane.queue) else { continue };
+                    let batches = batches.get(&lane.queue).map_or(&[][..], Vec::as_slice);
+                    // The first lane of a queue has its highest priority.
+                    let demand = Demand { priority: *priority, most: most(&slots), in_turn, batches };
+                    fresh.insert(self.reserve(&lane.queue, &slots, demand))
+                }
+            };
+            let count = batch_of(lane).map_or(promised.count, |(job_type, _)| promised.count_of(job_type));
+            if promised.above.is_some_and(|above| *priority < above) {
+                promised.withholds = true;
+            } else if count > 0 {
+                shares.push(LaneQuota { lane: lane.id, most: count });
+            }
+        }
+        (shares, reserved)
+    }
+
+    /// Records the result of a claim. Queues that returned fewer jobs than reserved are left, and lanes without jobs are marked empty.
+    pub(super) fn record_claim(
+        &mut self,
+        track: &LaneState,
+        (reserved, sent): (&SlotReservations, Instant),
+        requested: &[i64],
+        served: &(impl Iterator<Item = i64> + Clone),
+        is_full: bool,
+    ) {
+        for (queue, promised) in reserved.iter().filter(|(_, promised)| promised.count > 0) {
+            let is_of_queue = |lane: &i64| track.get(*lane).is_some_and(|lane| lane.queue == *queue);
+            let is_full = is_full || served.clone().filter(is_of_queue).count() >= promised.count;
+            if self.emptied_at <= sent && (!is_full || promised.above.is_some() || self.offered.is_some()) {
+                // Lanes before the last one that returned jobs are empty.
+                let (requested, served): (Vec<i64>, HashSet<i64>) =
+                    (requested.iter().copied().filter(is_of_queue).collect(), served.clone().collect());
+                let last = requested.iter().rposition(|lane| served.contains(lane)).unwrap_or(0);
+                let empty = requested[..if is_full { last } else { requested.len() }].iter().copied().collect::<HashSet<i64>>();
+                match &mut self.offered {
+                    Some(offered) => offered.retain(|lane| !empty.contains(lane)),
+                    None => self.empty.extend(empty),
+                }
+            }
+            if !is_full && !promised.withholds {
+                self.leave(queue);
+            }
+        }
+    }
+
+    /// Waits in these queues only.
+    pub(super) fn retain_queues(&mut self, wanted: impl Fn(&Arc<str>) -> bool) {
+        let others: Vec<Arc<str>> = self.slots_by_queue.keys().filter(|queue| !wanted(queue)).cloned().collect();
+        for queue in &others {
+            self.leave(queue);
+        }
+    }
+
+    /// Stops waiting in this queue.
+    fn leave(&mut self, queue: &Arc<str>) {
+        if let Some(slots) = self.slots_by_queue.remove(queue) {
+            slots.leave(&self.claimant);
+        }
+    }
+
+    /// Stops waiting in all queues.
+    pub(super) fn leave_all(&mut self) {
+        for (_, slots) in self.slots_by_queue.drain() {
+            slots.leave(&self.claimant);
+        }
+    }
+}
+
+impl Drop for SlotWaiter {
+    fn drop(&mut self) {
+        self.leave_all();
+    }
+}

@@ -1,0 +1,71 @@
+//! Claims of jobs that were committed late, by blocks of the table, where a complete scan would be slow.
+
+use std::{collections::HashSet, time::Duration};
+
+use queue_core::Store;
+use sqlx::{PgConnection, Row as _, postgres::PgRow};
+use uuid::Uuid;
+
+use super::{
+    claim::{ClaimRequest, ClaimRows, narrow},
+    lane_state::LaneState,
+    late_scan::{BlockCursor, BlockScan, TableExtent},
+    omitted::{self, MAX_BYTES},
+};
+use crate::live::bounded;
+
+/// Only a claim that walks a hundred thousand dead entries takes longer than this, or one that plans.
+const SLOW_CLAIM: Duration = Duration::from_millis(20);
+
+impl ClaimRequest {
+    /// Claims jobs below the floors in some blocks of the table. Skipped if the index is faster.
+    pub(super) async fn claim_late(&self, connection: &mut PgConnection, store: Store, cursor: BlockCursor) -> sqlx::Result<ClaimRows> {
+        let extent = self.extent(connection, store, Duration::ZERO).await?;
+        if extent.use_index() {
+            return Ok(ClaimRows { block_scan: Some(BlockScan::skipped()), ..ClaimRows::default() });
+        }
+        let (parts, next) = cursor.parts(extent.blocks);
+        let (firsts, beyond): (Vec<i64>, Vec<i64>) = parts.into_iter().unzip();
+        let statement = sqlx::query(store.sql(include_str!("../../sql/claim_late.sql")))
+            .bind::<Uuid>(self.token())
+            .bind(self.worker)
+            .bind(self.shares.iter().map(|share| share.lane).collect::<Vec<_>>())
+            .bind(&self.begins)
+            .bind(firsts)
+            .bind(narrow(self.most))
+            .bind(narrow(MAX_BYTES / self.most.max(1)))
+            .bind(beyond)
+            .bind(self.shares.iter().map(|share| narrow(share.most)).collect::<Vec<_>>());
+        let jobs: Vec<PgRow> = bounded(statement.fetch_all(&mut *connection)).await?;
+        let omitted = omitted::read(connection, store, &jobs).await?;
+        Ok(ClaimRows { jobs, omitted, block_scan: Some(BlockScan::up_to(next)), ..ClaimRows::default() })
+    }
+
+    async fn extent(&self, connection: &mut PgConnection, store: Store, took: Duration) -> sqlx::Result<TableExtent> {
+        let statement = sqlx::query_as(store.sql(include_str!("../../sql/extent.sql"))).bind(self.worker).bind(took.as_secs_f64() * 1000.0);
+        bounded(statement.fetch_one(connection)).await
+    }
+
+    /// Queries a floor for empty lanes: a place older than any of the last seconds before this claim. Only after a claim that was slow although it
+    /// returned few jobs, so that its dead entries are not walked again.
+    pub(super) async fn empty_floor(
+        &self,
+        connection: &mut PgConnection,
+        store: Store,
+        jobs: &[PgRow],
+        took: Duration,
+    ) -> sqlx::Result<Option<i64>> {
+        if took < SLOW_CLAIM || jobs.len() >= self.most || !self.may_query_floor {
+            return Ok(None);
+        }
+        Ok(self.extent(connection, store, took).await?.place)
+    }
+
+    /// Raises the floors of lanes that returned no job, if a floor was queried.
+    pub(super) fn record_empty_floor(&self, place: Option<i64>, rows: &[PgRow], lanes: &LaneState) -> sqlx::Result<()> {
+        let Some(place) = place else { return Ok(()) };
+        let with_jobs = rows.iter().map(|row| row.try_get_unchecked(0)).collect::<sqlx::Result<HashSet<i64>>>()?;
+        lanes.floors.begin_at(place, self.shares.iter().map(|share| share.lane).filter(|lane| !with_jobs.contains(lane)));
+        Ok(())
+    }
+}

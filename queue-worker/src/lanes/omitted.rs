@@ -1,0 +1,102 @@
+//! What a claim's rows omit: payloads that are too large, and jobs of other days than those of its lanes.
+//!
+//! A claim returns payloads up to an equal share of its byte limit. Omitted jobs are read afterwards in order, as many as fit. The others are given
+//! back, and the next claims of their lanes request fewer jobs.
+
+use std::collections::HashMap;
+
+use queue_core::{JobId, Store, runner::OrderingKey};
+use sqlx::{PgConnection, Row as _, ValueRef as _, postgres::PgRow};
+
+use crate::live::bounded;
+
+/// Maximum payload size of a claim in bytes, except for its first large payload, which is always read.
+pub(super) const MAX_BYTES: usize = 32 * 1024 * 1024;
+
+/// Sizes up to this are not recorded: a full claim of such payloads is small.
+const SMALL_BYTES: usize = 1024;
+
+/// Payloads smaller than this do not wait for memory.
+const LARGE_BYTES: usize = 16 * 1024;
+
+/// Columns of a job, from the claim's rows or read separately.
+#[derive(Default)]
+pub(super) struct JobColumns {
+    /// `None` if the job no longer exists.
+    pub(super) max_attempts: Option<i16>,
+    pub(super) payload: Option<String>,
+    pub(super) key: Option<OrderingKey>,
+    pub(super) meta: Option<String>,
+    pub(super) system: Option<String>,
+}
+
+impl JobColumns {
+    /// Reads the job's columns from a row of a claim.
+    pub(super) fn of(row: &PgRow, payload: Option<String>) -> sqlx::Result<Self> {
+        let system: Option<String> = row.try_get_unchecked(9)?;
+        Ok(Self {
+            max_attempts: row.try_get_unchecked(5)?,
+            payload,
+            key: OrderingKey::of(row.try_get_unchecked(7)?, system.as_deref()),
+            meta: row.try_get_unchecked(8)?,
+            system,
+        })
+    }
+}
+
+/// Reads the jobs omitted from these rows: the first payload, however large, and as many more as fit. The flag marks payloads that are still unread.
+pub(super) async fn read(connection: &mut PgConnection, store: Store, rows: &[PgRow]) -> sqlx::Result<HashMap<JobId, (JobColumns, bool)>> {
+    let (mut omitted, mut bytes) = (Vec::<JobId>::new(), 0);
+    for row in rows {
+        let payload = row.try_get_raw(6)?;
+        if payload.is_null() {
+            omitted.push(row.try_get_unchecked(2)?);
+        } else {
+            bytes += payload.as_bytes().map_or(0, <[u8]>::len);
+        }
+    }
+    if omitted.is_empty() {
+        return Ok(HashMap::new());
+    }
+    // Oldest first, as claimed.
+    omitted.sort_unstable();
+    let statement = sqlx::query(store.sql(include_str!("../../sql/left_out.sql"))).bind(omitted);
+    let statement = statement.bind(i64::try_from(MAX_BYTES.saturating_sub(bytes)).unwrap_or(i64::MAX));
+    let read = |row: &PgRow| {
+        let system: Option<String> = row.try_get("system")?;
+        let of_it = JobColumns {
+            max_attempts: row.try_get("max_attempts")?,
+            payload: row.try_get("payload")?,
+            key: OrderingKey::of(row.try_get("key")?, system.as_deref()),
+            meta: row.try_get("meta")?,
+            system,
+        };
+        Ok((row.try_get("id")?, (of_it, row.try_get("is_unread")?)))
+    };
+    bounded(statement.fetch_all(connection)).await?.iter().map(read).collect()
+}
+
+/// Returns how many jobs with payloads of this size a claim may request: half as many as fit, since sizes vary.
+pub(super) fn max_jobs(bytes: usize) -> usize {
+    (MAX_BYTES / 2 / bytes.max(1)).max(1)
+}
+
+/// Whether payloads of this size wait for memory. A slot's worth of smaller ones is negligible.
+pub(super) fn waits_for_memory(bytes: usize) -> bool {
+    bytes >= LARGE_BYTES
+}
+
+/// Whether a lane's payload size is recorded.
+pub(super) fn is_recorded_size(bytes: usize) -> bool {
+    bytes > SMALL_BYTES
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_claim_requests_half_of_the_jobs_that_fit_and_at_least_one() {
+        assert_eq!((max_jobs(2 * MAX_BYTES), max_jobs(MAX_BYTES), max_jobs(MAX_BYTES / 8), is_recorded_size(10)), (1, 1, 4, false));
+    }
+}

@@ -1,0 +1,109 @@
+//! Payload memory of a worker in bytes: of waiting and running jobs and of claims in flight. Small payloads are not counted, and medium ones never
+//! wait.
+
+use std::sync::{
+    Arc,
+    atomic::{AtomicBool, AtomicUsize, Ordering::SeqCst},
+};
+
+use super::omitted::{MAX_BYTES, is_recorded_size};
+use crate::live::Bell;
+
+/// Payload memory of a worker.
+pub(crate) struct PayloadMemory {
+    bell: Arc<Bell>,
+    /// Above this size no lane with large payloads is claimed. Leaves room for claims of lanes with unknown sizes.
+    full: usize,
+    bytes: AtomicUsize,
+    /// A claimer has skipped a lane and the poller is woken when this many bytes are free; zero if none was skipped.
+    wanted_bytes: AtomicUsize,
+    has_logged: AtomicBool,
+}
+
+/// Payload memory in use until this is dropped.
+pub(crate) struct PayloadReservation {
+    memory: Arc<PayloadMemory>,
+    bytes: usize,
+}
+
+/// Number of claims with unknown sizes, each up to the maximum, for which room is left.
+const UNKNOWN_CLAIMS: usize = 3;
+
+const MIB: usize = 1024 * 1024;
+
+impl PayloadMemory {
+    /// Creates a budget of this many MiB.
+    pub(crate) fn new(most: usize, bell: &Arc<Bell>) -> Arc<Self> {
+        let full = most.saturating_mul(MIB).saturating_sub(UNKNOWN_CLAIMS * MAX_BYTES);
+        let (bytes, wanted_bytes, has_logged) = (AtomicUsize::new(0), AtomicUsize::new(0), AtomicBool::new(false));
+        Arc::new(Self { bell: Arc::clone(bell), full, bytes, wanted_bytes, has_logged })
+    }
+
+    /// Counts a payload, unless it is small.
+    pub(crate) fn hold(self: &Arc<Self>, bytes: usize) -> Option<PayloadReservation> {
+        is_recorded_size(bytes).then(|| self.reserve(bytes))
+    }
+
+    /// Counts the expected size of a claim.
+    pub(crate) fn reserve(self: &Arc<Self>, bytes: usize) -> PayloadReservation {
+        self.bytes.fetch_add(bytes, SeqCst);
+        PayloadReservation { memory: Arc::clone(self), bytes }
+    }
+
+    /// Returns how many payloads of this size fit; at least one if nothing else is counted. If none fits, the poller is woken when there is room.
+    pub(crate) fn fits(&self, bytes: usize) -> usize {
+        let held = self.bytes.load(SeqCst);
+        let fits = self.full.saturating_sub(held) / bytes.max(1);
+        if fits > 0 || held == 0 {
+            return fits.max(1);
+        }
+        let least = |wanted_bytes: usize| (wanted_bytes == 0 || bytes < wanted_bytes).then_some(bytes);
+        let _ = self.wanted_bytes.fetch_update(SeqCst, SeqCst, least);
+        if !self.has_logged.swap(true, SeqCst) {
+            tracing::info!(
+                bytes = held,
+                "the payload memory is full, so large jobs wait for others to finish although slots are free; \
+                 `payload_memory` (QUEUE_PAYLOAD_MEMORY) sets its size"
+            );
+        }
+        // Payloads may have been released meanwhile, before a wake-up was requested.
+        self.ring(self.bytes.load(SeqCst));
+        0
+    }
+
+    /// Wakes the poller if a claimer waits and enough memory is free. A claim of one or two jobs costs more than it is worth.
+    fn ring(&self, bytes: usize) {
+        let wanted_bytes = self.wanted_bytes.load(SeqCst);
+        let has_room = bytes == 0 || self.full.saturating_sub(bytes) >= wanted_bytes.max(self.full / 4);
+        if wanted_bytes > 0 && has_room && self.wanted_bytes.swap(0, SeqCst) > 0 {
+            self.bell.ring();
+        }
+    }
+}
+
+impl Drop for PayloadReservation {
+    fn drop(&mut self) {
+        let before = self.memory.bytes.fetch_sub(self.bytes, SeqCst);
+        self.memory.ring(before.saturating_sub(self.bytes));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::live::Vitals;
+
+    #[test]
+    fn payloads_fit_up_to_the_budget_and_a_larger_one_fits_alone() {
+        let memory = PayloadMemory::new(192, &Arc::new(Bell::of(Vitals::default())));
+        assert!(memory.hold(100).is_none(), "small ones are not counted");
+        assert_eq!((memory.fits(32 * MIB), memory.fits(1000 * MIB)), (3, 1));
+        let held = [memory.hold(32 * MIB), memory.hold(32 * MIB)];
+        let wanted_bytes = || memory.wanted_bytes.load(SeqCst);
+        assert_eq!((memory.fits(32 * MIB), memory.fits(40 * MIB), memory.fits(33 * MIB), wanted_bytes()), (1, 0, 0, 33 * MIB));
+        drop(memory.reserve(MIB));
+        assert_eq!(wanted_bytes(), 33 * MIB, "there is still no room for it");
+        drop(held);
+        assert_eq!((wanted_bytes(), memory.fits(32 * MIB)), (0, 3), "the poller was woken");
+    }
+}
