@@ -1,4 +1,4 @@
-//! What ends the scout's wait: something rings, or a time has come. Knows nothing of the database.
+//! Wake-ups of the poll loop and of other tasks of a worker. Pure: no database access.
 
 use std::{
     sync::{
@@ -13,91 +13,91 @@ use uuid::Uuid;
 
 use super::{Hint, Vitals};
 
-/// What has ended a wait of the scout.
+/// Why a wait of the poll loop ended.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Woken {
-    /// There may be jobs anywhere.
+    /// Jobs may be ready in any lane.
     Rung,
-    /// Something has come that was waited for: no reason to look for jobs everywhere.
+    /// A specific event occurred: no reason to probe all lanes.
     Nudged,
-    /// It is time.
+    /// The deadline passed.
     Due,
 }
 
-/// Wakes the scout.
+/// Wakes the poll loop and other tasks of a worker.
 #[derive(Default)]
 pub(crate) struct Bell {
     notify: Notify,
-    /// It was rung, and not only nudged.
+    /// Whether the pending wake-up asks for a probe.
     asked: AtomicBool,
-    /// Those of the claimers of groups of lanes.
+    /// Hints of all claimers.
     hints: Mutex<Vec<Arc<Hint>>>,
     due: Mutex<Option<Instant>>,
-    /// Rung for what is to be done to running jobs.
+    /// Wakes the task that cancels running jobs.
     control: Notify,
-    /// The same was said, which may be of a pause.
+    /// Set with `control`, which may also announce a pause.
     news: AtomicBool,
-    /// Ordering keys may go on.
+    /// Ordering keys may be unblocked.
     keys: Notify,
-    /// Jobs are over, which somebody may wait for.
+    /// Jobs have finished, which producers may wait for.
     over: Notify,
-    /// Schedules have changed, or there are some.
+    /// Schedules were created or changed.
     schedules: Notify,
-    /// Jobs are to expire.
+    /// Jobs with an expiry were enqueued.
     expiries: Notify,
-    /// How the loops that have this are doing.
+    /// Health of the worker's loops.
     vitals: Vitals,
 }
 
 impl Bell {
-    /// For loops that set these marks.
+    /// Creates the wake-ups of loops that report to this health record.
     pub(crate) fn of(vitals: Vitals) -> Self {
         Self { vitals, ..Self::default() }
     }
 
-    /// Where a loop says how it is doing.
+    /// Returns the health record of the worker's loops.
     pub(crate) fn vitals(&self) -> &Vitals {
         &self.vitals
     }
 
-    /// Ends the loop's wait, or its next one if it is not waiting now.
+    /// Wakes the poll loop to probe all lanes.
     pub(crate) fn ring(&self) {
         self.asked.store(true, Relaxed);
         self.notify.notify_one();
     }
 
-    /// Ends the loop's wait for something that is no reason to look for jobs everywhere.
+    /// Wakes the poll loop without asking for a probe.
     pub(crate) fn nudge(&self) {
         self.notify.notify_one();
     }
 
-    /// From now on these are the claimers of groups of lanes.
+    /// Replaces the hints of all claimers.
     pub(crate) fn set_hints(&self, hints: Vec<Arc<Hint>>) {
         *self.hints() = hints;
     }
 
-    /// Ends the wait of every claimer of a group.
+    /// Wakes every claimer.
     pub(crate) fn nudge_claimers(&self) {
         for hint in self.hints().iter() {
             hint.notify().notify_one();
         }
     }
 
-    /// A job came too late to begin under the rates of these limits.
+    /// Records that a job started too late under these rate limits.
     pub(crate) fn note_late(&self, gates: &[i64]) {
         for hint in self.hints().iter().filter(|hint| hint.is_under(gates)) {
             hint.tell(|told| told.late = true);
         }
     }
 
-    /// A limit has permits again, as another worker says.
+    /// Records that another worker has released permits of a limit.
     pub(crate) fn note_room(&self, gate: i64) {
         for hint in self.hints().iter().filter(|hint| hint.is_under(&[gate])) {
             hint.tell(|told| told.room = true);
         }
     }
 
-    /// A job of this lease has ended here, which held permits of these limits.
+    /// Records that a job of this lease has finished, which held permits of these limits.
     pub(crate) fn note_freed(&self, token: Uuid, gates: &[i64]) {
         for hint in self.hints().iter().filter(|hint| hint.is_under(gates)) {
             hint.tell(|told| {
@@ -107,76 +107,76 @@ impl Bell {
         }
     }
 
-    /// Nothing is half-written under this lock, so that one which a panic left poisoned is as good as any.
+    /// No update under this lock can be left incomplete, so a poisoned lock is usable.
     fn hints(&self) -> MutexGuard<'_, Vec<Arc<Hint>>> {
         self.hints.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Ordering keys may go on: for whoever sees to it.
+    /// Wakes the task that unblocks ordering keys.
     pub(crate) fn tell_keys(&self) {
         self.keys.notify_one();
     }
 
-    /// Until [`Bell::tell_keys`].
+    /// Waits for [`Bell::tell_keys`].
     pub(crate) async fn keys(&self) {
         self.keys.notified().await;
     }
 
-    /// Some running job may have been cancelled, or something was paused or resumed.
+    /// Records that running jobs may have been cancelled, or that something was paused or resumed.
     pub(crate) fn note_control(&self) {
         self.control.notify_one();
         self.news.store(true, Relaxed);
         self.ring();
     }
 
-    /// Whether that was said since the last call.
+    /// Returns whether that was recorded since the last call.
     pub(crate) fn take_news(&self) -> bool {
         self.news.swap(false, Relaxed)
     }
 
-    /// Until that is said, or at once if it was since the last time.
+    /// Waits for the next such record, or returns immediately if there was one since the last call.
     pub(crate) async fn control(&self) {
         self.control.notified().await;
     }
 
-    /// Jobs were ended, and it is committed.
+    /// Records that jobs have finished, after the commit.
     pub(crate) fn note_over(&self) {
         self.over.notify_one();
     }
 
-    /// Until jobs were ended since the last call.
+    /// Waits for finished jobs, or returns immediately if there were some since the last call.
     pub(crate) async fn jobs_over(&self) {
         self.over.notified().await;
     }
 
-    /// There are schedules, or they have changed: for whoever sees to their ticks.
+    /// Wakes the task that fires schedules.
     pub(crate) fn tell_schedules(&self) {
         self.schedules.notify_one();
     }
 
-    /// Until that is said, or at once if it was since the last time.
+    /// Waits for [`Bell::tell_schedules`], or returns immediately if it was called since the last wait.
     pub(crate) async fn schedules(&self) {
         self.schedules.notified().await;
     }
 
-    /// Jobs are to expire: for whoever sees to it.
+    /// Wakes the task that expires jobs.
     pub(crate) fn tell_expiries(&self) {
         self.expiries.notify_one();
     }
 
-    /// Until that is said, or at once if it was since the last time.
+    /// Waits for [`Bell::tell_expiries`], or returns immediately if it was called since the last wait.
     pub(crate) async fn expiries(&self) {
         self.expiries.notified().await;
     }
 
-    /// Something is to be promoted in this long; rings if that is earlier than was known.
+    /// Records that a job is due after this time, and wakes the poll loop if that is earlier than known.
     pub(crate) fn due_in(&self, wait: Duration) {
         if self.note_due(wait) {
             self.ring();
         }
     }
 
-    /// As [`Bell::due_in`], said by the loop itself, which does not ring for itself. Returns whether it is earlier than was known.
+    /// The same without waking the poll loop, for calls from the loop itself. Returns whether it is earlier than known.
     pub(crate) fn note_due(&self, wait: Duration) -> bool {
         let Some(at) = Instant::now().checked_add(wait) else { return false };
         let mut due = self.due.lock().unwrap_or_else(PoisonError::into_inner);
@@ -187,17 +187,17 @@ impl Bell {
         earlier
     }
 
-    /// When something is to be promoted, as far as is known.
+    /// Returns when the next job is due, if known.
     pub(crate) fn due(&self) -> Option<Instant> {
         *self.due.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Forgets the time, because the caller is about to ask the database for it.
+    /// Forgets the due time, because the caller is about to query it.
     pub(crate) fn forget_due(&self) {
         *self.due.lock().unwrap_or_else(PoisonError::into_inner) = None;
     }
 
-    /// Until rung or nudged, or until `latest`.
+    /// Waits for a wake-up, at most until `latest`.
     pub(crate) async fn wait(&self, latest: Instant) -> Woken {
         let told = tokio::time::timeout_at(latest.into(), self.notify.notified()).await.is_ok();
         match self.asked.swap(false, Relaxed) {
@@ -208,8 +208,7 @@ impl Bell {
     }
 }
 
-/// How long to wait for what the database says is due in so many ms: a little late rather than a little early, when there would be nothing
-/// to promote yet.
+/// Converts a wait in milliseconds reported by the database. Slightly late: promoting too early would find nothing due.
 pub(crate) fn after_ms(ms: f64) -> Duration {
     Duration::from_secs_f64((ms.max(0.0) / 1000.0).min(1e9)) + Duration::from_micros(200)
 }

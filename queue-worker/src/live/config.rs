@@ -1,4 +1,4 @@
-//! How a worker works: the list in `settings` as a struct, and what each may be. The defaults are meant to be right.
+//! Configuration of a worker: the settings listed in `settings` as a struct, and their ranges. The defaults suit most programs.
 
 use std::time::Duration;
 
@@ -9,20 +9,20 @@ use crate::error::Error;
 
 macro_rules! config {
     ($($(#[$said:meta])* $name:ident($variable:literal, $value:literal): $type:ty, $taken:ty, $written:ty = $default:expr;)*) => {
-        /// How a worker works.
+        /// Configuration of a worker.
         #[derive(Clone, Debug)]
         #[non_exhaustive]
         pub struct Config {
-            /// Where its jobs are. Default: the schema `queue`.
+            /// Store that holds its jobs. Default: the schema `queue`.
             pub store: Store,
-            /// The queues it serves, each with its own concurrency. Empty, the default: every queue in which its job types appear.
+            /// Queues to serve, each with its own concurrency. Default: empty, which serves every queue with jobs of its types.
             pub queues: Vec<(String, usize)>,
-            /// Whether a verdict waits for the disk. Default: it does. With [`Durability::Relaxed`] a crash of the database's machine may
-            /// forget the last verdicts, and those jobs run again.
+            /// Whether a verdict waits for the disk. Default: it does. With [`Durability::Relaxed`], a crash of the database server may lose the last
+            /// verdicts, and those jobs run again.
             pub durability: Durability,
-            /// How the spans of attempts stand to those of enqueues. Default: by a link.
+            /// Relation of the spans of attempts to those of enqueues. Default: a link.
             pub trace: TraceRelation,
-            /// Divisor of the intervals that only the worker's own clock decides: tests of them need not wait for minutes.
+            /// Divisor of intervals measured by the worker's own clock, so that tests need not wait for minutes.
             #[doc(hidden)]
             pub pace: u32,
             $($(#[$said])* pub $name: $type,)*
@@ -41,21 +41,21 @@ fn host() -> String {
     hostname::get().map_or_else(|_| "worker".to_owned(), |name| name.to_string_lossy().into_owned())
 }
 
-/// How many crashes of the process during a job make it a dead letter.
+/// Number of process crashes during a job that make it a dead letter.
 pub(crate) const MOST_CRASHES: i16 = 3;
 
 /// Each day of history is five tables, which every statement over all of it opens.
 const RETENTIONS: &str = "1s to 100d, as each day of history slows statements down; a job type with few jobs is kept for longer by its own \
                           `retain = \"400d\"`, dead letters by `dead_retention`";
 
-/// No subscription runs more handlers at a time than this.
+/// Maximum concurrency of a subscription.
 const MOST_CONCURRENCY: usize = 10_000;
 
-/// No worker has a longer name, in characters.
+/// Maximum length of a worker's name in characters.
 const MOST_NAME: usize = 200;
 
 impl Config {
-    /// The queues it serves, for people: `mail=20,web=5`, or `any`.
+    /// Returns the served queues as text: `mail=20,web=5`, or `any`.
     pub(crate) fn served(&self) -> String {
         let named: Vec<String> = self.queues.iter().map(|(queue, concurrency)| format!("{queue}={concurrency}")).collect();
         if named.is_empty() { "any".to_owned() } else { named.join(",") }
@@ -101,7 +101,7 @@ impl std::fmt::Display for Shown {
         const UNITS: [(u64, &str); 5] = [(31_557_600, " years"), (86_400, "d"), (3600, "h"), (60, "m"), (1, "s")];
         let seconds = self.0.as_secs();
         match UNITS.iter().find(|(unit, _)| (seconds >= *unit || *unit == 1) && seconds.is_multiple_of(*unit)) {
-            // Of more than a year only the whole years: nobody reads billions of seconds.
+            // More than a year is shown in whole years.
             _ if seconds >= UNITS[0].0 => write!(f, "{}{}", seconds / UNITS[0].0, UNITS[0].1),
             Some((unit, name)) if self.0.subsec_nanos() == 0 => write!(f, "{}{name}", seconds / unit),
             _ => write!(f, "{:?}", self.0),

@@ -1,5 +1,5 @@
-//! A thread with a runtime of its own, for everything of a worker that must go on whatever its handlers do: one that blocks its thread blocks
-//! every task that waits there.
+//! A thread with a runtime of its own, for all tasks of a worker that handlers must not delay: a handler that blocks its thread blocks every task
+//! there.
 
 use std::{io, thread, time::Duration};
 
@@ -11,18 +11,18 @@ use tokio_util::sync::{CancellationToken, DropGuard};
 
 use super::{Loop, Vitals};
 
-/// The thread; it ends, with all that was spawned on it, when this is dropped.
+/// The thread. It ends when this is dropped, with everything spawned on it.
 pub(crate) struct Engine {
     handle: Handle,
     vitals: Vitals,
     _stop: Option<DropGuard>,
 }
 
-/// How often it says that nothing holds it up, if anybody wants to know.
+/// Interval at which it records that it is not blocked, if there is a reader.
 const TICK: Duration = Duration::from_secs(1);
 
 impl Engine {
-    /// Starts the thread; it says here how it and its loops are doing.
+    /// Starts the thread, which reports to this health record.
     pub(crate) fn start_watched(name: &str, vitals: &Vitals) -> io::Result<Self> {
         let engine = Self::start(name)?.telling(vitals);
         if cfg!(feature = "health") {
@@ -41,23 +41,22 @@ impl Engine {
         Ok(Self { handle, vitals: Vitals::default(), _stop: Some(stop.drop_guard()) })
     }
 
-    /// Says here how its loops are doing.
+    /// Sets the health record of its loops.
     pub(crate) fn telling(self, vitals: &Vitals) -> Self {
         Self { vitals: vitals.clone(), ..self }
     }
 
-    /// The same thread, for loops that say here how they are doing. It ends with the first, whether or not this is there still.
+    /// Returns a handle to the same thread for loops with another health record. The thread ends with the original.
     pub(crate) fn beside(&self, vitals: &Vitals) -> Self {
         Self { handle: self.handle.clone(), vitals: vitals.clone(), _stop: None }
     }
 
-    /// For spawning on it.
+    /// Returns the runtime handle.
     pub(crate) fn handle(&self) -> &Handle {
         &self.handle
     }
 
-    /// Spawns a loop that goes on until the worker ends, and starts it again whenever it panics, with what `start` makes anew. Should it end sooner,
-    /// that is known.
+    /// Spawns a loop that runs until the worker stops, and restarts it after a panic with what `start` creates. Records an unexpected end.
     pub(crate) fn supervise<T: Send + 'static, F: Future<Output = T> + Send + 'static>(
         &self,
         which: Loop,

@@ -1,7 +1,7 @@
-//! Being alive: the heartbeat.
+//! The worker's heartbeat.
 //!
-//! The heartbeat has its own thread, runtime and connection: no handler, pool or lock can stop it. A worker that could not beat in time
-//! fences itself before others take its jobs, and goes on under a new identity.
+//! It has a thread, runtime and connection of its own, so that no handler, pool or lock can stop it. A worker whose heartbeat is late fences itself
+//! before other workers take its jobs, and continues under a new identity.
 
 use std::{
     sync::Arc,
@@ -18,38 +18,38 @@ use uuid::Uuid;
 use super::{Config, Life, Link, Loop, Vitals, bounded, jittered};
 use crate::error::{Error, complain};
 
-/// Who this process is, or that it must not act at present.
+/// The worker's identity, or `None` while it must not act.
 pub(crate) type Identity = Option<Uuid>;
 
-/// How much a worker has to do.
+/// Load of a worker.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Load {
-    /// How many slots run something.
+    /// Number of busy slots.
     pub(crate) busy: usize,
-    /// Of so many.
+    /// Total number of slots.
     pub(crate) slots: usize,
 }
 
-/// Asked at each heartbeat.
+/// Called at each heartbeat.
 pub(crate) type LoadNow = Box<dyn Fn() -> Load + Send>;
 
-/// The heartbeat of one worker.
+/// Handle to the heartbeat of a worker.
 pub(crate) struct Pulse {
     identity: watch::Receiver<Identity>,
     stop: DropGuard,
     beating: Beating,
 }
 
-/// Where it beats.
+/// Where a heartbeat runs.
 enum Beating {
-    /// On a thread of its own.
+    /// On its own thread.
     Thread(std::thread::JoinHandle<()>),
-    /// With the hearts of others, on a thread for those alone.
+    /// On a thread shared by the heartbeats of many workers.
     Beside(tokio::task::JoinHandle<()>),
 }
 
 impl Pulse {
-    /// Starts the thread, unless there is one for many hearts. The identity is `None` until the worker has been announced to the store.
+    /// Starts the heartbeat, on its own thread unless a shared one is given. The identity is `None` until the worker is registered in the store.
     pub(crate) fn start(
         (link, hearts): (Link, Option<&Handle>),
         config: &Config,
@@ -72,12 +72,12 @@ impl Pulse {
         Ok(Self { identity, stop: stop.drop_guard(), beating })
     }
 
-    /// Who we are; changes when the lease on life was lost, and again when there is a new one.
+    /// Returns the worker's identity. It changes when the lease expires and again when there is a new one.
     pub(crate) fn identity(&self) -> watch::Receiver<Identity> {
         self.identity.clone()
     }
 
-    /// Takes the worker's row away and ends the thread.
+    /// Deletes the worker's row and ends the thread.
     pub(crate) async fn stop(self) {
         drop(self.stop);
         match self.beating {
@@ -99,7 +99,7 @@ fn beat_alone(beats: impl Future<Output = ()> + Send + 'static) -> std::io::Resu
 struct Heart {
     link: Link,
     config: Config,
-    /// What this worker can run.
+    /// The types that this worker can run.
     types: Vec<String>,
     life: Life,
     load: LoadNow,
@@ -108,7 +108,7 @@ struct Heart {
 
 impl Heart {
     async fn run(&mut self, stop: CancellationToken) {
-        // After a panic nobody has beaten for the identity before.
+        // After a panic the previous identity has no heartbeat any more.
         self.lose();
         while !stop.is_cancelled() {
             let worker = Uuid::new_v4();
@@ -130,14 +130,14 @@ impl Heart {
         std::mem::replace(&mut self.link, idle).close().await;
     }
 
-    /// This process must not act any more.
+    /// Fences the worker: this process must not act any more.
     fn lose(&mut self) {
-        // First, so that who finds a lease of this identity that no handler holds sees that it is over.
+        // Published first, so that a task which finds an unknown lease of this identity sees that it has expired.
         self.publish.send_if_modified(|identity| identity.take().is_some());
         self.life.end();
     }
 
-    /// Beats three times a lease; returns when it was too late, or at the stop.
+    /// Sends three heartbeats per lease. Returns when one was late, or when `stop` is cancelled.
     async fn beat_until_lost(&mut self, worker: Uuid, mut last: Instant, stop: &CancellationToken) {
         let (ttl, limit) = (self.config.lease_ttl, self.limit());
         let mut pause = ttl / 3;
@@ -166,7 +166,7 @@ impl Heart {
         }
     }
 
-    /// How long a heartbeat is relied on. What is left of the ttl covers a commit on its way and the drift of two clocks over one lease.
+    /// How long a heartbeat counts. The rest of the lease covers a commit in flight and clock drift during a lease.
     fn limit(&self) -> Duration {
         self.config.lease_ttl / 5 * 4
     }
@@ -209,7 +209,7 @@ fn number(of: usize) -> i32 {
     i32::try_from(of).unwrap_or(i32::MAX)
 }
 
-/// How many bytes of memory this process has, where Linux tells.
+/// Returns the process's memory in bytes, on Linux.
 fn memory() -> Option<i64> {
     resident(&std::fs::read_to_string("/proc/self/status").ok()?)
 }

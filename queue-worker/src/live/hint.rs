@@ -1,4 +1,4 @@
-//! What the claimer of a group of lanes is told: that jobs may wait there, that a permit may be free. Knows nothing of the database.
+//! Notices for a claimer: jobs may be ready, a permit may be free. Pure: no database access.
 
 use std::{
     collections::HashSet,
@@ -11,7 +11,7 @@ use std::{
 use tokio::sync::Notify;
 use uuid::Uuid;
 
-/// What the claimer of one group of lanes waits for, and what it shows of itself.
+/// Notices for the claimer of one group of lanes, and its published state.
 #[derive(Debug, Default)]
 pub(crate) struct Hint {
     /// The limits that cover its lanes.
@@ -19,34 +19,34 @@ pub(crate) struct Hint {
     notify: Arc<Notify>,
     told: Mutex<Told>,
     state: AtomicU8,
-    /// Its last claim failed, though no limit covers its lanes.
+    /// Whether its last claim failed, if no limit covers its lanes.
     pub(crate) fails: AtomicBool,
 }
 
-/// What it was told since it looked last.
+/// Notices since the claimer last read them.
 #[derive(Debug, Default)]
 pub(crate) struct Told {
-    /// Its lanes may hold jobs, these among them.
+    /// Its lanes may hold jobs, at least those listed in `lanes`.
     pub(crate) jobs: bool,
     pub(crate) lanes: Vec<i64>,
     /// A permit may be free.
     pub(crate) room: bool,
-    /// Jobs came too late to begin under its rate.
+    /// Jobs started too late under its rate limit.
     pub(crate) late: bool,
-    /// Leases of its jobs of which some have ended.
+    /// Leases with finished jobs.
     pub(crate) freed: HashSet<Uuid>,
 }
 
-/// What a claimer is doing.
+/// State of a claimer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum ClaimerState {
-    /// It claims, or waits for slots.
+    /// Claims, or waits for slots.
     Active,
-    /// It found nothing, and waits until it is told of jobs.
+    /// All lanes were empty; waits for a notice of jobs.
     Resting,
-    /// No permit is left for any of its jobs.
+    /// No permit is free for any of its jobs.
     Shut,
-    /// No permit is left for the keys of those that wait, as far as it has seen.
+    /// No permit is free for any waiting key.
     ShutByKey,
 }
 
@@ -55,23 +55,23 @@ impl Hint {
         Arc::new(Self { gates: Arc::clone(gates), ..Self::default() })
     }
 
-    /// What ends the claimer's wait.
+    /// Returns what wakes the claimer.
     pub(crate) fn notify(&self) -> &Arc<Notify> {
         &self.notify
     }
 
-    /// Whether one of these limits covers its lanes.
+    /// Whether any of these limits covers its lanes.
     pub(crate) fn is_under(&self, gates: &[i64]) -> bool {
         gates.iter().any(|gate| self.gates.contains(gate))
     }
 
-    /// Tells it something.
+    /// Adds a notice and wakes the claimer.
     pub(crate) fn tell(&self, what: impl FnOnce(&mut Told)) {
         what(&mut self.told());
         self.notify.notify_one();
     }
 
-    /// Tells it that its lanes may hold jobs, these among them. From now on it is active.
+    /// Notifies the claimer that its lanes may hold jobs, at least these. A resting claimer becomes active.
     pub(crate) fn tell_jobs(&self, lanes: impl Iterator<Item = i64>) {
         if self.state() == ClaimerState::Resting {
             self.show(ClaimerState::Active);
@@ -82,12 +82,12 @@ impl Hint {
         });
     }
 
-    /// What it was told since the last call.
+    /// Takes the notices since the last call.
     pub(crate) fn take(&self) -> Told {
         std::mem::take(&mut self.told())
     }
 
-    /// What the claimer is doing.
+    /// Returns the claimer's state.
     pub(crate) fn state(&self) -> ClaimerState {
         match self.state.load(Relaxed) {
             0 => ClaimerState::Active,
@@ -97,12 +97,12 @@ impl Hint {
         }
     }
 
-    /// Says what it is doing.
+    /// Publishes the claimer's state.
     pub(crate) fn show(&self, state: ClaimerState) {
         self.state.store(state as u8, Relaxed);
     }
 
-    /// Shows that it rests, unless it was told something meanwhile.
+    /// Publishes that the claimer rests, unless there is a notice. Returns whether it does.
     pub(crate) fn rest(&self) -> bool {
         let told = self.told();
         let rests = !told.jobs && !told.room;
@@ -112,7 +112,7 @@ impl Hint {
         rests
     }
 
-    /// Nothing is half-written under this lock, so that one which a panic left poisoned is as good as any.
+    /// No update under this lock can be left incomplete, so a poisoned lock is usable.
     fn told(&self) -> MutexGuard<'_, Told> {
         self.told.lock().unwrap_or_else(PoisonError::into_inner)
     }

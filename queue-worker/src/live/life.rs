@@ -1,4 +1,4 @@
-//! Until when this worker surely holds what it holds. A process that stood still finds out here, before its heartbeat tells anybody.
+//! Local lease deadline. A process that was suspended notices here that its lease has expired, before its heartbeat does.
 
 use std::{
     sync::{
@@ -8,60 +8,60 @@ use std::{
     time::{Duration, Instant},
 };
 
-/// Prolonged by each heartbeat. Whoever begins something asks it first.
+/// Extended by each heartbeat, and checked before any job starts.
 #[derive(Clone)]
 pub(crate) struct Life {
     since: Instant,
-    /// In ns from then on.
+    /// Nanoseconds since `START`.
     until: Arc<AtomicU64>,
-    /// How many have ended.
+    /// Number of leases that have ended.
     ended: Arc<AtomicU64>,
 }
 
-/// One life: of what was claimed in it nothing is to be begun in a later one.
+/// One lease of the worker. Jobs claimed under it do not start under a later one.
 pub(crate) struct OneLife {
     life: Life,
     nth: AtomicU64,
 }
 
 impl Life {
-    /// Nothing is to be begun yet.
+    /// Creates an expired deadline.
     pub(crate) fn new() -> Self {
         Self { since: Instant::now(), until: Arc::default(), ended: Arc::default() }
     }
 
-    /// From now on it is good until then.
+    /// Extends the deadline.
     pub(super) fn prolong(&self, until: Instant) {
         let until = until.saturating_duration_since(self.since);
         self.until.store(u64::try_from(until.as_nanos()).unwrap_or(u64::MAX), Relaxed);
     }
 
-    /// Others may have what this worker held.
+    /// Ends the lease: other workers may recover its jobs.
     pub(super) fn end(&self) {
         self.until.store(0, Relaxed);
         self.ended.fetch_add(1, Relaxed);
     }
 
-    /// For how long it is good still, if there is one.
+    /// Returns the time left, if any.
     #[cfg(feature = "health")]
     pub(crate) fn left(&self) -> Option<Duration> {
         let until = self.until.load(Relaxed);
         (until > 0).then(|| Duration::from_nanos(until).saturating_sub(self.since.elapsed()))
     }
 
-    /// The present one.
+    /// Returns the current lease.
     pub(crate) fn present(&self) -> OneLife {
         OneLife { life: self.clone(), nth: AtomicU64::new(self.ended.load(Relaxed)) }
     }
 }
 
 impl OneLife {
-    /// Nothing is left of it: from here on it is the present one.
+    /// Makes this the current lease, once none of its earlier jobs is left.
     pub(crate) fn renew(&self) {
         self.nth.store(self.life.ended.load(Relaxed), Relaxed);
     }
 
-    /// Whether nothing of it is to be begun now.
+    /// Whether jobs of this lease may not start any more.
     pub(crate) fn is_over(&self) -> bool {
         let Life { since, until, ended } = &self.life;
         self.nth.load(Relaxed) != ended.load(Relaxed) || since.elapsed() >= Duration::from_nanos(until.load(Relaxed))

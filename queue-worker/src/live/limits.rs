@@ -1,4 +1,4 @@
-//! What a worker's code says of limits: of its types, and of queues.
+//! Limits declared in a worker's code, for types and queues.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -8,19 +8,19 @@ use sqlx::PgConnection;
 use super::bounded;
 use crate::error::Error;
 
-/// All of it, as the statement takes it.
+/// All declared limits, as parameters of the statement.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct OwnLimits {
-    /// Its types, by every name, and the queues that it names.
+    /// All names of the worker's types, and the queues that it names.
     types: Vec<String>,
     queues: Vec<String>,
-    /// Which type names which limit.
+    /// Type and name of each limit.
     of_types: Vec<(String, String)>,
     limits: BTreeMap<String, Limit>,
 }
 
 impl OwnLimits {
-    /// Of these types, and of these queues beside those that are only named.
+    /// Collects the limits of these types and queues.
     pub(crate) fn new(registry: &Registry, named: &[(String, usize)], queues: &[(String, Limit)]) -> Result<Self, Error> {
         let mut own = Self {
             types: registry.names().map(|(name, _)| name.to_owned()).collect(),
@@ -36,7 +36,7 @@ impl OwnLimits {
                 own.of_types.extend(names().map(|of| (of.to_owned(), name.clone())));
                 own.add(name, *limit)?;
             }
-            // Should an operator limit the type by any of its names: its jobs may be stored under each.
+            // If an operator limits the type by any of its names: its jobs may be stored under each.
             let others =
                 |of: &'static str| names().filter(move |other| *other != of).map(move |other| (of.to_owned(), format!("type:{other}")));
             own.of_types.extend(names().flat_map(others));
@@ -69,7 +69,7 @@ impl OwnLimits {
         Ok(())
     }
 
-    /// What they cover: a queue and a job type each, where `*` is any.
+    /// Returns what they cover: queue and job type, where `*` is any.
     pub(crate) fn scopes(&self) -> impl Iterator<Item = (String, String)> {
         let types =
             self.of_types.iter().filter(|(_, name)| self.limits.contains_key(name)).map(|(job_type, _)| ("*".to_owned(), job_type.clone()));
@@ -77,7 +77,7 @@ impl OwnLimits {
         types.chain(queues)
     }
 
-    /// Says so to the store, if it does not know.
+    /// Declares the limits to the store, if it does not know them.
     pub(crate) async fn declare(&self, connection: &mut PgConnection, store: Store) -> sqlx::Result<()> {
         let narrow = |count: Option<u32>| count.map(u32::cast_signed);
         let limits = || self.limits.values();

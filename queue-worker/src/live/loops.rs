@@ -1,8 +1,8 @@
-//! The loops of a worker, in one list: each goes on until the worker is asked to end, and is watched.
+//! The supervised loops of a worker. Each runs until shutdown is requested.
 
 macro_rules! loops {
     ($($which:ident = $name:literal, $what:literal;)*) => {
-        /// One of them.
+        /// A supervised loop.
         #[cfg_attr(not(feature = "otel"), allow(dead_code, reason = "a meter is behind a feature"))]
         #[derive(Clone, Copy, Debug, PartialEq, Eq)]
         pub(crate) enum Loop {
@@ -10,7 +10,7 @@ macro_rules! loops {
         }
 
         impl Loop {
-            /// As it is told of.
+            /// Name in log lines and health reports.
             pub(crate) fn name(self) -> &'static str {
                 match self {
                     $(Self::$which => $name),*
@@ -24,7 +24,7 @@ macro_rules! loops {
 }
 
 loops! {
-    Scout = "scout", "Finds out where jobs are, and makes due ones ready.";
+    Poller = "scout", "Finds out where jobs are, and makes due ones ready.";
     Claimer = "claimer", "Claims jobs of a group of lanes.";
     SlowDowns = "slow_downs", "Tells the store which limits are to wait.";
     Settle = "settle", "Writes verdicts.";
@@ -87,7 +87,7 @@ mod tests {
         }
     }
 
-    /// What else is started, where, and why nobody needs to watch it: a part of its line.
+    /// Everything else that is spawned, where, and why it is not supervised: a part of its line.
     const OTHERS: [(&str, &str); 38] = [
         // It ends by itself.
         ("worker/running.rs", "tokio::spawn(tell_ready("),
@@ -109,14 +109,14 @@ mod tests {
         ("cli/dashboard.rs", "engine.handle().spawn(async move { dashboard::listen_beside("),
         ("health/listen.rs", "engine.handle().spawn(bind(address))"),
         ("live/hosts.rs", "asking.spawn(async move {"), // a question to one host
-        // It ends with the last pool that it leads; a move that it misses is seen by every write.
+        // Ends with the last pool that it redirects; a write detects a move that it misses.
         ("live/follow.rs", "handle.spawn(async move {"),
         ("live/cluster.rs", "engine.handle().spawn(async move { self.go_along()"),
-        // Whoever looks sees that it has ended: there is no answer, or nothing new.
+        // Its caller notices when it has ended: there is no answer, or nothing new.
         ("serve.rs", "tasks.spawn(async move {"), // a connection
         ("health/listen.rs", "engine.handle().spawn(async move {"),
         ("cli/dashboard.rs", "engine.handle().spawn(async move { pending.serve("),
-        // Until it ends, and should it end too soon, pages are read where jobs are, as it has said.
+        // If it ends early, pages are read from the primary, as logged.
         ("cli/dashboard.rs", "engine.handle().spawn(read_from_standby("),
         ("dashboard/live.rs", "tokio::spawn(async move {"), // looks for watchers; a panic of a look is caught
         ("cli/stores/open.rs", "connecting.spawn(async move {"), // a question to one database
@@ -124,18 +124,18 @@ mod tests {
         ("cli/top.rs", ".spawn(read)"),
         ("live/engine.rs", "engine.handle.spawn(tick("), // health sees that it does not tick
         ("live/signal.rs", ".spawn(move || {"),          // says that it has ended
-        // `try` waits for them.
+        // `try` waits for these.
         ("worker/tried.rs", "tokio::spawn(async move {"),
         ("worker/tried.rs", "apart.spawn(attempt("),
         ("stores/tend.rs", "handle().spawn(one.live()"), // begun with anew
         ("stores/mod.rs", "loops.handle().spawn(tend("), // the worker ends with an error
-        // These run what is watched.
+        // These run supervised loops.
         ("live/heartbeat.rs", "hearts.spawn(beats)"),
         ("live/heartbeat.rs", ".spawn(move || runtime.block_on(beats))"),
         ("live/engine.rs", "thread::Builder::new().name(name.to_owned()).spawn(move || runtime.block_on("),
     ];
 
-    /// Whether something is started in this line, in whichever way.
+    /// Whether this line spawns a task or thread.
     fn starts(line: &str) -> bool {
         let mut rest = line.split("spawn").skip(1);
         !line.trim_start().starts_with("//")
@@ -154,7 +154,7 @@ mod tests {
                     continue;
                 }
                 let known = left.iter().position(|(file, known)| path.ends_with(file) && line.contains(known));
-                // Each entry is of one line: a second one of the kind is another thing.
+                // Each entry matches one line, so a second similar line needs an entry of its own.
                 left.swap_remove(known.unwrap_or_else(|| panic!("{}: watch it, or say here why not: {line}", path.display())));
             }
         }

@@ -6,10 +6,10 @@ use std::{
     sync::Once,
 };
 
-/// Sends the panics of this process through `tracing`, at `error`, instead of raw to stderr: in a log of JSON lines each is a line then, and one
-/// of a handler carries its job's id, type and attempt. The command line does this by itself; a program that sets up its own logs may call it.
+/// Logs panics of this process through `tracing` at level `error` instead of printing them to stderr: as JSON lines if the log is, and with the job's
+/// id, type and attempt if a handler panicked. The command line calls this; a program that sets up its own logging may do so.
 ///
-/// Where nobody subscribes to errors, panics are told as before. Calls after the first change nothing.
+/// Without a subscriber for errors, panics are printed as before. Later calls have no effect.
 pub fn log_panics() {
     static ONCE: Once = Once::new();
     ONCE.call_once(|| {

@@ -1,14 +1,14 @@
-//! What operators have paused, as far as this worker has read it, for all who look for jobs. Does not touch the database.
+//! Pauses and limits as loaded by this worker. Pure: no database access.
 //!
-//! Whoever looks for jobs keeps the [`Paused`] that it goes by until they have begun, or were given back. So this worker knows when nobody goes
-//! by an earlier one any more, and waits for nobody to know it.
+//! A task that claims jobs keeps its [`Paused`] until they have started or were given back. So the worker knows when no task applies an earlier
+//! version any more, without waiting for any of them.
 
 use std::sync::{Arc, Mutex, PoisonError, Weak};
 
 use queue_core::Registry;
 use tokio::sync::watch;
 
-/// One pause, as it is read: its number, its queue and its job type, where `*` is any. With a gate, what a limit covers.
+/// A pause as loaded: its number, queue and job type, where `*` is any. With a limit, the scope of that limit.
 #[derive(Debug)]
 pub(crate) struct PauseRow {
     pub(crate) number: i64,
@@ -17,21 +17,21 @@ pub(crate) struct PauseRow {
     pub(crate) limit: Option<LimitRow>,
 }
 
-/// Of a limit, as it is read.
+/// A limit as loaded.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct LimitRow {
     pub(crate) gate: i64,
-    /// Another one with every change.
+    /// Changes with every change of the limit.
     pub(crate) revision: i64,
-    /// As many permits as there can be at once, at most.
+    /// Maximum number of permits in use at a time.
     pub(crate) most: Option<i32>,
-    /// Whether it has a rate.
+    /// Whether it is a rate limit.
     pub(crate) timed: bool,
-    /// Whether its figures are those of each line.
+    /// Whether it applies per key.
     pub(crate) keyed: bool,
 }
 
-/// What is paused, and what limits cover.
+/// Pauses and limits in force.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub(crate) struct Paused {
     pauses: Vec<Pause>,
@@ -41,30 +41,30 @@ pub(crate) struct Paused {
 /// The limits that cover a lane.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Under {
-    /// Their gates, in order.
+    /// Their ids, sorted.
     pub(crate) gates: Arc<[i64]>,
-    /// As many permits as there can be of them at once, at most.
+    /// Maximum number of permits in use at a time.
     pub(crate) most: usize,
-    /// Whether one of them has a rate: what is claimed must begin soon.
+    /// Whether any of them is a rate limit, so that claimed jobs must start soon.
     pub(crate) timed: bool,
-    /// Whether one of them is by key: their lanes stand in lines.
+    /// Whether any of them is keyed, so that the lanes are fairly queued.
     pub(crate) keyed: bool,
 }
 
 #[derive(Debug, PartialEq, Eq)]
 struct Pause {
     number: i64,
-    /// None is any.
+    /// `None` is any queue.
     queue: Option<String>,
-    /// A type with all of its names; none is any.
+    /// All names of the type; `None` is any type.
     job_types: Option<Vec<String>>,
 }
 
-/// In a pause: any queue, or any job type.
+/// Any queue or job type, in a pause.
 const ANY: &str = "*";
 
 impl Paused {
-    /// Whichever of a type's names is paused, all of them are.
+    /// A pause of one of a type's names applies to all of them.
     fn new(rows: Vec<PauseRow>, registry: &Registry) -> Self {
         let names = |job_type: String| {
             let options = registry.get(&job_type).map(|registration| *registration.options());
@@ -84,7 +84,7 @@ impl Paused {
         paused
     }
 
-    /// The limits that cover jobs of this type in this queue, if any do.
+    /// Returns the limits that cover jobs of this type in this queue, if any.
     pub(crate) fn under(&self, queue: &str, job_type: &str) -> Option<Under> {
         let mut limits: Vec<LimitRow> =
             self.limits.iter().filter(|(scope, _)| scope.covers(queue, job_type)).map(|(_, limit)| *limit).collect();
@@ -95,36 +95,36 @@ impl Paused {
         (!limits.is_empty()).then(|| Under { gates: limits.iter().map(|limit| limit.gate).collect(), most, timed, keyed })
     }
 
-    /// Of those limits the ones that the type names, or all if it names none.
+    /// Returns those of these limits that the type names, or all of them if it names none.
     pub(crate) fn slowed(&self, queue: &str, job_type: &str) -> Vec<i64> {
         let covering = || self.limits.iter().filter(|(scope, _)| scope.covers(queue, job_type));
         let named: Vec<i64> = covering().filter(|(scope, _)| scope.job_types.is_some()).map(|(_, limit)| limit.gate).collect();
         if named.is_empty() { covering().map(|(_, limit)| limit.gate).collect() } else { named }
     }
 
-    /// Whether jobs that were claimed under these limits are not to begin: they are paused, or other limits cover them.
+    /// Whether jobs claimed under these limits must not start: they are paused, or other limits cover them.
     pub(crate) fn stops(&self, queue: &str, job_type: &str, gates: &[i64]) -> bool {
         self.covers(queue, job_type)
             || self.limits.iter().any(|(scope, limit)| scope.covers(queue, job_type) && !gates.contains(&limit.gate))
     }
 
-    /// Whether jobs of this type are not to begin in this queue.
+    /// Whether jobs of this type must not start in this queue.
     pub(crate) fn covers(&self, queue: &str, job_type: &str) -> bool {
         self.pauses.iter().any(|pause| pause.covers(queue, job_type))
     }
 
-    /// Whether no job of this queue is to begin.
+    /// Whether no job of this queue may start.
     pub(crate) fn covers_all_of(&self, queue: &str) -> bool {
         self.pauses.iter().any(|pause| pause.job_types.is_none() && pause.queue.as_deref().is_none_or(|paused| paused == queue))
     }
 
-    /// How many queues are paused by name, each as a whole.
+    /// Returns the number of queues that are paused by name.
     #[cfg(any(feature = "metrics", feature = "otel"))]
     pub(crate) fn whole_queues(&self) -> usize {
         self.pauses.iter().filter(|pause| pause.job_types.is_none() && pause.queue.is_some()).count()
     }
 
-    /// Whether nothing is paused, and nothing limited.
+    /// Whether nothing is paused or limited.
     pub(crate) fn is_nothing(&self) -> bool {
         self.pauses.is_empty() && self.limits.is_empty()
     }
@@ -137,15 +137,15 @@ impl Pause {
     }
 }
 
-/// What is paused now, for all who look for jobs.
+/// The pauses in force, shared by all tasks that claim jobs.
 #[derive(Clone)]
 pub(crate) struct Pauses(Arc<Known>);
 
 struct Known {
     registry: Registry,
-    /// None until it was read, and while this worker must not act.
+    /// `None` until they are loaded, and while this worker must not act.
     now: watch::Sender<Option<Arc<Paused>>>,
-    /// Those before it by which somebody may go still.
+    /// Earlier versions that tasks may still apply.
     earlier: Mutex<Vec<Weak<Paused>>>,
 }
 
@@ -154,12 +154,12 @@ impl Pauses {
         Self(Arc::new(Known { registry, now: watch::Sender::new(None), earlier: Mutex::default() }))
     }
 
-    /// What is to be gone by now; none if nothing is to be begun at all.
+    /// Returns the pauses in force, or `None` if no job may start.
     pub(crate) fn now(&self) -> Option<Arc<Paused>> {
         self.0.now.borrow().clone()
     }
 
-    /// Puts in force what was read; returns it if that is something else than before.
+    /// Applies loaded rows. Returns the new pauses if they differ from the previous ones.
     pub(crate) fn read(&self, rows: Vec<PauseRow>) -> Option<Arc<Paused>> {
         let paused = Paused::new(rows, &self.0.registry);
         if self.0.now.borrow().as_ref().is_some_and(|now| **now == paused) {
@@ -170,12 +170,12 @@ impl Pauses {
         Some(paused)
     }
 
-    /// Nothing is to be begun until the pauses are read again: this worker may be a silent one, and nobody waits for its word.
+    /// Forbids all starts until the pauses are loaded again. The worker may have been silent, and operators do not wait for its acknowledgement.
     pub(crate) fn forget(&self) {
         self.replace(None);
     }
 
-    /// Whether all go by what is in force.
+    /// Whether every task applies the pauses in force.
     pub(crate) fn are_heeded(&self) -> bool {
         let mut earlier = self.0.earlier.lock().unwrap_or_else(PoisonError::into_inner);
         earlier.retain(|paused| paused.strong_count() > 0);
@@ -183,7 +183,7 @@ impl Pauses {
     }
 
     fn replace(&self, paused: Option<Arc<Paused>>) {
-        // Under one lock, so that nobody sees it replaced and not among the earlier ones.
+        // Replaced under one lock, so that no task can see it neither as current nor as earlier.
         let mut earlier = self.0.earlier.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some(before) = self.0.now.send_replace(paused) {
             earlier.push(Arc::downgrade(&before));

@@ -1,18 +1,18 @@
-//! The signals that end a process.
+//! Shutdown signals of the process.
 
 use std::{sync::mpsc, time::Duration};
 
 use tokio::{sync::oneshot, time::Instant};
 
-/// So soon after the first, a signal is no second one.
+/// Signals within this time of the first one count as the same.
 const SAME: Duration = Duration::from_secs(1);
 
-/// Completes at the first SIGTERM or SIGINT. A second one ends the process at once, with exit code 130: what it held is recovered by others.
-/// What comes within a second of the first is taken for the same: Ctrl-C reaches a process and those that started it, which pass it on, and
-/// supervisors signal a group and its leader.
+/// Completes at the first SIGTERM or SIGINT. A second signal ends the process immediately with exit code 130; other workers recover its jobs. Signals
+/// within a second of the first count as the same one: Ctrl-C reaches a process and its parents, which may forward it, and supervisors signal both a
+/// process group and its leader.
 ///
-/// Signals are heard from this call on, so that one that comes while the worker starts is not the end of the process. They are heard on a thread
-/// of their own, so that handlers which block every thread of the runtime cannot keep a process alive.
+/// Signals are received from this call on, so one that arrives during the worker's start does not kill the process. A dedicated thread receives them,
+/// so handlers that block every thread of the runtime cannot keep the process alive.
 pub fn shutdown_signal() -> impl Future<Output = ()> + Send + 'static {
     let (first, heard) = oneshot::channel();
     let (ready, is_ready) = mpsc::channel();
@@ -20,7 +20,7 @@ pub fn shutdown_signal() -> impl Future<Output = ()> + Send + 'static {
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
         runtime.block_on(listen(ready, first))
     });
-    // A thread that could not listen has dropped its end.
+    // The thread drops its sender if it cannot listen.
     let listens = listening.is_ok() && is_ready.recv().is_ok();
     async move {
         if !listens || heard.await.is_err() {

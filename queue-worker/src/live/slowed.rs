@@ -1,4 +1,4 @@
-//! Limits under which nothing is to begin for a time, because a service said so to handlers, until the store knows it. Does not touch the database.
+//! Limits that handlers have slowed down, until the store knows. Pure: no database access.
 
 use std::{
     sync::{Mutex, MutexGuard, PoisonError},
@@ -7,24 +7,24 @@ use std::{
 
 use tokio::sync::Notify;
 
-/// What is not told to the store yet.
+/// Slow-downs that are not stored yet.
 #[derive(Debug, Default)]
 pub(crate) struct Slowed {
     pauses: Mutex<Vec<SlowDown>>,
     notify: Notify,
 }
 
-/// Nothing is to begin under these limits until then.
+/// No job starts under these limits before `until`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct SlowDown {
     pub(crate) gates: Vec<i64>,
     pub(crate) until: Instant,
-    /// The store is told no sooner.
+    /// Earliest time of the next write.
     not_before: Instant,
 }
 
 impl Slowed {
-    /// Nothing is to begin under these limits for this long.
+    /// Records that no job starts under these limits for this duration.
     pub(crate) fn note(&self, gates: Vec<i64>, wait: Duration) {
         let now = Instant::now();
         let Some(until) = now.checked_add(wait).filter(|_| !gates.is_empty()) else { return };
@@ -36,7 +36,7 @@ impl Slowed {
         self.notify.notify_one();
     }
 
-    /// Until when nothing is to begin under one of these limits, as far as the store may not know it.
+    /// Returns until when no job starts under any of these limits, as far as the store may not know.
     pub(crate) fn holds(&self, gates: &[i64]) -> Option<Instant> {
         let now = Instant::now();
         let pauses = self.pauses();
@@ -44,7 +44,7 @@ impl Slowed {
         held.map(|known| known.until).max()
     }
 
-    /// Waits for the next that is to be told. Those whose time is over are forgotten.
+    /// Waits for the next slow-down to store. Forgets expired ones.
     pub(crate) async fn next(&self) -> SlowDown {
         loop {
             let (next, now) = (self.first(), Instant::now());
@@ -62,19 +62,19 @@ impl Slowed {
         pauses.iter().min_by_key(|known| known.not_before).cloned()
     }
 
-    /// The store knows this one. Should a later time have been asked for meanwhile, that is told as well.
+    /// Records that this one is stored. A later time recorded meanwhile is stored as well.
     pub(crate) fn told(&self, told: &SlowDown) {
         self.pauses().retain(|known| known.gates != told.gates || known.until > told.until);
     }
 
-    /// It could not be told, and is to be told again after this time.
+    /// Records that storing this one failed, and retries after this time.
     pub(crate) fn put_off(&self, told: &SlowDown, wait: Duration) {
         for known in self.pauses().iter_mut().filter(|known| known.gates == told.gates) {
             known.not_before = Instant::now() + wait;
         }
     }
 
-    /// Nothing is half-written under this lock, so that one which a panic left poisoned is as good as any.
+    /// No update under this lock can be left incomplete, so a poisoned lock is usable.
     fn pauses(&self) -> MutexGuard<'_, Vec<SlowDown>> {
         self.pauses.lock().unwrap_or_else(PoisonError::into_inner)
     }

@@ -1,6 +1,6 @@
-//! Tells whoever started this process how it is, in systemd's way: a datagram to the socket that `NOTIFY_SOCKET` names.
+//! Reports the process state to systemd: a datagram to the socket named by `NOTIFY_SOCKET`.
 
-/// Says it, if anybody wants to know: `READY=1` or `STOPPING=1`. One who cannot be told is no reason to stop working.
+/// Sends `READY=1` or `STOPPING=1`, if `NOTIFY_SOCKET` is set. A failure is ignored.
 #[cfg(unix)]
 pub(crate) fn tell_supervisor(state: &str) {
     use std::os::unix::{ffi::OsStrExt as _, net::UnixDatagram};
@@ -18,7 +18,7 @@ pub(crate) fn tell_supervisor(state: &str) {
 #[cfg(not(unix))]
 pub(crate) fn tell_supervisor(_: &str) {}
 
-/// Of a socket that has a name but no file.
+/// A socket in the abstract namespace.
 #[cfg(target_os = "linux")]
 fn to_abstract(socket: &std::os::unix::net::UnixDatagram, state: &str, name: &[u8]) -> std::io::Result<usize> {
     use std::os::{linux::net::SocketAddrExt as _, unix::net::SocketAddr};

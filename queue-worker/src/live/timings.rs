@@ -1,10 +1,10 @@
-//! How long something took, over and over: a histogram, and the sum.
+//! Durations: a histogram and their sum.
 
 use std::time::Duration;
 
 use queue_core::operate::Histogram;
 
-/// How long something took each time.
+/// Histogram of durations.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Timings {
     pub(crate) lengths: Histogram,
@@ -12,19 +12,19 @@ pub(crate) struct Timings {
 }
 
 impl Timings {
-    /// Once more.
+    /// Records a duration.
     pub(crate) fn record(&mut self, took: Duration) {
         self.lengths.record(took);
         self.sum = self.sum.saturating_add(took);
     }
 
-    /// What the other has, too.
+    /// Adds the durations of another histogram.
     pub(crate) fn add(&mut self, other: &Self) {
         self.lengths.add(&other.lengths);
         self.sum = self.sum.saturating_add(other.sum);
     }
 
-    /// How often.
+    /// Returns the number of durations.
     #[cfg(any(test, feature = "metrics", feature = "otel"))]
     pub(crate) fn count(&self) -> u64 {
         self.lengths.count()

@@ -1,4 +1,4 @@
-//! What a worker shows of itself: how its loops are doing. They set marks as they go on, which costs them a look at the clock; others read them.
+//! Health of a worker's loops. Each loop records marks, which costs a read of the clock; health checks and metrics read them.
 
 use std::{
     panic::AssertUnwindSafe,
@@ -16,50 +16,50 @@ use tokio_util::sync::CancellationToken;
 use super::Paused;
 use super::{Loop, Pauses, Timings};
 
-/// The marks of one worker.
+/// Marks of one worker.
 #[derive(Clone, Default)]
 pub(crate) struct Vitals(Arc<Marks>);
 
-/// Each by what sets it.
+/// Marks by loop.
 #[derive(Default)]
 pub(crate) struct Marks {
-    /// The scout has begun another round.
+    /// The poll loop has started another iteration.
     pub(crate) claims: Mark,
-    /// The first of the rounds that failed; none once one did not.
+    /// First of the consecutive failed iterations of the poll loop; cleared by a success.
     pub(crate) failing: Mark,
-    /// Since when the verdicts that are being written have waited at least; none while there are none.
+    /// Since when the oldest verdicts being written have been waiting; cleared when there are none.
     pub(crate) settling: Mark,
-    /// The thread of the loops is not held up.
+    /// The thread of the loops is not blocked.
     pub(crate) engine: Mark,
-    /// Since when the login may not see or use the store; none while it may.
+    /// Since when the login may not read or use the store; cleared when it may.
     pub(crate) no_access: Mark,
-    /// The store was pruned, with nothing that failed.
+    /// The store was pruned without a failure.
     pub(crate) pruned: Mark,
-    /// How often that was tried.
+    /// Number of attempts to prune it.
     pub(crate) prunes: AtomicU64,
-    /// How often writing verdicts was tried again.
+    /// Number of retries of writing verdicts.
     pub(crate) settle_retries: AtomicU64,
-    /// How long claims took, and writing some verdicts.
+    /// Durations of claims and of writes of verdicts.
     claim_took: Mutex<Timings>,
     settle_took: Mutex<Timings>,
-    /// What is paused, as the worker knows it, once it has begun.
+    /// Pauses as this worker knows them, after its start.
     pub(crate) pauses: OnceLock<Pauses>,
-    /// It was asked to end.
+    /// Whether shutdown was requested.
     stopping: AtomicBool,
-    /// The first loop that ended without having been asked to.
+    /// First loop that ended without a request.
     ended: Mutex<Option<Loop>>,
-    /// The last loop that panicked and was started again, and when.
+    /// Last loop that panicked and was restarted, and when.
     panicked: Mutex<Option<(Loop, Instant)>>,
 }
 
-/// Pause before a loop that panicked starts again: twice as long each time, up to the longest. A loop that ran for that long begins anew.
+/// Pause before a panicked loop is restarted: doubled each time, up to the longest. A loop that ran for that long starts over with the shortest.
 const SHORTEST_PAUSE: Duration = Duration::from_millis(100);
 const LONGEST_PAUSE: Duration = Duration::from_mins(1);
 
-/// A moment, or none.
+/// A point in time, or none.
 pub(crate) struct Mark {
     origin: Instant,
-    /// In ns since then, and one more; 0 is none.
+    /// Nanoseconds since `START` plus one; zero is none.
     at: AtomicU64,
 }
 
@@ -70,22 +70,22 @@ impl Default for Mark {
 }
 
 impl Mark {
-    /// It is now.
+    /// Sets the mark to now.
     pub(crate) fn set(&self) {
         self.at.store(self.now(), Relaxed);
     }
 
-    /// It is now, unless it was before.
+    /// Sets the mark to now unless it is set.
     pub(crate) fn set_first(&self) {
         let _ = self.at.compare_exchange(0, self.now(), Relaxed, Relaxed);
     }
 
-    /// There is none.
+    /// Clears the mark.
     pub(crate) fn clear(&self) {
         self.at.store(0, Relaxed);
     }
 
-    /// How long ago it was.
+    /// Returns the time since the mark.
     pub(crate) fn age(&self) -> Option<Duration> {
         let at = self.at.load(Relaxed).checked_sub(1)?;
         Some(self.origin.elapsed().saturating_sub(Duration::from_nanos(at)))
@@ -97,13 +97,13 @@ impl Mark {
 }
 
 impl Vitals {
-    /// A loop that goes on until the worker ends, and is started again whenever it panics; should it end sooner, that is known.
+    /// Runs a loop until the worker stops and restarts it after a panic. Records an unexpected end.
     pub(crate) async fn supervise<T, F: Future<Output = T>>(self, which: Loop, start: impl FnMut() -> F) -> T {
         let watched = Watched { vitals: self, which };
         watched.vitals.restart(which, &CancellationToken::new(), start).await
     }
 
-    /// A loop that may end at any time, and is started again whenever it panics: after a pause, or at once if it is to `stop`.
+    /// Runs a loop that may end at any time and restarts it after a panic: after a pause, or immediately if `stop` is cancelled.
     pub(crate) async fn restart<T, F: Future<Output = T>>(&self, which: Loop, stop: &CancellationToken, mut start: impl FnMut() -> F) -> T {
         let mut pause = SHORTEST_PAUSE;
         loop {
@@ -121,22 +121,22 @@ impl Vitals {
         }
     }
 
-    /// The worker was asked to end: from here on its loops may.
+    /// Records that shutdown was requested, so that loops may end.
     pub(crate) fn stop(&self) {
         self.0.stopping.store(true, Relaxed);
     }
 }
 
-/// Without anybody who asks, nothing is added up.
+/// Without a reader, durations are not recorded.
 impl Vitals {
-    /// A claim took so long.
+    /// Records the duration of a claim.
     pub(crate) fn note_claim(&self, took: Duration) {
         if cfg!(any(feature = "metrics", feature = "otel")) {
             self.0.claim_took.lock().unwrap_or_else(PoisonError::into_inner).record(took);
         }
     }
 
-    /// Writing some verdicts took so long, with all tries.
+    /// Records the duration of a write of verdicts, including retries.
     pub(crate) fn note_settle(&self, took: Duration) {
         if cfg!(any(feature = "metrics", feature = "otel")) {
             self.0.settle_took.lock().unwrap_or_else(PoisonError::into_inner).record(took);
@@ -150,7 +150,7 @@ impl Vitals {
         self.0.claim_took.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
-    /// What the worker goes by now. Not to be kept: see [`Pauses`].
+    /// Returns the pauses in force. Do not keep them: see [`Pauses`].
     pub(crate) fn paused(&self) -> Option<Arc<Paused>> {
         self.0.pauses.get().and_then(Pauses::now)
     }
@@ -162,17 +162,17 @@ impl Vitals {
 
 #[cfg_attr(not(feature = "health"), allow(dead_code, reason = "who looks at a worker is behind a feature"))]
 impl Vitals {
-    /// Whether it was asked to end.
+    /// Whether shutdown was requested.
     pub(crate) fn is_stopping(&self) -> bool {
         self.0.stopping.load(Relaxed)
     }
 
-    /// The first loop that ended without having been asked to.
+    /// Returns the first loop that ended without a request.
     pub(crate) fn ended(&self) -> Option<&'static str> {
         self.0.ended.lock().unwrap_or_else(PoisonError::into_inner).map(Loop::name)
     }
 
-    /// The last loop that panicked and was started again, and how long ago.
+    /// Returns the last loop that panicked and was restarted, and how long ago.
     pub(crate) fn panicked(&self) -> Option<(&'static str, Duration)> {
         let panicked = self.0.panicked.lock().unwrap_or_else(PoisonError::into_inner);
         panicked.map(|(which, at)| (which.name(), at.elapsed()))
@@ -187,7 +187,7 @@ impl std::ops::Deref for Vitals {
     }
 }
 
-/// Notes the end of a loop.
+/// Records the end of a loop.
 struct Watched {
     vitals: Vitals,
     which: Loop,
@@ -224,13 +224,13 @@ mod tests {
     #[tokio::test]
     async fn a_loop_that_ends_is_known_unless_it_was_asked_to() {
         let vitals = Vitals::default();
-        vitals.clone().supervise(Loop::Scout, async || ()).await;
+        vitals.clone().supervise(Loop::Poller, async || ()).await;
         vitals.clone().supervise(Loop::Settle, async || ()).await;
         assert_eq!((vitals.ended(), vitals.is_stopping()), (Some("scout"), false));
         assert_eq!(vitals.panicked(), None);
         let vitals = Vitals::default();
         vitals.stop();
-        vitals.clone().supervise(Loop::Scout, async || ()).await;
+        vitals.clone().supervise(Loop::Poller, async || ()).await;
         assert_eq!((vitals.ended(), vitals.is_stopping()), (None, true));
     }
 

@@ -1,7 +1,7 @@
-//! How a worker falls asleep without missing a job, and is woken by producers.
+//! How a worker falls asleep without missing a job, and how producers wake it.
 //!
-//! Producers notify only workers that said they sleep. [`Sleep`] is the way from awake to asleep; `worker` takes its steps. Without any
-//! notification everything still works, by polling.
+//! Producers notify only workers that have announced their sleep. [`Sleep`] describes the steps from awake to asleep, which the poll loop takes.
+//! Without notifications everything works by polling.
 
 use std::{sync::Arc, time::Duration};
 
@@ -16,29 +16,30 @@ use uuid::Uuid;
 use super::{Bell, Pauses, bounded, dial::is_same_place, jittered};
 use crate::error::complain;
 
-/// How far a worker is on its way to sleep.
+/// Progress towards sleep.
 ///
-/// A producer that does not see the idle row has a transaction id below the `xmax` noted after that row was committed. So once every
-/// transaction below it has ended, one more claim finds whatever they enqueued; those that come later see the row and notify.
+/// A producer that does not see the `idle` row has a transaction id below the `xmax` recorded after that row was committed. Once every such
+/// transaction has ended, one more probe finds what they enqueued. Later ones see the row and notify.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Sleep {
-    /// Producers need not notify us.
+    /// Producers need not notify this worker.
     Awake,
-    /// The idle row is committed; transactions below this id may not have seen it.
+    /// The `idle` row is committed. Transactions below this id may not have seen it.
     Announced(i64),
-    /// All of them have ended. Stays so over small batches: a worker that is woken for a few jobs goes back to sleep at no cost.
+    /// All of these transactions have ended. The state is kept over small batches, so that going back to sleep costs nothing.
     Asleep,
 }
 
 impl Sleep {
-    /// Commits the idle row, and notes which transactions may have missed it.
+    /// Commits the `idle` row and records which transactions may have missed it.
     pub(crate) async fn announce(connection: &mut PgConnection, store: Store, worker: Uuid, queues: &[String]) -> sqlx::Result<Self> {
         let statement = sqlx::query(store.sql(include_str!("../../sql/sleep.sql"))).bind(worker).bind(queues);
         bounded(statement.execute(&mut *connection)).await?;
         Ok(Self::Announced(horizon(connection).await?.1))
     }
 
-    /// Asleep if those transactions have ended, else the same as before; awake if the server knows nothing of them, and so of our row.
+    /// Returns `Asleep` if these transactions have ended, `Awake` if the server does not know them and therefore not our row either, otherwise the
+    /// current state.
     pub(crate) async fn confirm(self, connection: &mut PgConnection) -> sqlx::Result<Self> {
         match self {
             Self::Announced(_) => Ok(self.given(horizon(connection).await?)),
@@ -46,7 +47,7 @@ impl Sleep {
         }
     }
 
-    /// The same, where this is the lowest transaction that still runs, and the first not given out yet.
+    /// The same for a known horizon: the lowest running transaction and the next one to be assigned.
     pub(crate) fn given(self, (xmin, xmax): (i64, i64)) -> Self {
         match self {
             Self::Announced(noted) if xmax < noted => Self::Awake,
@@ -55,7 +56,7 @@ impl Sleep {
         }
     }
 
-    /// Takes the idle row away.
+    /// Deletes the `idle` row.
     pub(crate) async fn end(connection: &mut PgConnection, store: Store, worker: Uuid) -> sqlx::Result<Self> {
         let statement = sqlx::query(store.sql(include_str!("../../sql/wake_up.sql"))).bind(worker);
         bounded(statement.execute(connection)).await?;
@@ -67,15 +68,15 @@ async fn horizon(connection: &mut PgConnection) -> sqlx::Result<(i64, i64)> {
     bounded(sqlx::query_as(include_str!("../../sql/horizon.sql")).fetch_one(connection)).await
 }
 
-/// After this much silence the listener's connection is tried out, and given up when it stays silent for as long again.
+/// After this much silence the listener's connection is tested, and dropped after the same time without an answer.
 pub(super) const SILENCE: Duration = Duration::from_secs(6);
 
-/// Says that an ordering key may go on; anything else is the name of a queue.
+/// Notification that an ordering key may be unblocked. Other payloads are names of queues.
 const KEYS: &str = "#";
 
-/// Rings the bell for every notification, for ever. After each (re)connection too, since notifications may have been missed before it.
+/// Wakes the worker on every notification and after each reconnect, since notifications may have been missed. Never returns.
 ///
-/// Over a connection of its own each time: the user's pool may be exhausted. Where it may not listen, that is said once, and looked at again later.
+/// Uses a connection of its own, as the user's pool may be exhausted. If listening is not permitted, logs that once and retries later.
 pub(crate) async fn listen(pool: PgPool, store: Store, bell: Arc<Bell>, pauses: Pauses) {
     let mut has_said = false;
     loop {
@@ -103,37 +104,37 @@ pub(crate) async fn listen(pool: PgPool, store: Store, bell: Arc<Bell>, pauses: 
     }
 }
 
-/// What came of listening until the connection ended.
+/// Result of listening until the connection ended.
 enum Heard {
     All,
-    /// It may not listen.
+    /// Listening is not permitted.
     Nothing,
 }
 
-/// For a role that may not know the channel, until somebody grants it; on a standby; and behind a pooler that keeps no sessions.
+/// Retry interval for a role without access to the channel, on a standby, and behind a pooler in transaction mode.
 pub(super) const REFUSED: Duration = Duration::from_secs(30);
 
 fn is_refused(error: &sqlx::Error) -> bool {
     error.as_database_error().and_then(DatabaseError::code).is_some_and(|code| code == "42501" || code == "25006")
 }
 
-/// Says, where else the name of a queue stands, that a running job is cancelling, or that something was paused or resumed.
+/// Notification that a running job is being cancelled, or that something was paused or resumed.
 const CONTROL: &str = "!control";
 
-/// Says that a limit has permits again, and then which.
+/// Prefix of the notification that a limit has free permits, followed by its id.
 const ROOM: &str = "!room ";
 
-/// Says that a schedule has changed.
+/// Notification that a schedule has changed.
 const SCHEDULE: &str = "!schedule";
 
-/// Does what a notification asks for.
+/// Handles a notification.
 pub(super) fn hear(told: &str, bell: &Bell, pauses: &Pauses) {
     match told {
         KEYS => bell.tell_keys(),
         CONTROL => bell.note_control(),
         SCHEDULE => bell.tell_schedules(),
         room if room.starts_with(ROOM) => room[ROOM.len()..].parse().map_or_else(|_| bell.ring(), |gate| bell.note_room(gate)),
-        // Once it is resumed, a claim follows whatever was told of it meanwhile.
+        // A paused queue is probed when it is resumed.
         queue if pauses.now().is_some_and(|paused| paused.covers_all_of(queue)) => {}
         _ => bell.ring(),
     }
@@ -154,7 +155,7 @@ async fn listen_once(
     bell.ring();
     bell.note_control();
     loop {
-        // `None` is a lost connection that the driver has replaced by itself: notifications may have been missed.
+        // `None` means that the driver has replaced a lost connection: notifications may have been missed.
         match timeout(SILENCE, listener.try_recv()).await {
             Ok(Ok(Some(told))) => hear(told.payload(), bell, pauses),
             Ok(Ok(None)) => {
@@ -162,11 +163,11 @@ async fn listen_once(
                 bell.note_control();
             }
             Ok(Err(error)) => return Err(error),
-            // The other end may still be there, and nobody would write to it.
+            // The other end may be alive but no longer written to, after the database moved.
             Err(_) if has_moved() => return Ok(Heard::All),
             Err(_) => {
                 let tried = timeout(SILENCE, Channel::Wake.name(&mut listener, store)).await;
-                // Its owner has given it another name: begin anew.
+                // The channel was renamed by the store's owner: listen again.
                 if tried.map_err(|_| sqlx::Error::Io(std::io::ErrorKind::TimedOut.into()))?? != channel {
                     return Ok(Heard::All);
                 }
