@@ -1,4 +1,4 @@
--- gather -> gather, closed, and the step that has spawned it. Null if it was refused, false if it has another number of parts.
--- $1 token  $2 parent  $3 attempt  $4 the step  $5 how many parts
--- Safe: fenced as a step is; said twice, because an answer was lost, it changes nothing the second time.
+-- Closes a map and journals the step that spawned it. Returns false if the map has another number of parts, null if it was refused.
+-- $1 token  $2 parent  $3 attempt  $4 step  $5 number of parts
+-- Safe: fenced like a step. Idempotent: a second call after a lost answer changes nothing.
 select queue.close_gather($1, $2, $3, $4, $5)

@@ -1,7 +1,7 @@
--- done | done_many | dead | nothing, looked at: whether the job $1 was ended by its attempt $2, which began after $3 crashes.
+-- Returns whether the job $1 was ended by its attempt $2, which started after $3 crashes. Reads done, done_many, dead and job.
 -- $1 id  $2 attempt  $3 crashes
--- Safe: asked after the job was seen to be no longer in its lease. If others took it over, it has one crash more, and so its attempts in
--- history are more too; a job that is nowhere was completed and forgotten.
+-- Safe: runs after the job was found to have left its lease. A recovery would have added a crash, and with it an attempt to the history. A job
+-- without any row has completed and was forgotten.
 select
   exists (select from queue.done d where d.id = $1 and d.attempts = $2::smallint and not d.cancelled)
   or $2 = 1 and exists (

@@ -1,9 +1,9 @@
--- lease -> done, expired | done, cancelled | ready: jobs that their holder has not begun and does not begin any more; returns of each whether
--- it has expired, and null if it was refused.
+-- lease -> done (expired) | done (cancelled) | ready: leased jobs whose handler has not started and will not. Returns for each whether it has
+-- expired, or null if it was refused.
 -- $1 tokens  $2 ids
--- Safe: fenced as a verdict is, under the locks on the leases, in the order of their tokens; a zombie changes nothing. The holder only suspects
--- that a job's time has come: the database's clock decides here, and what may still begin is given back uncharged, at its place, as by a
--- release. One that was cancelled meanwhile is cancelled. What is over frees its ordering key.
+-- Safe: fenced like a verdict, under locks on the leases in token order. A zombie worker changes nothing. The worker only suspects that a job
+-- has expired: the database's clock decides, and a job that may still start is released uncharged to its old place. A job with a requested
+-- cancellation is cancelled. An ended job frees its ordering key.
 with said as materialized (
   select *
   from unnest($1::uuid[], $2::bigint[]) v (token, id)

@@ -1,7 +1,7 @@
--- step: what attempts have finished, many at once and none of it journaled yet; returns those that were accepted.
--- $1 tokens  $2 ids  $3 names  $4 attempts  $5 run times in ms  $6 of sleeps: waits in ms, else null  $7 outputs as JSON text, null for none
--- Safe: as journal.sql is, of which this is the shorter form: one that is journaled already is an error, a violation of `step_pkey`, and nothing is
--- written; then journal.sql says what it is. That writes a further record to the log for each row, so that it can go back.
+-- step: journals finished steps of many attempts, none of which is journaled yet. Returns the accepted ones.
+-- $1 tokens  $2 ids  $3 names  $4 attempts  $5 run times in ms  $6 waits of sleeps in ms, else null  $7 outputs as JSON text, null for none
+-- Safe: like journal.sql, without `on conflict`. A step that is already journaled violates `step_pkey`, nothing is written, and the caller falls
+-- back to journal.sql. `on conflict` would write one more WAL record per row, which confirms its speculative insertion.
 with said as materialized (
   select *
   from unnest($1::uuid[], $2::bigint[], $3::text[], $4::smallint[], $5::int[], $6::float8[], $7::text[])

@@ -1,8 +1,8 @@
--- step: what one attempt has finished, by itself; returns the transaction's number, no row if it was refused.
--- $1 token  $2 id  $3 name  $4 attempt  $5 run time in ms  $6 of a sleep: the wait in ms, else null  $7 output as JSON text, null for none
--- Safe: as journal.sql is, of which this is the short form: a step counts only while its token names a lease that has its id, and the lease stays
--- locked until the commit. One that is journaled already is an error, a violation of `step_pkey`: then journal.sql says what it is. In a
--- transaction with what it wrote, that error undoes what was written a second time.
+-- step: journals one finished step. Returns the transaction's id, or no row if it was refused.
+-- $1 token  $2 id  $3 name  $4 attempt  $5 run time in ms  $6 wait of a sleep in ms, else null  $7 output as JSON text, null for none
+-- Safe: like journal.sql: the step is accepted only while its token names a lease that lists its job, and the lease stays locked until the
+-- commit. A step that is already journaled violates `step_pkey`, and the caller falls back to journal.sql. In a handler's transaction, that
+-- error rolls back effects which were written a second time.
 insert into queue.step (id, name, attempt, at, ran_ms, until, output)
 select $2, $3, $4::smallint, statement_timestamp(), $5::int, statement_timestamp() + $6::float8 * interval '1 millisecond', $7::text::jsonb
 from (

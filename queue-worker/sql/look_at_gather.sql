@@ -1,6 +1,6 @@
--- What a gather has come to: its total, null while it is open, what it needs, how many parts completed, are dead and were cancelled, how many chunks
--- it has, and how many parts are in them.
--- $1 parent  $2 the step
+-- Progress of a map: total number of parts (null while it is open), how many it needs, how many completed, are dead and were cancelled, number
+-- of batches, and number of parts in them.
+-- $1 parent  $2 step
 select g.total, g.need, g.completed, g.dead, g.cancelled,
   (select count(*)::int from queue.brood b where b.parent = $1 and b.name = $2) as chunks,
   (select coalesce(sum(pg_catalog.cardinality(b.ids)), 0)::bigint from queue.brood b where b.parent = $1 and b.name = $2) as spawned

@@ -1,4 +1,4 @@
--- over -> end_hint: the jobs $1, of which this transaction has ended some; or all, and all have come to the state $2.
+-- end_hint: writes hints for jobs that this transaction has ended. With $2, all of $1 ended in that state. Without it, some may not have ended.
 -- $1 ids  $2 state, or null
--- Safe: it only inserts, so that it waits for no row; it commits with what has ended them, or not at all.
+-- Safe: only inserts, so it waits for no row lock. It commits together with the ends, or not at all.
 select queue.note_ends($1, $2)

@@ -1,7 +1,9 @@
--- lease -> dead | nothing: one job whose verdict the server keeps refusing; returns whether it is a dead letter now, and no row if it was refused.
+-- lease -> dead | nothing: parks a job whose verdict the server keeps rejecting. Returns whether it is now a dead letter, or no row if it was
+-- refused.
 -- $1 token  $2 id  $3 lane  $4 attempt  $5 crashes  $6 error
--- Safe: fenced as a verdict is, under the lock on its lease. A job that stands elsewhere already, in history or where somebody put it by hand,
--- only leaves the lease, and then has one entry. Writes as little as it can, for something here refuses what is written.
+-- Safe: fenced like a verdict, under the lock on its lease. A job that already has another entry, in history or inserted manually by an
+-- operator, only leaves the lease, and then has one entry. Writes as little as possible, because something in the database rejects writes for
+-- this job.
 with held as materialized (
   select l.token, l.ids, l.attempts, l.crashes
   from queue.lease l

@@ -1,8 +1,9 @@
--- lease -> parked | done, cancelled: durable jobs that wait for signals, many at once; returns those that were refused.
--- $1 tokens  $2 ids  $3 lanes  $4 attempts  $5 waits in ms, null for no end  $6 of each, the signals that it waits for, as a JSON array of texts
--- Safe: fenced as a verdict is, under the locks on the leases, in the order of their tokens; a zombie changes nothing. Each is left a hint, whose
--- consumer looks for signals under a snapshot newer than this: so one that came before, or comes meanwhile, is seen. One that was cancelled is
--- cancelled, and frees its ordering key. Its attempts are charged as by a snooze, which a sleep is; that they crashed before counts no more.
+-- lease -> parked | done (cancelled): durable jobs that wait for signals. Returns the refused ones.
+-- $1 tokens  $2 ids  $3 lanes  $4 attempts  $5 waits in ms, null for no timeout  $6 for each, the awaited signal names as a JSON array of texts
+-- Safe: fenced like a verdict, under locks on the leases in token order. A zombie worker changes nothing. Each parked job gets a hint. Its
+-- consumer queries signals under a newer snapshot than this one, so it sees signals sent before or during this statement. A job with a requested
+-- cancellation is cancelled and frees its ordering key. Attempts are charged as for a snooze, like those of a sleep. Earlier crashes no longer
+-- count.
 with said as materialized (
   select *
   from unnest($1::uuid[], $2::bigint[], $3::bigint[], $4::smallint[], $5::float8[], $6::text[]) v (token, id, lane, attempts, wait_ms, names)

@@ -1,11 +1,11 @@
--- signal -> step: what durable jobs receive, or that their time to do so is over, many asks at once; a row for each whose lease has its job:
--- whether somebody else has locked that, and if not, what is journaled now, if anything: whether the wait is over, the payload as JSON text, and
--- whether there is anything.
--- $1 tokens  $2 ids  $3 steps  $4 attempts  $5 signals  $6 the steps whose times bound the waits, null for none
--- Safe: fenced as steps are, and the leases stay locked until the commit; one that somebody has locked is passed over, and is asked for again. The
--- first signals of a name become the steps that ask for it, and each is deleted only if its step is written here: said twice, because an answer was
--- lost, a step is as it was said first, and no signal goes for nothing. Between a signal and the end of a wait this decides, once: a signal that it
--- sees comes first, however late; one that it does not see stays for whoever asks next.
+-- signal -> step: receives signals, or records timeouts of waits, for many requests. Returns a row for each request whose lease lists its job:
+-- whether another session has locked the lease, and otherwise the journaled step: whether the wait timed out, the payload as JSON text, and
+-- whether there is a step at all.
+-- $1 tokens  $2 ids  $3 steps  $4 attempts  $5 signal names  $6 steps whose times bound the waits, null for none
+-- Safe: fenced like steps, and the leases stay locked until the commit. A lease that another session has locked is skipped, and its requests are
+-- sent again. The first signals of a name become the requesting steps, and each is deleted only if its step is written here. So a second call
+-- after a lost answer leaves each step as first written, and no signal is lost. This statement alone decides between a signal and a timeout: a
+-- signal that it sees wins, however late. A signal that it does not see stays for the next request.
 with said as materialized (
   select distinct on (s.token, s.id, s.name) s.*
   from unnest($1::uuid[], $2::bigint[], $3::text[], $4::smallint[], $5::text[], $6::text[]) with ordinality

@@ -1,8 +1,8 @@
--- lease -> nothing: many jobs at once that completed and are to leave no record; returns those that were refused.
--- $1 tokens  $2 ids  $3 ordering keys that go on without their jobs from now on, else null  $4 the lowest of these ids  $5 the highest
--- Safe: fenced as a verdict is, under the locks on the leases, in the order of their tokens; a zombie changes nothing. One that is cancelling
--- has completed all the same. Ids are bounded, so that only the days are looked at that these jobs are of; what has no bound takes a lock on
--- each day that there is, and twice as long, which is why this is not a part of settle.sql.
+-- lease -> nothing: settles completed jobs that leave no record. Returns the refused ones.
+-- $1 tokens  $2 ids  $3 ordering keys that are freed, else null  $4 lowest of the ids  $5 highest of the ids
+-- Safe: fenced like a verdict, under locks on the leases in token order. A zombie worker changes nothing. A requested cancellation has no effect
+-- on a completed job. The bounds on the ids restrict the deletes to the daily partitions of the jobs. A statement without bounds locks every
+-- partition and takes twice as long, so this is not part of settle.sql.
 with said as materialized (
   select *
   from unnest($1::uuid[], $2::bigint[], $3::bigint[]) v (token, id, freed)

@@ -1,9 +1,10 @@
--- lease -> done_many: whole leases of which all that is left completed, at the first attempt and without an output; returns those refused.
--- $1 tokens  $2 the jobs of leases of many lanes  $3 the lane of each  $4 on how many jobs of each lease there are verdicts
--- Safe: a lease goes once, and only its holder knows its token; a recovery that was quicker has deleted it, and then nothing is written. One that
--- lists more or fewer jobs than there are verdicts stays as it is. Its own row says which jobs it holds, in the order of their ids, so a large one
--- of one lane becomes a row of history as it is. Whoever settles names the lanes, which job has too: to look there would open each day that there
--- is. A job without one is an error, and nothing is written.
+-- lease -> done_many: settles whole leases whose remaining jobs all completed in their first attempt without an output. Returns the refused
+-- tokens.
+-- $1 tokens  $2 jobs of leases with many lanes  $3 lane of each  $4 number of verdicts for each lease
+-- Safe: a lease is deleted once, and only its owner knows its token. After a recovery the lease is gone, and nothing is written. A lease with
+-- more or fewer jobs than verdicts is left unchanged. Its row lists its jobs in id order, so a large lease of one lane becomes one row of
+-- history unchanged. The caller passes the lanes although job has them: reading job here would open every daily partition. A job without a lane
+-- raises an error, and nothing is written.
 with gone as materialized (
   delete from queue.lease
   where token = any ($1) and cardinality(ids) = ($4::int[])[array_position($1, token)]

@@ -1,8 +1,8 @@
--- step, looked at: what came of a transaction that journaled the step $2 of the job $1, whose commit was not answered; true if it happened, null
--- if it is under way.
--- $1 id  $2 name  $3 attempt  $4 the transaction's number
--- Safe: reads only. What was committed after we began to look is not seen yet: it is asked again. A number that a failover gave to another
--- has written no such row, and that is not known ever.
+-- Outcome of a transaction that journaled the step $2 of the job $1 and whose commit answer was lost: true if committed, false if aborted, null
+-- if unknown.
+-- $1 id  $2 name  $3 attempt  $4 the transaction's id
+-- Safe: only reads. A transaction that commits after this statement's snapshot is unknown, and the caller retries. If a failover has reused the
+-- id for another transaction, that one has written no such row, and the outcome stays unknown.
 select case
   when pg_xact_status($4::text::xid8) = 'aborted' then false
   when pg_xact_status($4::text::xid8) = 'committed'

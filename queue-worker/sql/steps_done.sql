@@ -1,8 +1,8 @@
--- step, looked at: what earlier attempts of the job $1 have finished, in that order, and in how many ms those end that sleep.
+-- Steps that earlier attempts of the job $1 have journaled, in that order, with the remaining ms of unfinished sleeps.
 -- $1 id
--- Safe: reads only. Whoever reads has the job's lease, and those who had it before can write no more. The first attempt of a job that may expire is
--- charged when it goes back with something journaled, so that the job has begun; it has used up none. Then what it has journaled is as if the second
--- had: that one is the first that counts. An attempt that has failed, or ended with its process, has left a failure.
+-- Safe: only reads. The caller holds the job's lease, so earlier owners can no longer write. When a job that may expire is released in its first
+-- attempt with journaled steps, that attempt is charged to mark the job as started, although it has used up none. Its steps are returned as
+-- those of attempt 2, the first one that counts. An attempt that failed or crashed has a failure row, which distinguishes the two cases.
 with uncounted as materialized (
   select coalesce(max(f.at), '-infinity') as failed_at
   from queue.job j

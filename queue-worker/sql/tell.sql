@@ -1,6 +1,6 @@
--- waiter, asked for: tells those who wait for jobs that some are over; returns a row if anybody waits.
--- Safe: to be sent after the commit that ended them. Whoever announces itself later looks at its jobs after that, and sees them. A notification
--- that is lost costs time only, for waiters look now and then unasked. A transaction that only notifies writes nothing, so the lock that
--- notifying takes is held for no flush of the disk.
+-- waiter: notifies clients that wait for jobs that some have finished. Returns a row if any client waits.
+-- Safe: runs after the commit that ended the jobs. A client that registers later queries its jobs afterwards and sees the result. A lost
+-- notification only delays: clients also poll. A transaction that only notifies writes nothing, so the notification lock is not held during a
+-- WAL flush.
 select queue.notify('over', '')::text
 where exists (select from queue.waiter w where w.expires_at > pg_catalog.now())

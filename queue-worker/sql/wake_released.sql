@@ -1,4 +1,4 @@
--- Notifies workers that sleep and serve the queues of the lanes $1: jobs came back there, to their old places, which lie below the floors.
+-- Wakes sleeping workers that serve the queues of the lanes $1, to which jobs were released. These jobs have their old places, below the floors.
 -- $1 lanes
 select queue.wake(k.queue)
 from (select distinct l.queue from queue.lane l where l.lane = any ($1)) k

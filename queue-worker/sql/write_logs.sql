@@ -1,4 +1,5 @@
--- lease -> log: what attempts have logged, which are about to be settled; returns how many were written.
--- $1 tokens, null if the attempt has ended its job by itself  $2 ids  $3 attempts  $4 lines left out  $5 texts
--- Safe: a log counts only while its token's lease has the job. It waits for no lock for long, and nothing waits for it.
+-- lease -> log: writes logs of attempts that are about to be settled. Returns the number of logs written.
+-- $1 tokens, null if the attempt has settled its job itself  $2 ids  $3 attempts  $4 numbers of omitted lines  $5 texts
+-- Safe: a log is written only while its token names a lease that lists its job. The statement waits for locks only briefly, and no other waits
+-- for it.
 select queue.write_logs($1, $2, $3, $4, $5)

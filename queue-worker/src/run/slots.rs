@@ -327,7 +327,7 @@ impl Slots {
         let how = if ended.is_over() && !written { How::LeaseLost } else { How::of(outcome) };
         let settlement = Settlement::of(claimed, known, ended, ran, dice).counting(self.counted(claimed, known, (since, how)));
         // Not of a lease that is known to be lost: others have the job.
-        if written || !settlement.over {
+        if written || !settlement.is_settled {
             self.context.teller.tell(&claimed.job, outcome, &settlement.ending);
         }
         // Fails only when the worker has ended without waiting for this; then the job is recovered like that of a silent worker.

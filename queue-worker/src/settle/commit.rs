@@ -1,7 +1,7 @@
-//! How a handler's own transaction ends: the job's verdict as its last statement, the commit, and what that came to if its answer was lost.
+//! Commit of a handler's own transaction: the job's verdict is its last statement, and a lost commit answer is reconciled.
 //!
-//! The statement is the settle loop's own, and so is its fence: a lease that no longer lists the job refuses it, and then all is rolled back.
-//! Runs in a task of its own, which no timeout drops half-way.
+//! The statement is the one of the settle loop, with the same fence: a lease that no longer lists the job rejects it, and everything is
+//! rolled back. Runs in its own task, so that no timeout drops it half-way.
 
 use std::{sync::Arc, time::Instant};
 
@@ -16,27 +16,28 @@ use queue_core::{
 use sqlx::{PgConnection, PgPool, Postgres, Transaction};
 
 use super::{
-    children, gathers,
-    journal::{JournalSender, end_step, steps_done},
+    children,
+    handler_tx::{PREPARE_VERDICT, RECONCILE_INTERVAL, RECONCILE_TIMEOUT},
+    journal::{JournalSender, commit_step, load_steps},
     logs::LogSender,
-    own::{ASK_FOR, KEEP, PAUSE},
-    receive::AskSender,
-    send::{is_about_data, settle_within},
+    maps,
+    receive::SignalSender,
+    send::{is_data_error, settle_within},
     settlement::Settlement,
 };
 use crate::live::{Link, bounded, jittered};
 
-/// Under a stricter isolation, every settle beside this one in the same lease would be a conflict.
+/// Under a stricter isolation level, every settle of another job of the same lease would be a serialization conflict.
 const BEGIN: &str = "begin isolation level read committed read write";
 
-/// What attempts ask of the database.
+/// Database operations of attempts.
 #[derive(Clone, Debug)]
 pub(crate) struct DatabaseBackend {
     pub(crate) pool: PgPool,
     pub(crate) store: Store,
     pub(crate) logs: LogSender,
     pub(crate) journal: JournalSender,
-    pub(crate) signals: AskSender,
+    pub(crate) signals: SignalSender,
 }
 
 #[async_trait]
@@ -47,7 +48,7 @@ impl Backend for DatabaseBackend {
 
     async fn commit(self: Arc<Self>, tx: OwnTransaction, fence: Fence, ending: Ending) -> CommitResult {
         match tx {
-            OwnTransaction::Pooled(tx) => self.end(tx, fence, ending).await,
+            OwnTransaction::Pooled(tx) => self.settle_and_commit(tx, fence, ending).await,
             // Only tests lend transactions, and they have a backend of their own.
             OwnTransaction::Lent(_) => CommitResult::Lost,
         }
@@ -55,12 +56,12 @@ impl Backend for DatabaseBackend {
 
     async fn checkpoint(&self, job: JobId) -> Result<Option<String>, Error> {
         let statement = sqlx::query_scalar(self.store.sql(include_str!("../../sql/checkpoint.sql"))).bind(job);
-        let found: Option<Option<String>> = statement.fetch_optional(&self.pool).await?;
-        Ok(found.flatten())
+        let checkpoint: Option<Option<String>> = statement.fetch_optional(&self.pool).await?;
+        Ok(checkpoint.flatten())
     }
 
     async fn steps(&self, job: JobId) -> Result<Vec<JournaledStep>, Error> {
-        steps_done(&self.pool, self.store, job).await
+        load_steps(&self.pool, self.store, job).await
     }
 
     async fn journal(&self, entry: StepEntry) -> Written {
@@ -68,23 +69,23 @@ impl Backend for DatabaseBackend {
     }
 
     async fn commit_step(self: Arc<Self>, tx: OwnTransaction, entry: StepEntry) -> CommitResult {
-        end_step((&self.pool, self.store), tx, entry).await
+        commit_step((&self.pool, self.store), tx, entry).await
     }
 
-    async fn receive(&self, ask: SignalEntry) -> Heard {
-        self.signals.ask(ask).await
+    async fn receive(&self, request: SignalEntry) -> Heard {
+        self.signals.request(request).await
     }
 
     async fn spawn(&self, child: ChildEntry) -> sqlx::Result<Option<JobId>> {
-        children::enqueue(&self.pool, self.store, &child).await
+        children::spawn(&self.pool, self.store, &child).await
     }
 
     async fn child(&self, parent: JobId, step: &str) -> sqlx::Result<Option<ChildLook>> {
-        children::look(&self.pool, self.store, parent, step).await
+        children::load_child(&self.pool, self.store, parent, step).await
     }
 
     async fn gather(&self, parent: JobId, step: &str, chunks: bool) -> sqlx::Result<Option<GatherLook>> {
-        gathers::look(&self.pool, self.store, parent, step, chunks).await
+        maps::load_map(&self.pool, self.store, parent, step, chunks).await
     }
 
     async fn begin_chunk(&self, job: JobId) -> Result<Option<OwnTransaction>, Error> {
@@ -93,31 +94,31 @@ impl Backend for DatabaseBackend {
 
     async fn add_chunk(&self, tx: Option<OwnTransaction>, entry: ChunkEntry) -> sqlx::Result<Option<bool>> {
         match tx {
-            Some(OwnTransaction::Pooled(tx)) => gathers::add_chunk(tx, self.store, entry).await,
+            Some(OwnTransaction::Pooled(tx)) => maps::add_batch(tx, self.store, entry).await,
             // Only tests lend transactions, and they have a backend of their own.
             Some(OwnTransaction::Lent(_)) | None => Ok(None),
         }
     }
 
     async fn close_gather(&self, entry: CloseEntry) -> sqlx::Result<Option<bool>> {
-        gathers::close(&self.pool, self.store, &entry).await
+        maps::close_map(&self.pool, self.store, &entry).await
     }
 
     async fn parts(&self, parent: JobId, step: &str, chunk: i32) -> sqlx::Result<Vec<ChildLook>> {
-        gathers::parts(&self.pool, self.store, parent, step, chunk).await
+        maps::load_parts(&self.pool, self.store, parent, step, chunk).await
     }
 
     async fn keep_log(&self, entry: LogEntry, may_wait: bool) {
-        self.logs.keep(entry, may_wait).await;
+        self.logs.write(entry, may_wait).await;
     }
 }
 
 impl DatabaseBackend {
-    async fn end(&self, mut tx: Transaction<'static, Postgres>, fence: Fence, ending: Ending) -> CommitResult {
-        match write(&mut tx, self.store, Settlement::within(fence, ending)).await {
+    async fn settle_and_commit(&self, mut tx: Transaction<'static, Postgres>, fence: Fence, ending: Ending) -> CommitResult {
+        match write_verdict(&mut tx, self.store, Settlement::within(fence, ending)).await {
             Ok(true) => {}
             Ok(false) => {
-                // Whether it succeeds or not, nothing of it stays.
+                // The transaction is never committed, so a failed rollback discards its writes too.
                 let _ = bounded(tx.rollback()).await;
                 return CommitResult::Lost;
             }
@@ -130,18 +131,18 @@ impl DatabaseBackend {
         }
     }
 
-    /// Finds out whether a commit happened whose answer did not come.
+    /// Finds out whether a commit whose answer was lost has happened.
     async fn reconcile(&self, fence: Fence, error: sqlx::Error) -> CommitResult {
-        tracing::warn!(job = %fence.id, error = queue_core::message(&error), "no answer to a handler's commit; asking what it came to");
-        let (mut link, until) = (Link::new(&self.pool, "reconcile"), Instant::now() + ASK_FOR);
+        tracing::warn!(job = %fence.id, error = queue_core::message(&error), "no answer to the commit of a handler; querying its outcome");
+        let (mut connection, deadline) = (Link::new(&self.pool, "reconcile"), Instant::now() + RECONCILE_TIMEOUT);
         loop {
-            let found = find(&mut link, self.store, fence).await;
-            match link.note(found) {
-                Ok(Place::Lease) => break undone(error),
-                Ok(Place::History) => break CommitResult::Written,
-                Ok(Place::Elsewhere) => break CommitResult::Lost,
-                Err(_) if Instant::now() > until => break CommitResult::Unknown(Error::Database(error).into()),
-                Err(_) => tokio::time::sleep(jittered(PAUSE)).await,
+            let location = locate_job(&mut connection, self.store, fence).await;
+            match connection.note(location) {
+                Ok(JobLocation::Lease) => break undone(error),
+                Ok(JobLocation::History) => break CommitResult::Written,
+                Ok(JobLocation::Recovered) => break CommitResult::Lost,
+                Err(_) if Instant::now() > deadline => break CommitResult::Unknown(Error::Database(error).into()),
+                Err(_) => tokio::time::sleep(jittered(RECONCILE_INTERVAL)).await,
             }
         }
     }
@@ -151,13 +152,14 @@ fn undone(error: sqlx::Error) -> CommitResult {
     CommitResult::Undone(Error::Database(error).into())
 }
 
-/// The last statement; false if the lease does not have the job any more.
-async fn write(tx: &mut PgConnection, store: Store, mut one: Settlement) -> sqlx::Result<bool> {
-    sqlx::raw_sql(KEEP).execute(&mut *tx).await?;
+/// Writes the verdict as the transaction's last statement. Returns `false` if the lease no longer lists the job.
+async fn write_verdict(tx: &mut PgConnection, store: Store, mut settlement: Settlement) -> sqlx::Result<bool> {
+    sqlx::raw_sql(PREPARE_VERDICT).execute(&mut *tx).await?;
     loop {
-        match settle_within(tx, store, &one).await {
-            Err(error) if is_about_data(&error) && one.ending.redact() => {
-                tracing::warn!(job = %one.id, error = queue_core::message(&error), "cannot settle with this text; leaving it out");
+        match settle_within(tx, store, &settlement).await {
+            Err(error) if is_data_error(&error) && settlement.ending.redact() => {
+                let (job, error) = (settlement.id, queue_core::message(&error));
+                tracing::warn!(%job, error, "text of the verdict rejected by the server; settling without it");
                 bounded(sqlx::raw_sql("rollback to savepoint queue_verdict").execute(&mut *tx)).await?;
             }
             other => return other,
@@ -165,24 +167,25 @@ async fn write(tx: &mut PgConnection, store: Store, mut one: Settlement) -> sqlx
     }
 }
 
-/// Where a job is whose commit is in doubt.
-enum Place {
-    /// In its lease: it was not committed, and cannot be any more.
+/// Location of a job whose commit is in doubt.
+enum JobLocation {
+    /// In its lease: not committed, and no longer able to be.
     Lease,
-    /// In history, by this attempt: it was committed.
+    /// In history, ended by this attempt: committed.
     History,
-    /// With others: it was not committed, and recovered since.
-    Elsewhere,
+    /// Recovered by another worker: not committed.
+    Recovered,
 }
 
-/// Two statements, for the second is to see what the first waited for: the verdict holds the lease's lock until its commit is over.
-async fn find(link: &mut Link, store: Store, fence: Fence) -> sqlx::Result<Place> {
-    let held = sqlx::query(store.sql(include_str!("../../sql/still_held.sql"))).bind(fence.token).bind(fence.id);
-    if bounded(held.fetch_optional(link.get().await?)).await?.is_some() {
-        return Ok(Place::Lease);
+/// Locates the job with two statements: the verdict holds the lease's lock until its commit ends, and the second statement must see the
+/// result of the commit that the first waited for.
+async fn locate_job(connection: &mut Link, store: Store, fence: Fence) -> sqlx::Result<JobLocation> {
+    let leased = sqlx::query(store.sql(include_str!("../../sql/still_held.sql"))).bind(fence.token).bind(fence.id);
+    if bounded(leased.fetch_optional(connection.get().await?)).await?.is_some() {
+        return Ok(JobLocation::Lease);
     }
     let ended = sqlx::query_scalar(store.sql(include_str!("../../sql/ended.sql")));
     let ended = ended.bind(fence.id).bind(fence.attempt).bind(fence.crashes);
-    let ended: bool = bounded(ended.fetch_one(link.get().await?)).await?;
-    Ok(if ended { Place::History } else { Place::Elsewhere })
+    let ended: bool = bounded(ended.fetch_one(connection.get().await?)).await?;
+    Ok(if ended { JobLocation::History } else { JobLocation::Recovered })
 }

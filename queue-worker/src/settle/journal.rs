@@ -1,7 +1,8 @@
-//! Journals steps of durable jobs: those that come in together in one statement, a lone one at once; and those that are committed with what they wrote.
+//! Journals steps of durable jobs: concurrent steps share one statement, and a step committed with the handler's writes has its own.
 //!
-//! While one statement is in the air others collect. What the database refuses is a lost lease; while the database is away, steps wait, also
-//! those whose attempts have ended: their work is done. One that is refused by itself harms no other, nor does one whose lease is locked.
+//! Steps collect while a statement is in flight, and a single step is sent immediately. A step that the database refuses has lost its
+//! lease. While the database is unavailable, steps wait, including those of attempts that have ended: their work is done. A step that is
+//! rejected, or whose lease is locked, does not affect other steps.
 
 use std::{
     collections::HashSet,
@@ -26,200 +27,211 @@ use tokio::{
 use uuid::Uuid;
 
 use super::{
-    locked::pids,
-    own::{ASK_FOR, KEEP, PAUSE},
-    send::is_refusal,
+    handler_tx::{PREPARE_VERDICT, RECONCILE_INTERVAL, RECONCILE_TIMEOUT},
+    locked::load_lock_holder_pids,
+    send::is_rejection,
 };
 use crate::{
     error::{complain, is_locked},
     live::{Link, bounded, jittered},
 };
 
-/// The most steps of one statement, and the most bytes of outputs, unless one alone has more.
-const MOST: usize = 500;
-const LARGEST: usize = 8 * 1024 * 1024;
+/// Maximum number of steps of one statement.
+const MAX_STEPS: usize = 500;
 
-/// Between two looks whether locked leases are free.
-const LOOK: Duration = Duration::from_millis(500);
+/// Maximum size of the outputs of one statement in bytes. A single larger output is sent alone.
+const MAX_BYTES: usize = 8 * 1024 * 1024;
 
-const LOCKED: &str = "somebody's open transaction has locked leases of this worker: the steps of their jobs are journaled once it ends, others go on; \
+/// Delay before a statement is sent again after an error.
+const RETRY_DELAY: Duration = Duration::from_millis(200);
+
+/// Interval of the checks whether locked leases are free.
+const LOCK_CHECK_INTERVAL: Duration = Duration::from_millis(500);
+
+const LOCKED: &str = "an open transaction has locked leases of this worker; steps of their jobs wait until it ends, others are journaled; \
     if it is stuck, end it with `select pg_terminate_backend(PID)`";
 
-/// Where attempts send their steps.
+/// Sends the steps of attempts to the journal loop.
 #[derive(Clone, Debug)]
-pub(crate) struct JournalSender(mpsc::UnboundedSender<Waiting>);
+pub(crate) struct JournalSender(mpsc::UnboundedSender<PendingStep>);
 
 /// A step, and the attempt that waits until it is journaled.
 #[derive(Debug)]
-pub(crate) struct Waiting {
+pub(crate) struct PendingStep {
     entry: StepEntry,
-    answer: oneshot::Sender<Written>,
+    reply: oneshot::Sender<Written>,
 }
 
 impl JournalSender {
-    /// A sender, and what it sends; the attempts that run bound how much that is.
-    pub(crate) fn open() -> (Self, mpsc::UnboundedReceiver<Waiting>) {
+    /// Returns a sender and its receiver. The channel needs no bound: each running attempt has at most a few steps in it.
+    pub(crate) fn open() -> (Self, mpsc::UnboundedReceiver<PendingStep>) {
         let (sender, incoming) = mpsc::unbounded_channel();
         (Self(sender), incoming)
     }
 
     pub(super) async fn write(&self, entry: StepEntry) -> Written {
-        let (answer, written) = oneshot::channel();
+        let (reply, written) = oneshot::channel();
         let ended = || Written::Failed("the worker has ended".to_owned());
-        match self.0.send(Waiting { entry, answer }) {
+        match self.0.send(PendingStep { entry, reply }) {
             Ok(()) => written.await.unwrap_or_else(|_| ended()),
             Err(_) => ended(),
         }
     }
 }
 
-/// Writes what comes in, until nobody sends any more.
-pub(crate) async fn write_journal(incoming: Arc<Mutex<mpsc::UnboundedReceiver<Waiting>>>, link: Link, store: Store) {
+/// Journals incoming steps until all senders are dropped.
+pub(crate) async fn write_journal(incoming: Arc<Mutex<mpsc::UnboundedReceiver<PendingStep>>>, connection: Link, store: Store) {
     let mut incoming = incoming.lock().await;
-    let mut writer = Writer { link, store, locked: Vec::new(), next: Instant::now() };
+    let mut writer = JournalWriter { connection, store, locked: Vec::new(), next_check: Instant::now() };
     let mut received = Vec::new();
     loop {
-        let look = async { if writer.locked.is_empty() { pending().await } else { sleep_until(writer.next.into()).await } };
+        let lock_check = async { if writer.locked.is_empty() { pending().await } else { sleep_until(writer.next_check.into()).await } };
         tokio::select! {
-            count = incoming.recv_many(&mut received, MOST) => if count == 0 { break },
-            () = look => received.extend(writer.free().await),
+            count = incoming.recv_many(&mut received, MAX_STEPS) => if count == 0 { break },
+            () = lock_check => received.extend(writer.take_unlocked().await),
         }
         while !received.is_empty() {
             let mut bytes = 0;
-            let fitting = received.iter().take_while(|one| {
-                bytes += one.entry.output.as_ref().map_or(0, String::len);
-                bytes <= LARGEST
+            let fitting = received.iter().take_while(|step| {
+                bytes += step.entry.output.as_ref().map_or(0, String::len);
+                bytes <= MAX_BYTES
             });
-            let most = fitting.count().max(1);
-            writer.write(received.drain(..most).collect()).await;
+            let count = fitting.count().max(1);
+            writer.write(received.drain(..count).collect()).await;
         }
     }
-    writer.link.close().await;
+    writer.connection.close().await;
 }
 
-/// What writes, and what waits for leases that somebody's open transaction has locked.
-struct Writer {
-    link: Link,
+/// Writes steps, and keeps those whose leases another session has locked.
+struct JournalWriter {
+    connection: Link,
     store: Store,
-    locked: Vec<Waiting>,
-    /// When to look again whether they are free.
-    next: Instant,
+    locked: Vec<PendingStep>,
+    /// Time of the next check whether the locked leases are free.
+    next_check: Instant,
 }
 
-impl Writer {
-    /// One statement, however often it must be sent: said twice it is the same. Of attempts that have ended too: what was done, was done. It is taken
-    /// for new until the database knows better.
-    async fn write(&mut self, mut steps: Vec<Waiting>) {
-        let waits: HashSet<Uuid> = self.locked.iter().map(Waiting::token).collect();
-        self.locked.extend(steps.extract_if(.., |one| waits.contains(&one.token())));
-        let mut is_new = true;
+impl JournalWriter {
+    /// Sends one statement until the database answers. Sending it again has the same result.
+    ///
+    /// Steps of attempts that have ended are written too, because their work is done. The statement assumes that all steps are new, until
+    /// the database reports a duplicate.
+    async fn write(&mut self, mut steps: Vec<PendingStep>) {
+        let locked: HashSet<Uuid> = self.locked.iter().map(PendingStep::token).collect();
+        self.locked.extend(steps.extract_if(.., |step| locked.contains(&step.token())));
+        let mut are_new = true;
         while !steps.is_empty() {
-            match send(&mut self.link, self.store, &steps, is_new).await {
-                Ok(accepted) => return steps.into_iter().for_each(|one| one.tell(&accepted)),
-                Err(error) if is_new && is_journaled(&error) => is_new = false,
-                Err(error) if is_locked(&error) && self.put_aside(&mut steps).await => {}
-                Err(error) if is_refusal(&error) && !is_locked(&error) => return Box::pin(self.write_apart(steps, error)).await,
+            match send_steps(&mut self.connection, self.store, &steps, are_new).await {
+                Ok(accepted) => return steps.into_iter().for_each(|step| step.reply(&accepted)),
+                Err(error) if are_new && is_duplicate(&error) => are_new = false,
+                Err(error) if is_locked(&error) && self.defer_locked(&mut steps).await => {}
+                Err(error) if is_rejection(&error) && !is_locked(&error) => return Box::pin(self.write_halves(steps, error)).await,
                 Err(error) => {
-                    complain(&error, "cannot journal steps; trying again");
-                    tokio::time::sleep(jittered(PAUSE)).await;
+                    complain(&error, "journaling steps failed; retrying");
+                    tokio::time::sleep(jittered(RETRY_DELAY)).await;
                 }
             }
         }
     }
 
-    /// Each half by itself, until the one is found that is refused.
-    async fn write_apart(&mut self, mut steps: Vec<Waiting>, error: sqlx::Error) {
+    /// Writes each half by itself, until the rejected step is found.
+    async fn write_halves(&mut self, mut steps: Vec<PendingStep>, error: sqlx::Error) {
         if steps.len() > 1 {
             let rest = steps.split_off(steps.len() / 2);
             self.write(steps).await;
             return self.write(rest).await;
         }
-        for Waiting { entry, answer } in steps {
-            tracing::warn!(job = %entry.fence.id, step = entry.name, error = queue_core::message(&error), "a step cannot be journaled");
-            let _ = answer.send(Written::Failed(queue_core::message(&error)));
+        for PendingStep { entry, reply } in steps {
+            let error = queue_core::message(&error);
+            tracing::warn!(job = %entry.fence.id, step = entry.name, error, "step rejected by the server; its attempt fails");
+            let _ = reply.send(Written::Failed(error));
         }
     }
 
-    /// Takes those on locked leases out of these; returns whether there were any.
-    async fn put_aside(&mut self, steps: &mut Vec<Waiting>) -> bool {
-        self.next = Instant::now() + LOOK;
-        let Ok(locked) = pids(&mut self.link, self.store, steps.iter().map(Waiting::token).collect()).await else { return false };
-        if let Some((lease, pid)) = locked.iter().next() {
-            tracing::warn!(%lease, pid, leases = locked.len(), "{LOCKED}");
+    /// Moves the steps whose leases are locked out of `steps`. Returns whether there were any.
+    async fn defer_locked(&mut self, steps: &mut Vec<PendingStep>) -> bool {
+        self.next_check = Instant::now() + LOCK_CHECK_INTERVAL;
+        let tokens = steps.iter().map(PendingStep::token).collect();
+        let Ok(holders) = load_lock_holder_pids(&mut self.connection, self.store, tokens).await else { return false };
+        if let Some((lease, pid)) = holders.iter().next() {
+            tracing::warn!(%lease, pid, leases = holders.len(), "{LOCKED}");
         }
-        self.locked.extend(steps.extract_if(.., |one| locked.contains_key(&one.token())));
-        !locked.is_empty()
+        self.locked.extend(steps.extract_if(.., |step| holders.contains_key(&step.token())));
+        !holders.is_empty()
     }
 
-    /// Those whose leases are free again, or gone.
-    async fn free(&mut self) -> Vec<Waiting> {
-        self.next = Instant::now() + LOOK;
-        let tokens = self.locked.iter().map(Waiting::token).collect();
-        let Ok(locked) = pids(&mut self.link, self.store, tokens).await else { return Vec::new() };
-        self.locked.extract_if(.., |one| !locked.contains_key(&one.token())).collect()
+    /// Takes the steps whose leases are no longer locked, or gone.
+    async fn take_unlocked(&mut self) -> Vec<PendingStep> {
+        self.next_check = Instant::now() + LOCK_CHECK_INTERVAL;
+        let tokens = self.locked.iter().map(PendingStep::token).collect();
+        let Ok(holders) = load_lock_holder_pids(&mut self.connection, self.store, tokens).await else { return Vec::new() };
+        self.locked.extract_if(.., |step| !holders.contains_key(&step.token())).collect()
     }
 }
 
-impl Waiting {
+impl PendingStep {
     fn token(&self) -> Uuid {
         self.entry.fence.token
     }
 
-    fn tell(self, accepted: &HashSet<(Uuid, JobId, String)>) {
-        let Self { entry, answer } = self;
+    fn reply(self, accepted: &HashSet<JournaledStepKey>) {
+        let Self { entry, reply } = self;
         let is_accepted = accepted.contains(&(entry.fence.token, entry.fence.id, entry.name));
-        // Whoever does not wait any more need not know.
-        let _ = answer.send(if is_accepted { Written::Yes } else { Written::Refused });
+        // Fails only if the attempt no longer waits.
+        let _ = reply.send(if is_accepted { Written::Yes } else { Written::Refused });
     }
 }
 
-/// Returns which were accepted. Those that are new have statements that cost less, and are an error if one is journaled already.
-async fn send(link: &mut Link, store: Store, steps: &[Waiting], is_new: bool) -> sqlx::Result<HashSet<Accepted>> {
-    let connection = link.get().await?;
-    let accepted = if let ([one], true) = (steps, is_new) {
-        let number = bounded(alone(store, &one.entry).fetch_optional(connection)).await;
-        number.map(|number| number.into_iter().map(|_| (one.token(), one.entry.fence.id, one.entry.name.clone())).collect())
+/// Sends one statement and returns the accepted steps. The statements for new steps cost less, and fail if a step is already journaled.
+async fn send_steps(connection: &mut Link, store: Store, steps: &[PendingStep], are_new: bool) -> sqlx::Result<HashSet<JournaledStepKey>> {
+    let pg = connection.get().await?;
+    let accepted = if let ([step], true) = (steps, are_new) {
+        let transaction = bounded(journal_one(store, &step.entry).fetch_optional(pg)).await;
+        transaction
+            .map(|transaction| transaction.into_iter().map(|_| (step.token(), step.entry.fence.id, step.entry.name.clone())).collect())
     } else {
-        let entries: Vec<&StepEntry> = steps.iter().map(|one| &one.entry).collect();
-        bounded(together(store, &entries, is_new).fetch_all(connection)).await.map(|rows| rows.into_iter().collect())
+        let entries: Vec<&StepEntry> = steps.iter().map(|step| &step.entry).collect();
+        bounded(journal_many(store, &entries, are_new).fetch_all(pg)).await.map(|rows| rows.into_iter().collect())
     };
-    link.note(accepted)
+    connection.note(accepted)
 }
 
-/// Whether it was refused because its step is journaled: said again, after an answer that was lost.
-fn is_journaled(error: &sqlx::Error) -> bool {
+/// Returns whether the step is already journaled: a statement was sent again after its answer was lost.
+fn is_duplicate(error: &sqlx::Error) -> bool {
     error.as_database_error().is_some_and(sqlx::error::DatabaseError::is_unique_violation)
 }
 
-/// A step that was accepted: its lease, its job, its name.
-type Accepted = (Uuid, JobId, String);
+/// Lease token, job id and name of an accepted step.
+type JournaledStepKey = (Uuid, JobId, String);
 
-/// The number of the transaction, or no row.
-fn alone(store: Store, entry: &StepEntry) -> QueryScalar<'_, Postgres, String, PgArguments> {
+/// Query that journals one new step. Returns the transaction's id, or no row if the step was refused.
+fn journal_one(store: Store, entry: &StepEntry) -> QueryScalar<'_, Postgres, String, PgArguments> {
     sqlx::query_scalar(store.sql(include_str!("../../sql/journal_one.sql")))
         .bind(entry.fence.token)
         .bind(entry.fence.id)
         .bind(&entry.name)
         .bind(entry.fence.attempt)
-        .bind(ran_ms(entry))
+        .bind(run_time_ms(entry))
         .bind(wait_ms(entry))
         .bind(entry.output.as_deref())
 }
 
-fn together<'q>(store: Store, entries: &[&'q StepEntry], is_new: bool) -> QueryAs<'q, Postgres, Accepted, PgArguments> {
-    let said = || entries.iter();
-    let statement = if is_new { include_str!("../../sql/journal_fresh.sql") } else { include_str!("../../sql/journal.sql") };
+/// Query that journals many steps. Returns the accepted ones.
+fn journal_many<'q>(store: Store, entries: &[&'q StepEntry], are_new: bool) -> QueryAs<'q, Postgres, JournaledStepKey, PgArguments> {
+    let rows = || entries.iter();
+    let statement = if are_new { include_str!("../../sql/journal_fresh.sql") } else { include_str!("../../sql/journal.sql") };
     sqlx::query_as(store.sql(statement))
-        .bind(said().map(|entry| entry.fence.token).collect::<Vec<_>>())
-        .bind(said().map(|entry| entry.fence.id).collect::<Vec<_>>())
-        .bind(said().map(|entry| entry.name.as_str()).collect::<Vec<_>>())
-        .bind(said().map(|entry| entry.fence.attempt).collect::<Vec<_>>())
-        .bind(said().map(|entry| ran_ms(entry)).collect::<Vec<_>>())
-        .bind(said().map(|entry| wait_ms(entry)).collect::<Vec<_>>())
-        .bind(said().map(|entry| entry.output.as_deref()).collect::<Vec<_>>())
+        .bind(rows().map(|entry| entry.fence.token).collect::<Vec<_>>())
+        .bind(rows().map(|entry| entry.fence.id).collect::<Vec<_>>())
+        .bind(rows().map(|entry| entry.name.as_str()).collect::<Vec<_>>())
+        .bind(rows().map(|entry| entry.fence.attempt).collect::<Vec<_>>())
+        .bind(rows().map(|entry| run_time_ms(entry)).collect::<Vec<_>>())
+        .bind(rows().map(|entry| wait_ms(entry)).collect::<Vec<_>>())
+        .bind(rows().map(|entry| entry.output.as_deref()).collect::<Vec<_>>())
 }
 
-fn ran_ms(entry: &StepEntry) -> i32 {
+fn run_time_ms(entry: &StepEntry) -> i32 {
     i32::try_from(entry.ran.as_millis()).unwrap_or(i32::MAX)
 }
 
@@ -227,61 +239,61 @@ fn wait_ms(entry: &StepEntry) -> Option<f64> {
     entry.wait.map(|wait| wait.as_secs_f64() * 1000.0)
 }
 
-/// What earlier attempts of a job have journaled.
-pub(crate) async fn steps_done(pool: &PgPool, store: Store, job: JobId) -> Result<Vec<JournaledStep>, Error> {
+/// Loads the steps that earlier attempts of a job have journaled.
+pub(crate) async fn load_steps(pool: &PgPool, store: Store, job: JobId) -> Result<Vec<JournaledStep>, Error> {
     let statement = sqlx::query_as(store.sql(include_str!("../../sql/steps_done.sql"))).bind(job);
     let rows: Vec<(String, i16, Option<String>, Option<f64>)> = bounded(statement.fetch_all(pool)).await?;
     Ok(rows.into_iter().map(|(name, attempt, output, left_ms)| JournaledStep { name, attempt, output, left_ms }).collect())
 }
 
-/// Journals a step as the last statement of what wrote its effect, and commits.
-pub(super) async fn end_step((pool, store): (&PgPool, Store), tx: OwnTransaction, entry: StepEntry) -> CommitResult {
+/// Journals a step as the last statement of the transaction with the handler's writes, and commits.
+pub(super) async fn commit_step((pool, store): (&PgPool, Store), tx: OwnTransaction, entry: StepEntry) -> CommitResult {
     // Only tests lend transactions, and they have a backend of their own.
     let OwnTransaction::Pooled(mut tx) = tx else { return CommitResult::Lost };
-    let written_by = match write_within(&mut tx, store, &entry).await {
-        Ok(Some(number)) => number,
+    let transaction_id = match write_step(&mut tx, store, &entry).await {
+        Ok(Some(id)) => id,
         Ok(None) => return roll_back(tx).await,
         // The commit was not sent, so it will not happen.
         Err(error) => return CommitResult::Undone(Error::Database(error).into()),
     };
     match bounded(tx.commit()).await {
         Ok(()) => CommitResult::Written,
-        Err(error) => ask_after((pool, store), &entry, &written_by, error).await,
+        Err(error) => reconcile_step((pool, store), &entry, &transaction_id, error).await,
     }
 }
 
-/// Finds out whether a commit happened whose answer did not come.
-async fn ask_after((pool, store): (&PgPool, Store), entry: &StepEntry, written_by: &str, error: sqlx::Error) -> CommitResult {
+/// Finds out whether a commit whose answer was lost has happened.
+async fn reconcile_step((pool, store): (&PgPool, Store), entry: &StepEntry, transaction_id: &str, error: sqlx::Error) -> CommitResult {
     let (job, step) = (entry.fence.id, entry.name.as_str());
-    tracing::warn!(%job, step, error = queue_core::message(&error), "no answer to the commit of a step; asking what it came to");
-    let (mut link, until) = (Link::new(pool, "reconcile"), Instant::now() + ASK_FOR);
+    tracing::warn!(%job, step, error = queue_core::message(&error), "no answer to the commit of a step; querying its outcome");
+    let (mut connection, deadline) = (Link::new(pool, "reconcile"), Instant::now() + RECONCILE_TIMEOUT);
     loop {
-        let looked = happened(&mut link, store, entry, written_by).await;
-        match link.note(looked) {
+        let committed = load_commit_status(&mut connection, store, entry, transaction_id).await;
+        match connection.note(committed) {
             Ok(Some(true)) => break CommitResult::Written,
             Ok(Some(false)) => break CommitResult::Undone(Error::Database(error).into()),
-            Ok(None) | Err(_) if Instant::now() > until => break CommitResult::Unknown(Error::Database(error).into()),
-            Ok(None) | Err(_) => tokio::time::sleep(jittered(PAUSE)).await,
+            Ok(None) | Err(_) if Instant::now() > deadline => break CommitResult::Unknown(Error::Database(error).into()),
+            Ok(None) | Err(_) => tokio::time::sleep(jittered(RECONCILE_INTERVAL)).await,
         }
     }
 }
 
 async fn roll_back(tx: Transaction<'static, Postgres>) -> CommitResult {
-    // Whether it succeeds or not, nothing of it stays.
+    // The transaction is never committed, so a failed rollback discards its writes too.
     let _ = bounded(tx.rollback()).await;
     CommitResult::Lost
 }
 
-/// The last statement; returns the transaction's number, or none if the lease does not have the job any more.
-async fn write_within(tx: &mut PgConnection, store: Store, entry: &StepEntry) -> sqlx::Result<Option<String>> {
-    sqlx::raw_sql(KEEP).execute(&mut *tx).await?;
-    bounded(alone(store, entry).fetch_optional(tx)).await
+/// Journals the step as the transaction's last statement. Returns the transaction's id, or `None` if the lease no longer lists the job.
+async fn write_step(tx: &mut PgConnection, store: Store, entry: &StepEntry) -> sqlx::Result<Option<String>> {
+    sqlx::raw_sql(PREPARE_VERDICT).execute(&mut *tx).await?;
+    bounded(journal_one(store, entry).fetch_optional(tx)).await
 }
 
-/// None while the transaction is under way.
-async fn happened(link: &mut Link, store: Store, entry: &StepEntry, written_by: &str) -> sqlx::Result<Option<bool>> {
+/// Returns whether the transaction was committed, or `None` while it is in progress.
+async fn load_commit_status(connection: &mut Link, store: Store, entry: &StepEntry, transaction_id: &str) -> sqlx::Result<Option<bool>> {
     let fence = entry.fence;
     let statement = sqlx::query_scalar(store.sql(include_str!("../../sql/step_written.sql")));
-    let statement = statement.bind(fence.id).bind(&entry.name).bind(fence.attempt).bind(written_by);
-    bounded(statement.fetch_one(link.get().await?)).await
+    let statement = statement.bind(fence.id).bind(&entry.name).bind(fence.attempt).bind(transaction_id);
+    bounded(statement.fetch_one(connection.get().await?)).await
 }

@@ -1,7 +1,7 @@
-//! Verdicts that wait for what another session has locked: they stand apart until that ends, and all others are written meanwhile.
+//! Verdicts that wait for a lock of another session. They are deferred until that session ends; all other verdicts are written meanwhile.
 //!
-//! A settle waits for a lock for a quarter of a second, which costs one that need not wait nothing. Then this file asks what is locked, and by whom: a
-//! row of some of them, or a table that their statement writes to.
+//! A settle waits for a lock for at most a quarter of a second, which costs nothing when nothing is locked. After that timeout this module
+//! queries what is locked and which session holds the lock: a row of some of the verdicts, or a table that their statement writes to.
 
 use std::{
     collections::{HashMap, HashSet},
@@ -13,225 +13,235 @@ use tokio::time::sleep_until;
 use uuid::Uuid;
 
 use super::{
-    send::{Statement, Whole},
+    pending::SettleBatch,
+    send::{SettleStatement, WholeLease},
     settlement::Settlement,
-    unsettled::Flush,
 };
 use crate::live::{Link, LockHolder, bounded, lock_holders};
 
-/// Between two looks whether they are free.
-const PAUSE: Duration = Duration::from_millis(500);
+/// Interval of the checks whether the locks are released.
+const CHECK_INTERVAL: Duration = Duration::from_millis(500);
 
-/// Interval of the log line while it lasts.
-const TOLD: Duration = Duration::from_mins(1);
+/// Interval of the log line while a lock lasts.
+const LOG_INTERVAL: Duration = Duration::from_mins(1);
 
-/// Before those are tried again of which it is not known what they wait for.
-const PUT_OFF: Duration = Duration::from_secs(10);
+/// Delay before a verdict is retried whose lock could not be identified.
+const UNIDENTIFIED_RETRY_DELAY: Duration = Duration::from_secs(10);
 
-/// With more verdicts than these no further ones are taken in.
-const MOST: usize = 20_000;
+/// Number of deferred verdicts at which the settle loop accepts no more.
+const MAX_DEFERRED: usize = 20_000;
 
-/// The most of those that are free in one statement.
-const AT_ONCE: usize = 1000;
+/// Maximum number of unlocked verdicts that are taken for one batch.
+const MAX_UNLOCKED: usize = 1000;
 
-const LINE: &str = "an open transaction has locked what verdicts of this worker are written to: these wait until it ends, others go on; if it is \
-    stuck, end it with `select pg_terminate_backend(PID)`";
+const LOCKED: &str = "an open transaction has locked rows or tables that verdicts of this worker are written to; these verdicts wait until \
+    it ends, others are written; if it is stuck, end it with `select pg_terminate_backend(PID)`";
 
-/// A row that is locked, and by whom.
+/// A locked row, and the session that locked it.
 #[derive(sqlx::FromRow)]
 struct LockedRow {
     token: Option<Uuid>,
     job: Option<JobId>,
     #[sqlx(flatten)]
-    by: LockHolder,
+    holder: LockHolder,
 }
 
-/// Rows that others have locked, of these leases, of these jobs, and of the keys of these.
-async fn locked_rows(link: &mut Link, store: Store, tokens: &[Uuid], jobs: &[JobId]) -> sqlx::Result<Vec<LockedRow>> {
+/// Loads the locked rows among the given leases and jobs, and among the ordering keys of the jobs.
+async fn load_locked_rows(connection: &mut Link, store: Store, tokens: &[Uuid], jobs: &[JobId]) -> sqlx::Result<Vec<LockedRow>> {
     let statement = sqlx::query_as(store.sql(include_str!("../../sql/locked_rows.sql"))).bind(tokens).bind(jobs);
-    let locked = bounded(statement.fetch_all(link.get().await?)).await;
-    link.note(locked)
+    let locked = bounded(statement.fetch_all(connection.get().await?)).await;
+    connection.note(locked)
 }
 
-/// Who has locked which of these leases: pids as text.
-pub(super) async fn pids(link: &mut Link, store: Store, tokens: HashSet<Uuid>) -> sqlx::Result<HashMap<Uuid, String>> {
-    let locked = locked_rows(link, store, &tokens.into_iter().collect::<Vec<_>>(), &[]).await?;
-    let pid = |lock: &LockedRow| lock.by.pid.map_or_else(|| "?".to_owned(), |pid| pid.to_string());
-    Ok(locked.iter().filter_map(|lock| Some((lock.token?, pid(lock)))).collect())
+/// Loads the locked leases among these, each with the pid of the session that locked it as text.
+pub(super) async fn load_lock_holder_pids(
+    connection: &mut Link,
+    store: Store,
+    tokens: HashSet<Uuid>,
+) -> sqlx::Result<HashMap<Uuid, String>> {
+    let locked = load_locked_rows(connection, store, &tokens.into_iter().collect::<Vec<_>>(), &[]).await?;
+    let pid = |row: &LockedRow| row.holder.pid.map_or_else(|| "?".to_owned(), |pid| pid.to_string());
+    Ok(locked.iter().filter_map(|row| Some((row.token?, pid(row)))).collect())
 }
 
-/// The verdicts that wait.
+/// Verdicts that wait for locks.
 #[derive(Default)]
-pub(super) struct Locked {
+pub(super) struct LockedVerdicts {
     verdicts: Vec<Settlement>,
-    /// Of leases that completed as a whole.
-    whole: Vec<Whole>,
-    /// Statements that write to a table that is locked: all their verdicts wait.
-    shut: HashSet<Statement>,
-    /// Those of which it is not known what they wait for, and when they are tried again.
-    unknown: Vec<Settlement>,
-    unknown_at: Option<Instant>,
-    next: Option<Instant>,
-    told: Option<Instant>,
+    /// Leases that completed as a whole.
+    leases: Vec<WholeLease>,
+    /// Statements that write to a locked table. All their verdicts wait.
+    blocked: HashSet<SettleStatement>,
+    /// Verdicts whose lock could not be identified, and the time of their retry.
+    unidentified: Vec<Settlement>,
+    unidentified_retry: Option<Instant>,
+    next_check: Option<Instant>,
+    last_log: Option<Instant>,
 }
 
-impl Locked {
-    /// When to look again whether they are free.
-    pub(super) fn due(&self) -> Option<Instant> {
-        self.next.into_iter().chain(self.unknown_at).min()
+impl LockedVerdicts {
+    /// Time of the next check or retry.
+    pub(super) fn next_check(&self) -> Option<Instant> {
+        self.next_check.into_iter().chain(self.unidentified_retry).min()
     }
 
     pub(super) fn is_full(&self) -> bool {
-        self.verdicts.len() + self.unknown.len() + self.whole.iter().map(|(_, jobs)| jobs.len()).sum::<usize>() >= MOST
+        let in_leases: usize = self.leases.iter().map(|(_, jobs)| jobs.len()).sum();
+        self.verdicts.len() + self.unidentified.len() + in_leases >= MAX_DEFERRED
     }
 
-    /// Until the next look.
-    pub(super) async fn wait(&self) {
-        if let Some(due) = self.due() {
+    /// Waits until the next check is due.
+    pub(super) async fn wait_for_check(&self) {
+        if let Some(due) = self.next_check() {
             sleep_until(due.into()).await;
         }
     }
 
-    /// Whether verdicts of this statement wait for a table.
-    pub(super) fn is_shut(&self, statement: Statement) -> bool {
-        self.shut.contains(&statement)
+    /// Returns whether verdicts of this statement wait for a locked table.
+    pub(super) fn is_blocked(&self, statement: SettleStatement) -> bool {
+        self.blocked.contains(&statement)
     }
 
-    /// Keeps verdicts of a statement that is shut.
-    pub(super) fn put(&mut self, verdicts: Vec<Settlement>) {
+    /// Defers verdicts of a blocked statement.
+    pub(super) fn defer(&mut self, verdicts: Vec<Settlement>) {
         self.verdicts.extend(verdicts);
     }
 
-    /// Keeps one that waits for something that is none of what is asked for here, for a while.
-    pub(super) fn put_off(&mut self, one: Settlement) {
-        tracing::warn!(job = %one.id, verdict = one.ending.word(), "this verdict waits for a lock whose holder is not known (look into pg_locks); \
-            others go on, and it is retried");
-        self.unknown.push(one);
-        self.unknown_at = Some(Instant::now() + PUT_OFF);
+    /// Defers a verdict that waits for a lock which the queries of this module do not find.
+    pub(super) fn defer_unidentified(&mut self, settlement: Settlement) {
+        let (job, verdict) = (settlement.id, settlement.ending.word());
+        tracing::warn!(%job, verdict, "verdict waits for a lock whose holder is unknown; retrying in {UNIDENTIFIED_RETRY_DELAY:?}, \
+            other verdicts are written; query pg_locks for the holder");
+        self.unidentified.push(settlement);
+        self.unidentified_retry = Some(Instant::now() + UNIDENTIFIED_RETRY_DELAY);
     }
 
-    /// Takes those out of these verdicts that have to wait: all if a table is locked that they are written to, else those of which a row is. Returns
-    /// whether there were any.
-    pub(super) async fn take(&mut self, link: &mut Link, store: Store, verdicts: &mut Vec<Settlement>) -> bool {
-        let Some((id, statement)) = verdicts.first().map(|one| (one.id, Statement::of(one))) else { return false };
-        let tables = tables(link, store, statement).await.unwrap_or_default();
-        if !tables.is_empty() {
-            self.next = Some(Instant::now() + PAUSE);
-            self.shut.insert(statement);
-            self.tell(tables.iter(), Some(id), verdicts.len());
-            self.put(std::mem::take(verdicts));
+    /// Moves the verdicts that must wait out of `verdicts`. These are all of them if a table of their statement is locked, else those with
+    /// a locked row. Returns whether there were any.
+    pub(super) async fn defer_locked(&mut self, connection: &mut Link, store: Store, verdicts: &mut Vec<Settlement>) -> bool {
+        let first = verdicts.first().map(|settlement| (settlement.id, SettleStatement::of(settlement)));
+        let Some((id, statement)) = first else { return false };
+        let holders = load_table_lock_holders(connection, store, statement).await.unwrap_or_default();
+        if !holders.is_empty() {
+            self.next_check = Some(Instant::now() + CHECK_INTERVAL);
+            self.blocked.insert(statement);
+            self.log_holder(holders.iter(), Some(id), verdicts.len());
+            self.defer(std::mem::take(verdicts));
             return true;
         }
-        let Ok(locks) = Rows::of(verdicts.iter(), &[]).locked(link, store).await else { return false };
-        let waiting: Vec<_> = verdicts.extract_if(.., |one| locks.have(one)).collect();
+        let Ok(locked) = LockProbe::of(verdicts.iter(), &[]).load(connection, store).await else { return false };
+        let waiting: Vec<_> = verdicts.extract_if(.., |settlement| locked.contains(settlement)).collect();
         if waiting.is_empty() {
             return false;
         }
-        self.next = Some(Instant::now() + PAUSE);
-        self.tell(locks.by.iter(), waiting.first().map(|one| one.id), waiting.len());
-        self.put(waiting);
+        self.next_check = Some(Instant::now() + CHECK_INTERVAL);
+        self.log_holder(locked.holders.iter(), waiting.first().map(|settlement| settlement.id), waiting.len());
+        self.defer(waiting);
         true
     }
 
-    /// Takes those out of these whole leases whose rows are locked; returns whether there were any.
-    pub(super) async fn take_whole(&mut self, link: &mut Link, store: Store, whole: &mut Vec<Whole>) -> bool {
-        let Ok(locks) = Rows::of([].iter(), whole).locked(link, store).await else { return false };
-        let waiting: Vec<_> = whole.extract_if(.., |(token, _)| locks.tokens.contains(token)).collect();
+    /// Moves the leases whose rows are locked out of `leases`. Returns whether there were any.
+    pub(super) async fn defer_locked_leases(&mut self, connection: &mut Link, store: Store, leases: &mut Vec<WholeLease>) -> bool {
+        let Ok(locked) = LockProbe::of([].iter(), leases).load(connection, store).await else { return false };
+        let waiting: Vec<_> = leases.extract_if(.., |(token, _)| locked.tokens.contains(token)).collect();
         let Some((_, jobs)) = waiting.first() else { return false };
-        self.next = Some(Instant::now() + PAUSE);
-        self.tell(locks.by.iter(), jobs.first().map(|one| one.id), waiting.len());
-        self.whole.extend(waiting);
+        self.next_check = Some(Instant::now() + CHECK_INTERVAL);
+        self.log_holder(locked.holders.iter(), jobs.first().map(|settlement| settlement.id), waiting.len());
+        self.leases.extend(waiting);
         true
     }
 
-    /// Those that need not wait any more.
-    pub(super) async fn free(&mut self, link: &mut Link, store: Store) -> Flush {
+    /// Takes the verdicts that no longer wait.
+    pub(super) async fn take_unlocked(&mut self, connection: &mut Link, store: Store) -> SettleBatch {
         let now = Instant::now();
-        let mut free = Flush::default();
-        if self.unknown_at.is_some_and(|at| at <= now) {
-            self.unknown_at = None;
-            free.verdicts.append(&mut self.unknown);
+        let mut unlocked = SettleBatch::default();
+        if self.unidentified_retry.is_some_and(|at| at <= now) {
+            self.unidentified_retry = None;
+            unlocked.verdicts.append(&mut self.unidentified);
         }
-        if self.next.is_none_or(|next| next > now) {
-            return free;
+        if self.next_check.is_none_or(|next| next > now) {
+            return unlocked;
         }
-        self.next = Some(now + PAUSE);
+        self.next_check = Some(now + CHECK_INTERVAL);
         let mut holders = Vec::new();
-        for statement in self.shut.clone() {
-            match tables(link, store, statement).await {
-                Ok(tables) if tables.is_empty() => drop(self.shut.remove(&statement)),
-                Ok(tables) => holders.extend(tables),
+        for statement in self.blocked.clone() {
+            match load_table_lock_holders(connection, store, statement).await {
+                Ok(of_statement) if of_statement.is_empty() => drop(self.blocked.remove(&statement)),
+                Ok(of_statement) => holders.extend(of_statement),
                 Err(_) => {}
             }
         }
-        let is_open = |one: &&Settlement| !self.shut.contains(&Statement::of(one));
-        let Ok(locks) = Rows::of(self.verdicts.iter().filter(is_open), &self.whole).locked(link, store).await else { return free };
-        let shut = &self.shut;
-        let is_free = |one: &mut Settlement| !shut.contains(&Statement::of(one)) && !locks.have(one);
-        free.verdicts.extend(self.verdicts.extract_if(.., is_free).take(AT_ONCE));
-        if free.verdicts.len() >= AT_ONCE {
-            self.next = Some(now);
+        let is_open = |settlement: &&Settlement| !self.blocked.contains(&SettleStatement::of(settlement));
+        let probe = LockProbe::of(self.verdicts.iter().filter(is_open), &self.leases);
+        let Ok(locked) = probe.load(connection, store).await else { return unlocked };
+        let blocked = &self.blocked;
+        let is_unlocked = |settlement: &mut Settlement| !blocked.contains(&SettleStatement::of(settlement)) && !locked.contains(settlement);
+        unlocked.verdicts.extend(self.verdicts.extract_if(.., is_unlocked).take(MAX_UNLOCKED));
+        if unlocked.verdicts.len() >= MAX_UNLOCKED {
+            self.next_check = Some(now);
         }
-        free.whole.extend(self.whole.extract_if(.., |(token, _)| !locks.tokens.contains(token)));
-        holders.extend(locks.by);
-        if self.verdicts.is_empty() && self.whole.is_empty() {
-            (self.next, self.told) = (None, None);
+        unlocked.leases.extend(self.leases.extract_if(.., |(token, _)| !locked.tokens.contains(token)));
+        holders.extend(locked.holders);
+        if self.verdicts.is_empty() && self.leases.is_empty() {
+            (self.next_check, self.last_log) = (None, None);
         } else {
-            let first = self.verdicts.first().or_else(|| self.whole.first()?.1.first()).map(|one| one.id);
-            self.tell(holders.iter(), first, self.verdicts.len() + self.whole.len());
+            let first = self.verdicts.first().or_else(|| self.leases.first()?.1.first()).map(|settlement| settlement.id);
+            self.log_holder(holders.iter(), first, self.verdicts.len() + self.leases.len());
         }
-        free
+        unlocked
     }
 
-    /// Says now and then what is locked, by whom, and how many verdicts wait for it, this job's the first of them.
-    fn tell<'a>(&mut self, mut holders: impl Iterator<Item = &'a LockHolder>, job: Option<JobId>, waiting: usize) {
-        if let Some(by) = holders.next()
-            && self.told.is_none_or(|told| told.elapsed() >= TOLD)
+    /// Logs the first lock holder at most once per `LOG_INTERVAL`, with the first waiting job and the number of waiting verdicts.
+    fn log_holder<'a>(&mut self, mut holders: impl Iterator<Item = &'a LockHolder>, job: Option<JobId>, waiting: usize) {
+        if let Some(holder) = holders.next()
+            && self.last_log.is_none_or(|last| last.elapsed() >= LOG_INTERVAL)
         {
-            self.told = Some(Instant::now());
+            self.last_log = Some(Instant::now());
             let job = job.map(|job| job.to_string());
-            tracing::warn!(table = by.relation, pid = by.pid, role = by.role, application = by.application, job, waiting, "{LINE}");
+            let LockHolder { relation, pid, role, application } = holder;
+            tracing::warn!(table = relation, pid, role, application, job, waiting, "{LOCKED}");
         }
     }
 }
 
-/// Tables that this statement writes to and that others have locked.
-async fn tables(link: &mut Link, store: Store, statement: Statement) -> sqlx::Result<Vec<LockHolder>> {
-    let holders = lock_holders(link, store).await?;
+/// Loads the sessions that have locked tables which this statement writes to.
+async fn load_table_lock_holders(connection: &mut Link, store: Store, statement: SettleStatement) -> sqlx::Result<Vec<LockHolder>> {
+    let holders = lock_holders(connection, store).await?;
     Ok(holders.into_iter().filter(|holder| statement.writes_to(&holder.relation)).collect())
 }
 
-/// The rows that verdicts wait for.
-struct Rows {
+/// Leases and jobs whose rows are checked for locks.
+struct LockProbe {
     tokens: HashSet<Uuid>,
     jobs: HashSet<JobId>,
 }
 
-impl Rows {
-    /// Of leases, and of jobs whose verdicts write to more than their lease.
-    fn of<'a>(verdicts: impl Iterator<Item = &'a Settlement> + Clone, whole: &[Whole]) -> Self {
-        let tokens = verdicts.clone().map(|one| one.token).chain(whole.iter().map(|(token, _)| *token)).collect();
-        Self { tokens, jobs: verdicts.filter(|one| Statement::touches_job(one)).map(|one| one.id).collect() }
+impl LockProbe {
+    /// Covers all leases, and the jobs whose verdicts write to more than their lease.
+    fn of<'a>(verdicts: impl Iterator<Item = &'a Settlement> + Clone, leases: &[WholeLease]) -> Self {
+        let tokens = verdicts.clone().map(|settlement| settlement.token).chain(leases.iter().map(|(token, _)| *token)).collect();
+        let jobs = verdicts.filter(|settlement| SettleStatement::locks_job(settlement)).map(|settlement| settlement.id).collect();
+        Self { tokens, jobs }
     }
 
-    /// Those that others have locked.
-    async fn locked(self, link: &mut Link, store: Store) -> sqlx::Result<Locks> {
+    /// Loads the rows that other sessions have locked.
+    async fn load(self, connection: &mut Link, store: Store) -> sqlx::Result<LockedRows> {
         let (tokens, jobs): (Vec<Uuid>, Vec<JobId>) = (self.tokens.into_iter().collect(), self.jobs.into_iter().collect());
-        let rows = locked_rows(link, store, &tokens, &jobs).await?;
+        let rows = load_locked_rows(connection, store, &tokens, &jobs).await?;
         let (tokens, jobs) = (rows.iter().filter_map(|row| row.token).collect(), rows.iter().filter_map(|row| row.job).collect());
-        Ok(Locks { tokens, jobs, by: rows.into_iter().map(|row| row.by).collect() })
+        Ok(LockedRows { tokens, jobs, holders: rows.into_iter().map(|row| row.holder).collect() })
     }
 }
 
-/// What of them is locked, and by whom.
-struct Locks {
+/// Locked leases and jobs, and the sessions that locked them.
+struct LockedRows {
     tokens: HashSet<Uuid>,
     jobs: HashSet<JobId>,
-    by: Vec<LockHolder>,
+    holders: Vec<LockHolder>,
 }
 
-impl Locks {
-    fn have(&self, one: &Settlement) -> bool {
-        self.tokens.contains(&one.token) || self.jobs.contains(&one.id)
+impl LockedRows {
+    fn contains(&self, settlement: &Settlement) -> bool {
+        self.tokens.contains(&settlement.token) || self.jobs.contains(&settlement.id)
     }
 }

@@ -1,7 +1,8 @@
-//! Writes what attempts have logged, right before their verdicts: of those that end together in one statement, on a connection of its own.
+//! Writes the logs of attempts shortly before their verdicts: logs of attempts that end together share a statement on a separate
+//! connection.
 //!
-//! Nobody's verdict hangs on it: an attempt waits for a moment at most, and for nothing while the last one waited in vain. What cannot be written is
-//! dropped, and told with its count.
+//! No verdict depends on its log. An attempt waits for a second at most, and not at all while the last attempt waited in vain. Logs that
+//! cannot be written are dropped, and their number is logged.
 
 use std::{
     sync::{
@@ -22,167 +23,176 @@ use tokio::{
 
 use crate::live::{Link, bounded};
 
-/// An attempt waits for so long until its log is written.
-const PATIENCE: Duration = Duration::from_secs(1);
+/// How long an attempt waits until its log is written.
+const WRITE_TIMEOUT: Duration = Duration::from_secs(1);
 
-/// So many bytes may wait to be written.
-const MOST_WAITING: usize = 32 * 1024 * 1024;
+/// Maximum size of the queued logs in bytes.
+const MAX_QUEUED_BYTES: usize = 32 * 1024 * 1024;
 
-/// The most logs of one statement, and the most bytes, unless one alone has more.
-const MOST: usize = 100;
-const LARGEST: usize = 8 * 1024 * 1024;
+/// Maximum number of logs of one statement.
+const MAX_LOGS: usize = 100;
 
-/// So many that fail by themselves, one after the other, are taken for a fault of the table.
-const FAULTS: usize = 3;
+/// Maximum size of the logs of one statement in bytes. A single larger log is sent alone.
+const MAX_BYTES: usize = 8 * 1024 * 1024;
 
-/// Logs that were dropped are told of this often.
-const TOLD: Duration = Duration::from_secs(5);
+/// Number of consecutive rejected logs that counts as a fault of the table.
+const MAX_CONSECUTIVE_REJECTIONS: usize = 3;
 
-/// Where attempts send their logs.
+/// Minimum interval of the log line about dropped logs.
+const LOG_INTERVAL: Duration = Duration::from_secs(5);
+
+/// Sends the logs of attempts to the loop that writes them.
 #[derive(Clone, Debug)]
 pub(crate) struct LogSender {
-    sender: mpsc::UnboundedSender<Waiting>,
-    state: Arc<State>,
+    sender: mpsc::UnboundedSender<QueuedLog>,
+    state: Arc<LogQueueState>,
 }
 
-/// What is to be written.
-pub(crate) struct Logs {
-    incoming: mpsc::UnboundedReceiver<Waiting>,
-    state: Arc<State>,
+/// Logs that wait to be written.
+pub(crate) struct LogQueue {
+    incoming: mpsc::UnboundedReceiver<QueuedLog>,
+    state: Arc<LogQueueState>,
 }
 
 #[derive(Debug, Default)]
-struct State {
-    /// How many bytes wait.
+struct LogQueueState {
+    /// Size of the queued logs in bytes.
     bytes: AtomicUsize,
-    /// The last attempt that waited did so in vain, and nothing was written since.
+    /// The last attempt that waited timed out, and the database has not answered since.
     is_behind: AtomicBool,
-    dropped: Mutex<Dropped>,
+    dropped: Mutex<DroppedLogs>,
 }
 
+/// Counts of dropped logs.
 #[derive(Debug, Default)]
-struct Dropped {
-    in_all: u64,
-    untold: u64,
-    told: Option<Instant>,
+struct DroppedLogs {
+    total: u64,
+    since_last_log: u64,
+    last_log: Option<Instant>,
 }
 
-/// Dropped once it is written, or cannot be.
+/// A log of one attempt. It is dropped once it is written or cannot be, which closes the channel.
 #[derive(Debug)]
-struct Waiting {
+struct QueuedLog {
     entry: LogEntry,
     _done: oneshot::Sender<()>,
 }
 
-/// With what it takes to wait.
+/// Size of a queued log in bytes, with an estimate of its overhead.
 fn size(entry: &LogEntry) -> usize {
     entry.text.len() + 256
 }
 
 impl LogSender {
-    pub(crate) fn open() -> (Self, Logs) {
-        let ((sender, incoming), state) = (mpsc::unbounded_channel(), Arc::<State>::default());
-        (Self { sender, state: Arc::clone(&state) }, Logs { incoming, state })
+    pub(crate) fn open() -> (Self, LogQueue) {
+        let ((sender, incoming), state) = (mpsc::unbounded_channel(), Arc::<LogQueueState>::default());
+        (Self { sender, state: Arc::clone(&state) }, LogQueue { incoming, state })
     }
 
-    /// Hands a log over, and waits until it is written if that is soon.
-    pub(super) async fn keep(&self, entry: LogEntry, waits: bool) {
+    /// Queues a log. With `may_wait`, waits until it is written, up to `WRITE_TIMEOUT`.
+    pub(super) async fn write(&self, entry: LogEntry, may_wait: bool) {
         let Self { sender, state } = self;
         let bytes = size(&entry);
-        if state.bytes.fetch_add(bytes, SeqCst) + bytes > MOST_WAITING {
+        if state.bytes.fetch_add(bytes, SeqCst) + bytes > MAX_QUEUED_BYTES {
             state.bytes.fetch_sub(bytes, SeqCst);
-            return state.drop_logs(1, "too much waits to be written");
+            return state.record_dropped(1, "too many bytes are queued");
         }
         let (done, written) = oneshot::channel();
-        if sender.send(Waiting { entry, _done: done }).is_err() {
-            return state.drop_logs(1, "the worker has ended");
+        if sender.send(QueuedLog { entry, _done: done }).is_err() {
+            return state.record_dropped(1, "the worker has ended");
         }
-        if waits && !state.is_behind.load(Relaxed) && timeout(PATIENCE, written).await.is_err() {
+        if may_wait && !state.is_behind.load(Relaxed) && timeout(WRITE_TIMEOUT, written).await.is_err() {
             state.is_behind.store(true, Relaxed);
         }
     }
 }
 
-impl State {
-    /// The database has answered, and has kept so many of those that were sent.
-    fn wrote(&self, kept: i64, sent: usize) {
+impl LogQueueState {
+    /// Records an answer of the database, which has stored `written` of the `sent` logs.
+    fn record_written(&self, written: i64, sent: usize) {
         self.is_behind.store(false, Relaxed);
-        let left = (sent as u64).saturating_sub(kept.unsigned_abs());
-        if left > 0 {
-            self.drop_logs(left, "their jobs were settled before they could be written, or others have them");
+        let lost = (sent as u64).saturating_sub(written.unsigned_abs());
+        if lost > 0 {
+            self.record_dropped(lost, "their jobs were settled before the logs were written, or their leases were lost");
         }
     }
 
-    fn drop_logs(&self, count: u64, error: &str) {
+    fn record_dropped(&self, count: u64, error: &str) {
         let mut dropped = self.dropped.lock().unwrap_or_else(PoisonError::into_inner);
-        dropped.in_all += count;
-        dropped.untold += count;
-        if dropped.told.is_none_or(|told| told.elapsed() >= TOLD) {
-            let Dropped { in_all, untold, .. } = *dropped;
-            *dropped = Dropped { in_all, untold: 0, told: Some(Instant::now()) };
-            tracing::warn!(dropped = untold, in_all, error, "logs of attempts cannot be kept, and are dropped; their jobs go on");
+        dropped.total += count;
+        dropped.since_last_log += count;
+        if dropped.last_log.is_none_or(|last| last.elapsed() >= LOG_INTERVAL) {
+            let DroppedLogs { total, since_last_log, .. } = *dropped;
+            *dropped = DroppedLogs { total, since_last_log: 0, last_log: Some(Instant::now()) };
+            tracing::warn!(
+                dropped = since_last_log,
+                in_all = total,
+                error,
+                "logs of attempts could not be written and were dropped; \
+                their jobs are not affected"
+            );
         }
     }
 }
 
-/// Writes what comes in, until nobody sends any more.
-pub(crate) async fn write_logs(logs: Arc<tokio::sync::Mutex<Logs>>, mut link: Link, store: Store) {
+/// Writes incoming logs until all senders are dropped.
+pub(crate) async fn write_logs(logs: Arc<tokio::sync::Mutex<LogQueue>>, mut connection: Link, store: Store) {
     let mut logs = logs.lock().await;
     let mut next = None;
     loop {
         let Some(first) = (if next.is_some() { next.take() } else { logs.incoming.recv().await }) else { break };
         let mut bytes = size(&first.entry);
-        let mut together = vec![first];
-        while together.len() < MOST && next.is_none() {
-            let Ok(one) = logs.incoming.try_recv() else { break };
-            bytes += size(&one.entry);
-            if bytes > LARGEST { next = Some(one) } else { together.push(one) }
+        let mut batch = vec![first];
+        while batch.len() < MAX_LOGS && next.is_none() {
+            let Ok(log) = logs.incoming.try_recv() else { break };
+            bytes += size(&log.entry);
+            if bytes > MAX_BYTES { next = Some(log) } else { batch.push(log) }
         }
-        let all: usize = together.iter().map(|one| size(&one.entry)).sum();
-        write(&mut link, store, together, &logs.state).await;
-        logs.state.bytes.fetch_sub(all, SeqCst);
+        let batch_bytes: usize = batch.iter().map(|log| size(&log.entry)).sum();
+        write_batch(&mut connection, store, batch, &logs.state).await;
+        logs.state.bytes.fetch_sub(batch_bytes, SeqCst);
     }
-    link.close().await;
+    connection.close().await;
 }
 
-/// Together, and if that is refused, each by itself.
-async fn write(link: &mut Link, store: Store, mut together: Vec<Waiting>, state: &State) {
-    // In the order in which they came, from the end.
-    together.reverse();
-    let mut refused = match send(link, store, &together).await {
-        Ok(written) => return state.wrote(written, together.len()),
-        Err(error) if together.len() == 1 || error.as_database_error().is_none() => {
-            return state.drop_logs(together.len() as u64, &queue_core::message(&error));
+/// Writes a batch in one statement. If that is rejected, writes each log by itself.
+async fn write_batch(connection: &mut Link, store: Store, mut batch: Vec<QueuedLog>, state: &LogQueueState) {
+    // Popped from the end below, so this keeps the order of arrival.
+    batch.reverse();
+    let mut rejection = match send_logs(connection, store, &batch).await {
+        Ok(written) => return state.record_written(written, batch.len()),
+        Err(error) if batch.len() == 1 || error.as_database_error().is_none() => {
+            return state.record_dropped(batch.len() as u64, &queue_core::message(&error));
         }
         Err(error) => error,
     };
-    let mut faults = 0;
-    while let Some(one) = together.pop() {
-        match send(link, store, &[one]).await {
+    let mut consecutive = 0;
+    while let Some(log) = batch.pop() {
+        match send_logs(connection, store, &[log]).await {
             Ok(written) => {
-                faults = 0;
-                state.wrote(written, 1);
+                consecutive = 0;
+                state.record_written(written, 1);
             }
             Err(error) => {
-                (refused, faults) = (error, faults + 1);
-                state.drop_logs(1, &queue_core::message(&refused));
+                (rejection, consecutive) = (error, consecutive + 1);
+                state.record_dropped(1, &queue_core::message(&rejection));
             }
         }
-        if faults >= FAULTS {
-            return state.drop_logs(together.len() as u64, &queue_core::message(&refused));
+        if consecutive >= MAX_CONSECUTIVE_REJECTIONS {
+            return state.record_dropped(batch.len() as u64, &queue_core::message(&rejection));
         }
     }
 }
 
-/// How many of them are kept.
-async fn send(link: &mut Link, store: Store, logs: &[Waiting]) -> sqlx::Result<i64> {
-    let entries = || logs.iter().map(|waiting| &waiting.entry);
+/// Sends one statement and returns the number of logs that were written.
+async fn send_logs(connection: &mut Link, store: Store, logs: &[QueuedLog]) -> sqlx::Result<i64> {
+    let entries = || logs.iter().map(|log| &log.entry);
     let statement = sqlx::query_scalar(store.sql(include_str!("../../sql/write_logs.sql")))
         .bind(entries().map(|entry| entry.token).collect::<Vec<_>>())
         .bind(entries().map(|entry| entry.id).collect::<Vec<_>>())
         .bind(entries().map(|entry| i32::from(entry.attempt)).collect::<Vec<_>>())
         .bind(entries().map(|entry| entry.cut.cast_signed()).collect::<Vec<_>>())
         .bind(entries().map(|entry| entry.text.as_str()).collect::<Vec<_>>());
-    let sent = bounded(statement.fetch_one(link.get().await?)).await;
-    link.note(sent)
+    let written = bounded(statement.fetch_one(connection.get().await?)).await;
+    connection.note(written)
 }

@@ -1,30 +1,31 @@
-//! How jobs end in the store: verdicts in natural batches, a handler's own commit, what jobs report, and who is told that jobs are over.
+//! How jobs end in the store: verdicts in natural batches, commits of handlers' own transactions, reports, and notifications to waiting
+//! clients.
 
-mod aside;
 mod children;
 mod commit;
-mod gathers;
+mod handler_tx;
 mod journal;
 mod locked;
 mod logs;
+mod maps;
 mod notify_waiters;
-mod own;
+mod pending;
 mod receive;
+mod rejected;
 mod report;
 mod send;
 mod settlement;
-mod unsettled;
 mod verdicts;
 
 #[cfg(feature = "cli")]
-pub(crate) use self::{children::look as look_at_child, gathers::look as look_at_gather, journal::steps_done};
+pub(crate) use self::{children::load_child as look_at_child, journal::load_steps as steps_done, maps::load_map as look_at_gather};
 pub(crate) use self::{
     children::note_ends,
     commit::DatabaseBackend,
-    journal::{JournalSender, Waiting, write_journal},
-    logs::{LogSender, Logs, write_logs},
+    journal::{JournalSender, PendingStep as Waiting, write_journal},
+    logs::{LogQueue as Logs, LogSender, write_logs},
     notify_waiters::notify_waiters,
-    receive::{AskSender, Asking, receive_all},
+    receive::{SignalRequest as Asking, SignalSender as AskSender, receive_signals as receive_all},
     report::write_reports,
     settlement::Settlement,
     verdicts::settle_all,

@@ -1,7 +1,7 @@
-//! Tells those who wait for jobs that some are over.
+//! Notifies clients that wait for jobs when some have finished.
 //!
-//! Beside the settle loop, not in its statements: a transaction that writes nothing notifies without holding the server's one lock for
-//! notifications during a flush of its disk, and where nobody waits it costs a short look now and then.
+//! A separate loop, not part of the settle statements: a transaction that writes nothing does not hold the server's global notification
+//! lock during a flush of the write-ahead log. With no waiting client it costs a short query now and then.
 
 use std::{sync::Arc, time::Duration};
 
@@ -12,35 +12,35 @@ use crate::{
     live::{Bell, Link, bounded},
 };
 
-/// Between two notifications.
-const WAITED_FOR: Duration = Duration::from_millis(2);
+/// Minimum interval of notifications while clients wait.
+const NOTIFY_INTERVAL: Duration = Duration::from_millis(2);
 
-/// Between two looks for somebody who waits, when there was nobody: so late at most are those told who begin to wait.
-const UNWAITED: Duration = Duration::from_millis(50);
+/// Interval of the queries while no client waits. It bounds the delay of the first notification to a new client.
+const IDLE_INTERVAL: Duration = Duration::from_millis(50);
 
-/// After a failure: those who wait look by themselves meanwhile.
-const PAUSE: Duration = Duration::from_secs(1);
+/// Delay after an error. Clients poll their jobs meanwhile.
+const ERROR_DELAY: Duration = Duration::from_secs(1);
 
-/// Tells of every job that was ended, for ever.
-pub(crate) async fn notify_waiters(mut link: Link, store: Store, bell: Arc<Bell>) {
+/// Sends notifications about finished jobs until the task is aborted.
+pub(crate) async fn notify_waiters(mut connection: Link, store: Store, notifier: Arc<Bell>) {
     loop {
-        bell.jobs_over().await;
-        let pause = match notify_once(&mut link, store).await {
-            Ok(true) => WAITED_FOR,
-            Ok(false) => UNWAITED,
+        notifier.jobs_over().await;
+        let pause = match notify_once(&mut connection, store).await {
+            Ok(true) => NOTIFY_INTERVAL,
+            Ok(false) => IDLE_INTERVAL,
             Err(error) => {
-                complain(&error, "cannot notify those who wait for jobs; they look by themselves");
-                PAUSE
+                complain(&error, "notifying clients that wait for jobs failed; they poll until it succeeds");
+                ERROR_DELAY
             }
         };
-        // What ends meanwhile is told of after it.
+        // Jobs that finish during the pause are covered by the next notification.
         tokio::time::sleep(pause).await;
     }
 }
 
-/// Whether anybody waits.
-async fn notify_once(link: &mut Link, store: Store) -> sqlx::Result<bool> {
+/// Sends one notification. Returns whether any client waits.
+async fn notify_once(connection: &mut Link, store: Store) -> sqlx::Result<bool> {
     let statement = sqlx::query(store.sql(include_str!("../../sql/tell.sql")));
-    let told = bounded(statement.fetch_optional(link.get().await?)).await;
-    Ok(link.note(told)?.is_some())
+    let notified = bounded(statement.fetch_optional(connection.get().await?)).await;
+    Ok(connection.note(notified)?.is_some())
 }

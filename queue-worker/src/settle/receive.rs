@@ -1,9 +1,9 @@
-//! What durable jobs receive: the next signals of a name, or the ends of the waits for them, journaled under their leases' fences. Those that ask
-//! together in one statement, a lone one at once.
+//! Receives signals for durable jobs: journals the next signals of a name, or the timeouts of the waits, fenced by the job's lease.
+//! Concurrent requests share one statement, and a single request is sent immediately.
 //!
-//! No ask waits for another's locks. One whose lease somebody has locked asks again soon, and one that is refused is refused alone. While the
-//! database is away nothing is known: the job is put off, and asks again. It is not parked, for its signal may be journaled by a statement whose
-//! answer was lost, and then no hint leads to it.
+//! No request waits for a lock. A request whose lease is locked is retried soon, and a rejected request fails alone. While the database is
+//! unavailable the outcome is unknown, so the job is rescheduled and retries. It is not parked: a statement whose answer was lost may have
+//! journaled its signal, and then no hint would wake it.
 
 use std::{
     collections::HashMap,
@@ -22,49 +22,49 @@ use tokio::{
 };
 use uuid::Uuid;
 
-use super::send::{is_of_class, is_refusal};
+use super::send::{has_error_class, is_rejection};
 use crate::{
     error::{complain, is_locked},
     live::{Link, bounded},
 };
 
-/// The most asks of one statement.
-const MOST: usize = 500;
+/// Maximum number of requests of one statement.
+const MAX_REQUESTS: usize = 500;
 
-/// A verdict locks its lease for a moment: who meets that asks again so soon, then after as long as it has waited, up to the longest.
-const SOON: Duration = Duration::from_millis(10);
-const LONGEST: Duration = Duration::from_millis(200);
+/// Minimum and maximum delay before a request whose lease is locked is retried. A verdict locks its lease only briefly. The delay doubles.
+const MIN_RETRY_DELAY: Duration = Duration::from_millis(10);
+const MAX_RETRY_DELAY: Duration = Duration::from_millis(200);
 
-/// A lease that is locked for so long is not asked for any more. Whoever writes the verdict that puts off its job says who has locked it.
-const PATIENCE: Duration = Duration::from_secs(2);
+/// How long a request is retried while its lease is locked. The verdict that reschedules its job then logs the session that holds the lock.
+const LOCK_TIMEOUT: Duration = Duration::from_secs(2);
 
-/// For so long asks are taken apart that waited for somebody's lock. What is left of them then is put off.
-const APART: Duration = Duration::from_secs(2);
+/// How long requests that waited for a lock are split into halves. The jobs of the remaining requests are rescheduled.
+const SPLIT_TIMEOUT: Duration = Duration::from_secs(2);
 
-const UNKNOWN: &str = "cannot ask for signals; their jobs are put off, and ask again";
+const UNAVAILABLE: &str = "receiving signals failed; the jobs are rescheduled and retry";
 
-/// Where attempts ask.
+/// Sends the signal requests of attempts to the receive loop.
 #[derive(Clone, Debug)]
-pub(crate) struct AskSender(mpsc::UnboundedSender<Asking>);
+pub(crate) struct SignalSender(mpsc::UnboundedSender<SignalRequest>);
 
-/// What is asked for, and the attempt that waits for the answer.
+/// A request for a signal, and the attempt that waits for the answer.
 #[derive(Debug)]
-pub(crate) struct Asking {
+pub(crate) struct SignalRequest {
     entry: SignalEntry,
     since: Instant,
-    answer: oneshot::Sender<Heard>,
+    reply: oneshot::Sender<Heard>,
 }
 
-impl AskSender {
-    /// A sender, and what it sends; the attempts that run bound how much that is.
-    pub(crate) fn open() -> (Self, mpsc::UnboundedReceiver<Asking>) {
+impl SignalSender {
+    /// Returns a sender and its receiver. The channel needs no bound: each running attempt has at most a few requests in it.
+    pub(crate) fn open() -> (Self, mpsc::UnboundedReceiver<SignalRequest>) {
         let (sender, incoming) = mpsc::unbounded_channel();
         (Self(sender), incoming)
     }
 
-    pub(super) async fn ask(&self, entry: SignalEntry) -> Heard {
-        let (answer, heard) = oneshot::channel();
-        match self.0.send(Asking { entry, since: Instant::now(), answer }) {
+    pub(super) async fn request(&self, entry: SignalEntry) -> Heard {
+        let (reply, heard) = oneshot::channel();
+        match self.0.send(SignalRequest { entry, since: Instant::now(), reply }) {
             Ok(()) => heard.await.unwrap_or(Heard::Unknown),
             // The worker has ended.
             Err(_) => Heard::Unknown,
@@ -72,151 +72,151 @@ impl AskSender {
     }
 }
 
-/// Answers what comes in, until nobody asks any more.
-pub(crate) async fn receive_all(incoming: Arc<Mutex<mpsc::UnboundedReceiver<Asking>>>, link: Link, store: Store) {
+/// Answers incoming requests until all senders are dropped.
+pub(crate) async fn receive_signals(incoming: Arc<Mutex<mpsc::UnboundedReceiver<SignalRequest>>>, connection: Link, store: Store) {
     let mut incoming = incoming.lock().await;
-    let mut receiver = Receiver { link, store, locked: Vec::new(), next: Instant::now() };
+    let mut receiver = SignalReceiver { connection, store, locked: Vec::new(), next_retry: Instant::now() };
     let mut received = Vec::new();
     loop {
-        let again = async { if receiver.locked.is_empty() { pending().await } else { sleep_until(receiver.next.into()).await } };
+        let retry = async { if receiver.locked.is_empty() { pending().await } else { sleep_until(receiver.next_retry.into()).await } };
         tokio::select! {
-            count = incoming.recv_many(&mut received, MOST) => if count == 0 { break },
-            () = again => received.append(&mut receiver.locked),
+            count = incoming.recv_many(&mut received, MAX_REQUESTS) => if count == 0 { break },
+            () = retry => received.append(&mut receiver.locked),
         }
         while !received.is_empty() {
-            let most = received.len().min(MOST);
-            receiver.receive(received.drain(..most).collect()).await;
+            let count = received.len().min(MAX_REQUESTS);
+            receiver.receive(received.drain(..count).collect()).await;
         }
     }
-    receiver.link.close().await;
+    receiver.connection.close().await;
 }
 
-/// Who asks the database, and what has met a locked lease.
-struct Receiver {
-    link: Link,
+/// Sends requests to the database, and keeps those whose leases are locked.
+struct SignalReceiver {
+    connection: Link,
     store: Store,
-    locked: Vec<Asking>,
-    /// When to ask for those again.
-    next: Instant,
+    locked: Vec<SignalRequest>,
+    /// Time of the next retry of the locked ones.
+    next_retry: Instant,
 }
 
-impl Receiver {
-    /// One statement, and more only for those that harm others.
-    async fn receive(&mut self, asks: Vec<Asking>) {
-        match self.send(&asks).await {
-            Ok(answers) => self.tell(asks, answers),
-            Err(error) if is_of_some(&error) => self.receive_apart(asks, error).await,
-            Err(error) => put_off(asks, &error),
+impl SignalReceiver {
+    /// Sends one statement, and further ones only if some requests affect the others.
+    async fn receive(&mut self, requests: Vec<SignalRequest>) {
+        match self.send(&requests).await {
+            Ok(answers) => self.reply(requests, answers),
+            Err(error) if is_request_error(&error) => self.receive_halves(requests, error).await,
+            Err(error) => reply_unknown(requests, &error),
         }
     }
 
-    /// Each half by itself, until those are found that are refused, or wait for somebody's lock. In another order each time: if there is no time to
-    /// find all, others have their answers the next time.
-    async fn receive_apart(&mut self, mut asks: Vec<Asking>, error: sqlx::Error) {
-        fastrand::shuffle(&mut asks);
-        let (until, mut groups) = (Instant::now() + APART, vec![(asks, error)]);
-        while let Some((mut asks, error)) = groups.pop() {
-            if asks.len() == 1 && !is_locked(&error) {
-                refuse(asks, &error);
+    /// Sends each half by itself, until the requests are found that are rejected or wait for a lock. The order is random: if the time is
+    /// too short for all, other requests are answered at the next try.
+    async fn receive_halves(&mut self, mut requests: Vec<SignalRequest>, error: sqlx::Error) {
+        fastrand::shuffle(&mut requests);
+        let (deadline, mut groups) = (Instant::now() + SPLIT_TIMEOUT, vec![(requests, error)]);
+        while let Some((mut requests, error)) = groups.pop() {
+            if requests.len() == 1 && !is_locked(&error) {
+                reply_rejected(requests, &error);
                 continue;
             }
-            if asks.len() == 1 || is_locked(&error) && Instant::now() > until {
-                put_off(asks, &error);
+            if requests.len() == 1 || is_locked(&error) && Instant::now() > deadline {
+                reply_unknown(requests, &error);
                 continue;
             }
-            let rest = asks.split_off(asks.len() / 2);
-            for half in [asks, rest] {
+            let rest = requests.split_off(requests.len() / 2);
+            for half in [requests, rest] {
                 match self.send(&half).await {
-                    Ok(answers) => self.tell(half, answers),
-                    Err(error) if is_of_some(&error) => groups.push((half, error)),
-                    Err(error) => put_off(half, &error),
+                    Ok(answers) => self.reply(half, answers),
+                    Err(error) if is_request_error(&error) => groups.push((half, error)),
+                    Err(error) => reply_unknown(half, &error),
                 }
             }
         }
     }
 
-    fn tell(&mut self, asks: Vec<Asking>, mut answers: HashMap<Key, Answer>) {
-        for one in asks {
-            let heard = match answers.remove(&one.key()) {
-                Some(Answer::Locked) if one.since.elapsed() < PATIENCE => {
-                    self.put_aside(one);
+    fn reply(&mut self, requests: Vec<SignalRequest>, mut answers: HashMap<SignalRequestKey, SignalAnswer>) {
+        for request in requests {
+            let heard = match answers.remove(&request.key()) {
+                Some(SignalAnswer::Locked) if request.since.elapsed() < LOCK_TIMEOUT => {
+                    self.schedule_retry(request);
                     continue;
                 }
-                Some(Answer::Locked) => Heard::Unknown,
-                Some(Answer::Heard(heard)) => heard,
+                Some(SignalAnswer::Locked) => Heard::Unknown,
+                Some(SignalAnswer::Received(heard)) => heard,
                 None => Heard::Refused,
             };
-            // Whoever does not wait any more has it in the journal.
-            let _ = one.answer.send(heard);
+            // Fails only if the attempt no longer waits. The next one reads the answer from the journal.
+            let _ = request.reply.send(heard);
         }
     }
 
-    /// To ask again in a moment.
-    fn put_aside(&mut self, one: Asking) {
-        let next = Instant::now() + one.since.elapsed().clamp(SOON, LONGEST);
-        self.next = if self.locked.is_empty() { next } else { self.next.min(next) };
-        self.locked.push(one);
+    fn schedule_retry(&mut self, request: SignalRequest) {
+        let next = Instant::now() + request.since.elapsed().clamp(MIN_RETRY_DELAY, MAX_RETRY_DELAY);
+        self.next_retry = if self.locked.is_empty() { next } else { self.next_retry.min(next) };
+        self.locked.push(request);
     }
 
-    /// What each that the lease has came to.
-    async fn send(&mut self, asks: &[Asking]) -> sqlx::Result<HashMap<Key, Answer>> {
-        let said = || asks.iter().map(|one| &one.entry);
+    /// Sends one statement and returns an answer for each request whose lease lists its job.
+    async fn send(&mut self, requests: &[SignalRequest]) -> sqlx::Result<HashMap<SignalRequestKey, SignalAnswer>> {
+        let entries = || requests.iter().map(|request| &request.entry);
         let statement = sqlx::query_as(self.store.sql(include_str!("../../sql/receive.sql")))
-            .bind(said().map(|ask| ask.fence.token).collect::<Vec<_>>())
-            .bind(said().map(|ask| ask.fence.id).collect::<Vec<_>>())
-            .bind(said().map(|ask| ask.name.as_str()).collect::<Vec<_>>())
-            .bind(said().map(|ask| ask.fence.attempt).collect::<Vec<_>>())
-            .bind(said().map(|ask| ask.signal.as_str()).collect::<Vec<_>>())
-            .bind(said().map(|ask| ask.end.as_deref()).collect::<Vec<_>>());
-        let answered = bounded(statement.fetch_all(self.link.get().await?)).await;
-        let rows: Vec<Row> = self.link.note(answered)?;
-        Ok(rows.into_iter().map(answer).collect())
+            .bind(entries().map(|entry| entry.fence.token).collect::<Vec<_>>())
+            .bind(entries().map(|entry| entry.fence.id).collect::<Vec<_>>())
+            .bind(entries().map(|entry| entry.name.as_str()).collect::<Vec<_>>())
+            .bind(entries().map(|entry| entry.fence.attempt).collect::<Vec<_>>())
+            .bind(entries().map(|entry| entry.signal.as_str()).collect::<Vec<_>>())
+            .bind(entries().map(|entry| entry.end.as_deref()).collect::<Vec<_>>());
+        let answered = bounded(statement.fetch_all(self.connection.get().await?)).await;
+        let rows: Vec<SignalAnswerRow> = self.connection.note(answered)?;
+        Ok(rows.into_iter().map(signal_answer).collect())
     }
 }
 
-/// An ask: its lease, its job, its step.
-type Key = (Uuid, JobId, String);
+/// Lease token, job id and step name of a request.
+type SignalRequestKey = (Uuid, JobId, String);
 
-/// That, whether the lease was locked, whether the wait is over, the payload, and whether anything is journaled.
-type Row = (Uuid, JobId, String, bool, bool, Option<String>, bool);
+/// The request key, whether the lease is locked, whether the wait timed out, the payload, and whether the step is journaled.
+type SignalAnswerRow = (Uuid, JobId, String, bool, bool, Option<String>, bool);
 
-enum Answer {
-    Heard(Heard),
+enum SignalAnswer {
+    Received(Heard),
     Locked,
 }
 
-fn answer((token, id, name, is_locked, is_over, payload, is_journaled): Row) -> (Key, Answer) {
-    let answer = match (is_locked, is_journaled, is_over) {
-        (true, ..) => Answer::Locked,
-        (false, false, _) => Answer::Heard(Heard::Nothing),
-        (false, true, true) => Answer::Heard(Heard::Over),
-        (false, true, false) => Answer::Heard(Heard::Signal(payload)),
+fn signal_answer((token, id, name, is_locked, timed_out, payload, is_journaled): SignalAnswerRow) -> (SignalRequestKey, SignalAnswer) {
+    let answer = match (is_locked, is_journaled, timed_out) {
+        (true, ..) => SignalAnswer::Locked,
+        (false, false, _) => SignalAnswer::Received(Heard::Nothing),
+        (false, true, true) => SignalAnswer::Received(Heard::Over),
+        (false, true, false) => SignalAnswer::Received(Heard::Signal(payload)),
     };
     ((token, id, name), answer)
 }
 
-impl Asking {
-    fn key(&self) -> Key {
+impl SignalRequest {
+    fn key(&self) -> SignalRequestKey {
         (self.entry.fence.token, self.entry.fence.id, self.entry.name.clone())
     }
 }
 
-/// Whether what asks say, or what they touch, may be the cause. A login or a right that is refused is none of theirs: they are put off until it is
-/// mended.
-fn is_of_some(error: &sqlx::Error) -> bool {
-    is_locked(error) || is_refusal(error) && is_of_class(error, &["22", "23", "54", "P0"])
+/// Returns whether the values or rows of a request may have caused the error. A rejected login or a missing permission affects all requests
+/// alike: their jobs are rescheduled until an operator fixes it.
+fn is_request_error(error: &sqlx::Error) -> bool {
+    is_locked(error) || is_rejection(error) && has_error_class(error, &["22", "23", "54", "P0"])
 }
 
-fn put_off(asks: Vec<Asking>, error: &sqlx::Error) {
-    complain(error, UNKNOWN);
-    for one in asks {
-        let _ = one.answer.send(Heard::Unknown);
+fn reply_unknown(requests: Vec<SignalRequest>, error: &sqlx::Error) {
+    complain(error, UNAVAILABLE);
+    for request in requests {
+        let _ = request.reply.send(Heard::Unknown);
     }
 }
 
-fn refuse(asks: Vec<Asking>, error: &sqlx::Error) {
-    for Asking { entry, answer, .. } in asks {
-        tracing::warn!(job = %entry.fence.id, step = entry.name, error = queue_core::message(error), "a signal cannot be received");
-        let _ = answer.send(Heard::Failed(queue_core::message(error)));
+fn reply_rejected(requests: Vec<SignalRequest>, error: &sqlx::Error) {
+    for SignalRequest { entry, reply, .. } in requests {
+        let error = queue_core::message(error);
+        tracing::warn!(job = %entry.fence.id, step = entry.name, error, "signal request rejected by the server; its attempt fails");
+        let _ = reply.send(Heard::Failed(error));
     }
 }

@@ -1,8 +1,8 @@
-//! Writes what running jobs say of themselves: all that has changed, of all jobs of the process, in one statement.
+//! Writes the progress reports and checkpoints of running jobs: all changes of all jobs of the process in one statement.
 //!
-//! At most every 250 ms, but at once for whom somebody waits: a checkpoint, or an attempt that has ended. While one statement is in the air
-//! others collect, so many jobs that end together share the next one. What the database refuses is a lost lease. This file decides nothing
-//! about jobs.
+//! Writes at most every 250 ms, but immediately if an attempt waits: for a checkpoint, or because it has ended. Reports collect while a
+//! statement is in flight, so jobs that end together share the next one. A report that the database refuses has lost its lease. This module
+//! decides nothing about jobs.
 
 use std::{
     collections::{HashSet, VecDeque},
@@ -20,108 +20,114 @@ use tokio::{
 };
 use uuid::Uuid;
 
-use super::locked::pids;
+use super::locked::load_lock_holder_pids;
 use crate::{
     error::{complain, is_locked},
     live::{Link, bounded, jittered},
 };
 
-/// Between two statements, unless somebody waits.
-const WINDOW: Duration = Duration::from_millis(250);
+/// Minimum interval of statements while no attempt waits.
+const WRITE_INTERVAL: Duration = Duration::from_millis(250);
 
-/// The most jobs of one statement, and the most bytes of checkpoints, unless one alone has more.
-const MOST: usize = 500;
-const LARGEST: usize = 8 * 1024 * 1024;
+/// Maximum number of jobs of one statement.
+const MAX_JOBS: usize = 500;
 
-/// How often a statement is sent while the database does not answer, and the pause between. Whoever wrote a checkpoint is told then; other
-/// reports are said again when something changes.
-const TRIES: usize = 3;
-const PAUSE: Duration = Duration::from_millis(200);
+/// Maximum size of the checkpoints of one statement in bytes. A single larger checkpoint is sent alone.
+const MAX_BYTES: usize = 8 * 1024 * 1024;
 
-/// What a job said is kept for so long after its end, for those who watch it, unless there are very many.
-const KEPT: Duration = Duration::from_mins(1);
-const MOST_KEPT: usize = 20_000;
+/// Maximum number of times that a statement is sent while the database does not answer. After that, checkpoints fail, and other reports are
+/// sent again at their next change.
+const MAX_TRIES: usize = 3;
 
-/// Writes what comes in, until nobody sends any more.
-pub(crate) async fn write_reports(incoming: Arc<Mutex<UnboundedReceiver<Arc<Report>>>>, mut link: Link, store: Store) {
+/// Delay between these tries.
+const RETRY_DELAY: Duration = Duration::from_millis(200);
+
+/// How long the progress of a finished job is kept for clients that watch it.
+const RETENTION: Duration = Duration::from_mins(1);
+
+/// Maximum number of finished jobs whose progress is kept.
+const MAX_FINISHED: usize = 20_000;
+
+/// Writes incoming reports until all senders are dropped.
+pub(crate) async fn write_reports(incoming: Arc<Mutex<UnboundedReceiver<Arc<Report>>>>, mut connection: Link, store: Store) {
     let mut incoming = incoming.lock().await;
-    let mut last: Option<Instant> = None;
-    let mut over = Over::default();
+    let mut last_write: Option<Instant> = None;
+    let mut finished = FinishedReports::default();
     let mut changed = Vec::new();
     loop {
-        let received = match over.due() {
+        let received = match finished.next_expiry() {
             Some(due) => timeout_at(due.into(), incoming.recv()).await.ok(),
             None => Some(incoming.recv().await),
         };
         let Some(received) = received else {
-            over.clear(&mut link, store).await;
+            finished.clear_expired(&mut connection, store).await;
             continue;
         };
         let Some(first) = received else { break };
-        let until = last.map_or_else(Instant::now, |last| last + WINDOW);
+        let deadline = last_write.map_or_else(Instant::now, |last| last + WRITE_INTERVAL);
         changed.push(first);
-        collect(&mut incoming, &mut changed, until).await;
-        over.note(&changed);
-        if write(&mut link, store, std::mem::take(&mut changed)).await {
-            last = Some(Instant::now());
+        collect(&mut incoming, &mut changed, deadline).await;
+        finished.add(&changed);
+        if write(&mut connection, store, std::mem::take(&mut changed)).await {
+            last_write = Some(Instant::now());
         }
-        over.clear(&mut link, store).await;
+        finished.clear_expired(&mut connection, store).await;
     }
-    link.close().await;
+    connection.close().await;
 }
 
-/// What comes in until then, or until somebody waits.
-async fn collect(incoming: &mut UnboundedReceiver<Arc<Report>>, changed: &mut Vec<Arc<Report>>, until: Instant) {
-    let mut seen = 0;
+/// Collects reports until the deadline, or until an attempt waits for one.
+async fn collect(incoming: &mut UnboundedReceiver<Arc<Report>>, changed: &mut Vec<Arc<Report>>, deadline: Instant) {
+    let mut checked = 0;
     loop {
-        while let Ok(one) = incoming.try_recv() {
-            changed.push(one);
+        while let Ok(report) = incoming.try_recv() {
+            changed.push(report);
         }
-        if changed[seen..].iter().any(|report| report.is_urgent()) {
+        if changed[checked..].iter().any(|report| report.is_urgent()) {
             return;
         }
-        seen = changed.len();
-        match timeout_at(until.into(), incoming.recv()).await {
-            Ok(Some(one)) => changed.push(one),
+        checked = changed.len();
+        match timeout_at(deadline.into(), incoming.recv()).await {
+            Ok(Some(report)) => changed.push(report),
             _ => return,
         }
     }
 }
 
-/// Writes what these have to say; returns whether there was anything.
-async fn write(link: &mut Link, store: Store, reports: Vec<Arc<Report>>) -> bool {
+/// Writes the changes of the reports. Returns whether there were any.
+async fn write(connection: &mut Link, store: Store, reports: Vec<Arc<Report>>) -> bool {
     let mut entries: Vec<(Arc<Report>, ReportEntry)> =
         reports.into_iter().filter_map(|report| report.take().map(|entry| (report, entry))).collect();
-    let any = !entries.is_empty();
+    let has_changes = !entries.is_empty();
     while !entries.is_empty() {
         let mut bytes = 0;
-        let fitting = entries.iter().take(MOST).take_while(|(_, entry)| {
+        let fitting = entries.iter().take(MAX_JOBS).take_while(|(_, entry)| {
             bytes += entry.checkpoint.as_ref().map_or(0, String::len);
-            bytes <= LARGEST
+            bytes <= MAX_BYTES
         });
-        let most = fitting.count().max(1);
-        let rest = entries.split_off(most.min(entries.len()));
-        write_some(link, store, std::mem::replace(&mut entries, rest)).await;
+        let count = fitting.count().max(1);
+        let rest = entries.split_off(count.min(entries.len()));
+        write_batch(connection, store, std::mem::replace(&mut entries, rest)).await;
     }
-    any
+    has_changes
 }
 
-/// One statement, however often it must be sent: said twice it is the same.
-async fn write_some(link: &mut Link, store: Store, mut entries: Vec<(Arc<Report>, ReportEntry)>) {
+/// Sends one statement, several times if the database does not answer. Sending it again has the same result.
+async fn write_batch(connection: &mut Link, store: Store, mut entries: Vec<(Arc<Report>, ReportEntry)>) {
     let mut tries = 1;
     let accepted = loop {
-        match send(link, store, &entries).await {
-            Err(error) if is_locked(&error) && refuse_locked(link, store, &mut entries).await => {
+        match send_reports(connection, store, &entries).await {
+            Err(error) if is_locked(&error) && fail_locked(connection, store, &mut entries).await => {
                 if entries.is_empty() {
                     return;
                 }
             }
-            Err(error) if tries < TRIES && error.as_database_error().is_none() => {
+            Err(error) if tries < MAX_TRIES && error.as_database_error().is_none() => {
                 tries += 1;
-                tokio::time::sleep(jittered(PAUSE)).await;
+                tokio::time::sleep(jittered(RETRY_DELAY)).await;
             }
             Err(error) => {
-                complain(&error, "cannot write what jobs report");
+                complain(&error, "writing reports of jobs failed; checkpoints fail, progress is written with the next report");
                 break Err(queue_core::message(&error));
             }
             Ok(accepted) => break Ok(accepted),
@@ -131,67 +137,69 @@ async fn write_some(link: &mut Link, store: Store, mut entries: Vec<(Arc<Report>
         let written = match &accepted {
             Ok(accepted) if accepted.contains(&(entry.fence.token, entry.fence.id)) => Written::Yes,
             Ok(_) => Written::Refused,
-            Err(why) => Written::Failed(why.clone()),
+            Err(message) => Written::Failed(message.clone()),
         };
         report.answer(entry, &written);
     }
 }
 
-/// Answers those on leases that somebody's open transaction has locked, and takes them out of the others; returns whether there were any.
-async fn refuse_locked(link: &mut Link, store: Store, entries: &mut Vec<(Arc<Report>, ReportEntry)>) -> bool {
-    let Ok(locked) = pids(link, store, entries.iter().map(|(_, entry)| entry.fence.token).collect()).await else { return false };
-    for (report, entry) in entries.extract_if(.., |(_, entry)| locked.contains_key(&entry.fence.token)) {
-        let pid = &locked[&entry.fence.token];
-        report.answer(entry, &Written::Failed(format!("the open transaction of the session {pid} has locked the job's lease")));
+/// Fails the reports whose leases an open transaction has locked, and removes them from `entries`. Returns whether there were any.
+async fn fail_locked(connection: &mut Link, store: Store, entries: &mut Vec<(Arc<Report>, ReportEntry)>) -> bool {
+    let tokens = entries.iter().map(|(_, entry)| entry.fence.token).collect();
+    let Ok(holders) = load_lock_holder_pids(connection, store, tokens).await else { return false };
+    for (report, entry) in entries.extract_if(.., |(_, entry)| holders.contains_key(&entry.fence.token)) {
+        let pid = &holders[&entry.fence.token];
+        report.answer(entry, &Written::Failed(format!("the open transaction of session {pid} has locked the job's lease")));
     }
-    !locked.is_empty()
+    !holders.is_empty()
 }
 
-/// Returns which were accepted.
-async fn send(link: &mut Link, store: Store, entries: &[(Arc<Report>, ReportEntry)]) -> sqlx::Result<HashSet<(Uuid, JobId)>> {
-    let said = || entries.iter().map(|(_, entry)| entry);
+/// Sends one statement and returns the accepted reports.
+async fn send_reports(connection: &mut Link, store: Store, entries: &[(Arc<Report>, ReportEntry)]) -> sqlx::Result<HashSet<(Uuid, JobId)>> {
+    let rows = || entries.iter().map(|(_, entry)| entry);
     let statement = sqlx::query_as(store.sql(include_str!("../../sql/note.sql")))
-        .bind(said().map(|entry| entry.fence.token).collect::<Vec<_>>())
-        .bind(said().map(|entry| entry.fence.id).collect::<Vec<_>>())
-        .bind(said().map(|entry| entry.fence.attempt).collect::<Vec<_>>())
-        .bind(said().map(|entry| entry.fraction).collect::<Vec<_>>())
-        .bind(said().map(|entry| entry.stage.as_deref()).collect::<Vec<_>>())
-        .bind(said().map(|entry| entry.counts.as_str()).collect::<Vec<_>>())
-        .bind(said().map(|entry| entry.checkpoint.as_deref()).collect::<Vec<_>>());
-    let accepted = bounded(statement.fetch_all(link.get().await?)).await;
-    Ok(link.note(accepted)?.into_iter().collect())
+        .bind(rows().map(|entry| entry.fence.token).collect::<Vec<_>>())
+        .bind(rows().map(|entry| entry.fence.id).collect::<Vec<_>>())
+        .bind(rows().map(|entry| entry.fence.attempt).collect::<Vec<_>>())
+        .bind(rows().map(|entry| entry.fraction).collect::<Vec<_>>())
+        .bind(rows().map(|entry| entry.stage.as_deref()).collect::<Vec<_>>())
+        .bind(rows().map(|entry| entry.counts.as_str()).collect::<Vec<_>>())
+        .bind(rows().map(|entry| entry.checkpoint.as_deref()).collect::<Vec<_>>());
+    let accepted = bounded(statement.fetch_all(connection.get().await?)).await;
+    Ok(connection.note(accepted)?.into_iter().collect())
 }
 
-/// Jobs that said something and whose attempt is over, with when that was.
+/// Jobs with stored progress whose attempt has ended, each with the time at which it ended.
 #[derive(Default)]
-struct Over(VecDeque<(Instant, JobId)>);
+struct FinishedReports(VecDeque<(Instant, JobId)>);
 
-impl Over {
-    /// Keeps in mind which of these are over.
-    fn note(&mut self, reports: &[Arc<Report>]) {
+impl FinishedReports {
+    /// Adds the jobs of those reports whose attempt has ended.
+    fn add(&mut self, reports: &[Arc<Report>]) {
         let now = Instant::now();
         self.0.extend(reports.iter().filter_map(|report| report.is_left_behind()).map(|id| (now, id)));
     }
 
-    /// When the oldest is to be cleared.
-    fn due(&self) -> Option<Instant> {
-        self.0.front().map(|(since, _)| *since + KEPT)
+    /// Time at which the oldest one expires.
+    fn next_expiry(&self) -> Option<Instant> {
+        self.0.front().map(|(ended_at, _)| *ended_at + RETENTION)
     }
 
-    /// Deletes the rows whose time has come, those of jobs that are over; of the others later attempts will. What fails is left to pruning.
-    async fn clear(&mut self, link: &mut Link, store: Store) {
-        while self.0.len() > MOST_KEPT || self.due().is_some_and(|due| due <= Instant::now()) {
-            let count = self.0.len().min(MOST);
+    /// Deletes the expired progress of finished jobs. A job that has not finished keeps its row, which a later attempt clears. Rows that
+    /// cannot be deleted are left to pruning.
+    async fn clear_expired(&mut self, connection: &mut Link, store: Store) {
+        while self.0.len() > MAX_FINISHED || self.next_expiry().is_some_and(|due| due <= Instant::now()) {
+            let count = self.0.len().min(MAX_JOBS);
             let ids: Vec<JobId> = self.0.drain(..count).map(|(_, id)| id).collect();
-            if let Err(error) = clear(link, store, &ids).await {
-                complain(&error, "cannot clear what jobs reported; pruning will");
+            if let Err(error) = clear_progress(connection, store, &ids).await {
+                complain(&error, "deleting progress of finished jobs failed; pruning will delete it");
             }
         }
     }
 }
 
-async fn clear(link: &mut Link, store: Store, ids: &[JobId]) -> sqlx::Result<()> {
+async fn clear_progress(connection: &mut Link, store: Store, ids: &[JobId]) -> sqlx::Result<()> {
     let statement = sqlx::query(store.sql(include_str!("../../sql/clear_progress.sql"))).bind(ids);
-    let cleared = bounded(statement.execute(link.get().await?)).await;
-    link.note(cleared).map(drop)
+    let cleared = bounded(statement.execute(connection.get().await?)).await;
+    connection.note(cleared).map(drop)
 }

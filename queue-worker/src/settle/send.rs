@@ -1,4 +1,4 @@
-//! The statements of a settle, what a refusal of theirs is about, and what others are told after them. Tries nothing again.
+//! The settle statements, the classes of their errors, and the notifications after them. Retries nothing.
 
 use std::{collections::HashMap, time::Duration};
 
@@ -14,111 +14,114 @@ use crate::{
     tally::Tallies,
 };
 
-/// The state of what all completed.
+/// State of jobs that all completed.
 const COMPLETED: Option<&str> = Some("completed");
 
-/// A lease, and the verdicts on all its jobs.
-pub(super) type Whole = (Uuid, Vec<Settlement>);
+/// Token of a lease, and the verdicts on all its jobs.
+pub(super) type WholeLease = (Uuid, Vec<Settlement>);
 
-/// What others are to be told once verdicts are written.
-pub(super) struct News {
-    due: Option<Duration>,
-    released: Vec<i64>,
-    frees: bool,
+/// Notifications to send once verdicts are written.
+pub(super) struct SettleNotifications {
+    next_due: Option<Duration>,
+    released_lanes: Vec<i64>,
+    has_hints: bool,
 }
 
-impl News {
-    pub(super) fn of(verdicts: &[Settlement], whole: &[Whole]) -> Self {
+impl SettleNotifications {
+    pub(super) fn of(verdicts: &[Settlement], leases: &[WholeLease]) -> Self {
+        let writes_hint =
+            |settlement: &Settlement| settlement.ending.freed().is_some() || settlement.ending.is_park() || settlement.ending.is_child();
         Self {
-            due: verdicts.iter().filter_map(|one| one.ending.wait()).min(),
-            released: verdicts.iter().filter(|one| one.ending.is_release()).map(|one| one.lane).collect(),
-            // What is parked is left a hint as well, and the parent of what is over.
-            frees: verdicts.iter().any(|one| one.ending.freed().is_some() || one.ending.is_park() || one.ending.is_child())
-                || whole.iter().any(|(_, jobs)| has_parts(jobs)),
+            next_due: verdicts.iter().filter_map(|settlement| settlement.ending.wait()).min(),
+            released_lanes: verdicts.iter().filter(|settlement| settlement.ending.is_release()).map(|settlement| settlement.lane).collect(),
+            has_hints: verdicts.iter().any(writes_hint) || leases.iter().any(|(_, jobs)| has_map_parts(jobs)),
         }
     }
 
-    pub(super) async fn tell(self, link: &mut Link, store: Store, bell: &Bell) {
-        if !self.released.is_empty() {
-            // Without it they are found by a poll.
-            let _ = wake_released(link, store, &self.released).await;
+    pub(super) async fn send(self, connection: &mut Link, store: Store, notifier: &Bell) {
+        if !self.released_lanes.is_empty() {
+            // If this fails, a poll finds the jobs.
+            let _ = wake_released(connection, store, &self.released_lanes).await;
         }
-        if self.frees {
-            bell.tell_keys();
+        if self.has_hints {
+            notifier.tell_keys();
         }
-        bell.note_over();
-        if let Some(wait) = self.due {
-            bell.due_in(wait);
+        notifier.note_over();
+        if let Some(wait) = self.next_due {
+            notifier.due_in(wait);
         }
     }
 }
 
-/// Whether the server cannot hold a value, such as a text that is no JSON or too large.
-pub(super) fn is_about_data(error: &sqlx::Error) -> bool {
-    is_of_class(error, &["22", "54"])
+/// Returns whether the server cannot store a value, such as invalid JSON or a text that is too large.
+pub(super) fn is_data_error(error: &sqlx::Error) -> bool {
+    has_error_class(error, &["22", "54"])
 }
 
-/// Whether the server is there and answers no, for a reason that waiting does not change.
-pub(super) fn is_refusal(error: &sqlx::Error) -> bool {
+/// Returns whether the server is available and rejects the statement for a reason that waiting does not change.
+pub(super) fn is_rejection(error: &sqlx::Error) -> bool {
     error.as_database_error().is_some() && !transient(error)
 }
 
-/// Whether the server's code is of one of these classes.
-pub(super) fn is_of_class(error: &sqlx::Error, classes: &[&str]) -> bool {
+/// Returns whether the SQLSTATE code of the error is in one of the given classes.
+pub(super) fn has_error_class(error: &sqlx::Error, classes: &[&str]) -> bool {
     let code = error.as_database_error().and_then(sqlx::error::DatabaseError::code);
     code.is_some_and(|code| classes.iter().any(|class| code.starts_with(class)))
 }
 
-/// Writes one verdict in a transaction of the caller's; false if it was refused.
-pub(super) async fn settle_within(connection: &mut PgConnection, store: Store, one: &Settlement) -> sqlx::Result<bool> {
+/// Writes one verdict in the caller's transaction. Returns `false` if it was refused.
+pub(super) async fn settle_within(pg: &mut PgConnection, store: Store, settlement: &Settlement) -> sqlx::Result<bool> {
     let refused =
-        if one.ending.is_forgotten() { forget(connection, store, &[one]).await? } else { write(connection, store, &[one]).await? };
+        if settlement.ending.is_forgotten() { forget(pg, store, &[settlement]).await? } else { write(pg, store, &[settlement]).await? };
     let is_written = refused.is_empty();
-    if is_written && one.ending.is_child() {
-        note_ends(connection, store, &[one.id], None).await?;
+    if is_written && settlement.ending.is_child() {
+        note_ends(pg, store, &[settlement.id], None).await?;
     }
     Ok(is_written)
 }
 
-/// Whether a gather counts any of these.
-pub(super) fn has_parts(jobs: &[Settlement]) -> bool {
-    jobs.iter().any(|one| one.ending.completes_part())
+/// Returns whether any of the verdicts completes a part of a map.
+pub(super) fn has_map_parts(jobs: &[Settlement]) -> bool {
+    jobs.iter().any(|settlement| settlement.ending.completes_part())
 }
 
-/// Whole leases; returns what was refused. Those with parts are written in a transaction that counts these.
-pub(super) async fn send_leases(link: &mut Link, store: Store, whole: &[Whole]) -> sqlx::Result<Vec<Uuid>> {
-    let span = settle_span(whole.len());
+/// Settles whole leases and returns the tokens of the refused ones. Leases with parts of maps are settled in the transaction that counts
+/// the parts.
+pub(super) async fn send_leases(connection: &mut Link, store: Store, leases: &[WholeLease]) -> sqlx::Result<Vec<Uuid>> {
+    let span = settle_span(leases.len());
     let sent = async {
-        let connection = link.get().await?;
-        if whole.iter().any(|(_, jobs)| has_parts(jobs)) {
-            let mut tx = bounded(connection.begin()).await?;
-            let lost = write_leases(&mut tx, store, whole).await?;
-            let written = whole.iter().filter(|(token, _)| !lost.contains(token)).flat_map(|(_, jobs)| jobs);
-            let parts: Vec<JobId> = written.filter(|one| one.ending.completes_part()).map(|one| one.id).collect();
+        let pg = connection.get().await?;
+        if leases.iter().any(|(_, jobs)| has_map_parts(jobs)) {
+            let mut tx = bounded(pg.begin()).await?;
+            let lost = write_leases(&mut tx, store, leases).await?;
+            let written = leases.iter().filter(|(token, _)| !lost.contains(token)).flat_map(|(_, jobs)| jobs);
+            let parts: Vec<JobId> =
+                written.filter(|settlement| settlement.ending.completes_part()).map(|settlement| settlement.id).collect();
             note_ends(&mut tx, store, &parts, COMPLETED).await?;
             bounded(tx.commit()).await?;
             Ok(lost)
         } else {
-            write_leases(connection, store, whole).await
+            write_leases(pg, store, leases).await
         }
     };
     let lost = sent.instrument(span.clone()).await;
-    told(&span, link.note(lost))
+    record_error(&span, connection.note(lost))
 }
 
-async fn write_leases(connection: &mut PgConnection, store: Store, whole: &[Whole]) -> sqlx::Result<Vec<Uuid>> {
-    let tokens: Vec<Uuid> = whole.iter().map(|(token, _)| *token).collect();
-    // A lease names its lane if it was of one when it was claimed.
-    let may_be_of_many = |jobs: &[Settlement]| jobs.iter().any(|one| one.lane != jobs[0].lane || jobs.len() < one.batch);
-    let of_many = whole.iter().filter(|(_, jobs)| may_be_of_many(jobs)).flat_map(|(_, jobs)| jobs);
-    let (ids, lanes): (Vec<i64>, Vec<i64>) = of_many.map(|one| (one.id.0, one.lane)).unzip();
-    let counts: Vec<i32> = whole.iter().map(|(_, jobs)| i32::try_from(jobs.len()).unwrap_or(i32::MAX)).collect();
+async fn write_leases(pg: &mut PgConnection, store: Store, leases: &[WholeLease]) -> sqlx::Result<Vec<Uuid>> {
+    let tokens: Vec<Uuid> = leases.iter().map(|(token, _)| *token).collect();
+    // The row of a lease names its lane if all its jobs were of one lane when it was claimed.
+    let may_have_many_lanes =
+        |jobs: &[Settlement]| jobs.iter().any(|settlement| settlement.lane != jobs[0].lane || jobs.len() < settlement.batch);
+    let of_many_lanes = leases.iter().filter(|(_, jobs)| may_have_many_lanes(jobs)).flat_map(|(_, jobs)| jobs);
+    let (ids, lanes): (Vec<i64>, Vec<i64>) = of_many_lanes.map(|settlement| (settlement.id.0, settlement.lane)).unzip();
+    let counts: Vec<i32> = leases.iter().map(|(_, jobs)| i32::try_from(jobs.len()).unwrap_or(i32::MAX)).collect();
     let statement =
         sqlx::query_scalar(store.sql(include_str!("../../sql/settle_leases.sql"))).bind(tokens).bind(ids).bind(lanes).bind(counts);
-    bounded(statement.fetch_all(connection)).await
+    bounded(statement.fetch_all(pg)).await
 }
 
-/// The span of one statement that settles so many jobs, or leases.
+/// Span of one statement that settles `count` jobs or leases.
 fn settle_span(count: usize) -> Span {
     tracing::debug_span!(
         target: "queue_worker::settle",
@@ -132,88 +135,106 @@ fn settle_span(count: usize) -> Span {
     )
 }
 
-fn told<T>(span: &Span, sent: sqlx::Result<T>) -> sqlx::Result<T> {
+fn record_error<T>(span: &Span, sent: sqlx::Result<T>) -> sqlx::Result<T> {
     if let Err(error) = &sent {
         span.record("otel.status_description", queue_core::message(error));
     }
     sent
 }
 
-/// Tells others of jobs that went back to these lanes.
-async fn wake_released(link: &mut Link, store: Store, lanes: &[i64]) -> sqlx::Result<()> {
+/// Wakes workers that serve the queues of the given lanes, to which jobs were released.
+async fn wake_released(connection: &mut Link, store: Store, lanes: &[i64]) -> sqlx::Result<()> {
     let statement = sqlx::query(store.sql(include_str!("../../sql/wake_released.sql"))).bind(lanes);
-    let woken = bounded(statement.execute(link.get().await?)).await;
-    link.note(woken).map(drop)
+    let woken = bounded(statement.execute(connection.get().await?)).await;
+    connection.note(woken).map(drop)
 }
 
-pub(super) type Refused = (Uuid, JobId);
+/// Lease token and job id of a refused verdict.
+pub(super) type RefusedVerdictKey = (Uuid, JobId);
 
-/// One statement, and others for jobs that leave no record, were not begun in time, are parked, or begin anew; returns what was refused. Sent again,
-/// what was written is refused.
-pub(super) async fn send(link: &mut Link, store: Store, tallies: &Tallies, verdicts: &[Settlement]) -> sqlx::Result<Vec<Refused>> {
+/// Settles verdicts and returns the refused ones. There is one statement for most of them, and one each for jobs that leave no record, did
+/// not start in time, are parked, or are restarted. Verdicts that are already written are refused when sent again.
+pub(super) async fn send_verdicts(
+    connection: &mut Link,
+    store: Store,
+    metrics: &Tallies,
+    verdicts: &[Settlement],
+) -> sqlx::Result<Vec<RefusedVerdictKey>> {
     let span = settle_span(verdicts.len());
     let sent = async {
-        let connection = link.get().await?;
-        let (children, others): (Vec<&Settlement>, Vec<_>) = verdicts.iter().partition(|one| one.ending.is_child());
-        let mut lost = send_each(connection, store, tallies, &others).await?;
+        let pg = connection.get().await?;
+        let (children, others): (Vec<&Settlement>, Vec<_>) = verdicts.iter().partition(|settlement| settlement.ending.is_child());
+        let mut lost = send_each(pg, store, metrics, &others).await?;
         if !children.is_empty() {
-            lost.extend(send_children(connection, store, tallies, &children).await?);
+            lost.extend(send_children(pg, store, metrics, &children).await?);
         }
         Ok(lost)
     };
     let sent = sent.instrument(span.clone()).await;
-    told(&span, link.note(sent))
+    record_error(&span, connection.note(sent))
 }
 
-/// Of children: their parents are told what they came to in the transaction that writes it.
+/// Settles children in one transaction with the hints for their parents.
 async fn send_children(
-    connection: &mut PgConnection,
+    pg: &mut PgConnection,
     store: Store,
-    tallies: &Tallies,
+    metrics: &Tallies,
     children: &[&Settlement],
-) -> sqlx::Result<Vec<Refused>> {
-    let mut tx = bounded(connection.begin()).await?;
-    let lost = send_each(&mut tx, store, tallies, children).await?;
-    // Of what is said twice, or was refused, it is not known here what it came to.
-    let mut said: HashMap<JobId, usize> = HashMap::new();
-    for one in children {
-        *said.entry(one.id).or_default() += 1;
+) -> sqlx::Result<Vec<RefusedVerdictKey>> {
+    let mut tx = bounded(pg.begin()).await?;
+    let lost = send_each(&mut tx, store, metrics, children).await?;
+    // The final state of a job is unknown here if its verdict was refused, or if there are two of them.
+    let mut verdicts_by_job: HashMap<JobId, usize> = HashMap::new();
+    for settlement in children {
+        *verdicts_by_job.entry(settlement.id).or_default() += 1;
     }
-    let is_known = |one: &&&Settlement| one.ending.completes_part() && said[&one.id] == 1 && !lost.contains(&(one.token, one.id));
-    let (parts, others): (Vec<&&Settlement>, Vec<_>) = children.iter().partition(is_known);
-    let ids = |jobs: Vec<&&Settlement>| jobs.iter().map(|one| one.id).collect::<Vec<_>>();
+    let has_completed = |settlement: &&&Settlement| {
+        let is_refused = lost.contains(&(settlement.token, settlement.id));
+        settlement.ending.completes_part() && verdicts_by_job[&settlement.id] == 1 && !is_refused
+    };
+    let (parts, others): (Vec<&&Settlement>, Vec<_>) = children.iter().partition(has_completed);
+    let ids = |jobs: Vec<&&Settlement>| jobs.iter().map(|settlement| settlement.id).collect::<Vec<_>>();
     note_ends(&mut tx, store, &ids(parts), COMPLETED).await?;
     note_ends(&mut tx, store, &ids(others), None).await?;
     bounded(tx.commit()).await?;
     Ok(lost)
 }
 
-async fn send_each(connection: &mut PgConnection, store: Store, tallies: &Tallies, verdicts: &[&Settlement]) -> sqlx::Result<Vec<Refused>> {
-    let of = |kind: Statement| -> Vec<&Settlement> { verdicts.iter().filter(|one| Statement::by(one) == kind).copied().collect() };
-    let late = of(Statement::Expire);
-    let mut lost = if late.is_empty() { Vec::new() } else { expire(connection, store, tallies, &late).await? };
-    let parked = of(Statement::Park);
+async fn send_each(
+    pg: &mut PgConnection,
+    store: Store,
+    metrics: &Tallies,
+    verdicts: &[&Settlement],
+) -> sqlx::Result<Vec<RefusedVerdictKey>> {
+    let of = |statement: SettleStatement| -> Vec<&Settlement> {
+        verdicts.iter().filter(|settlement| SettleStatement::of_ending(settlement) == statement).copied().collect()
+    };
+    let expired = of(SettleStatement::Expire);
+    let mut lost = if expired.is_empty() { Vec::new() } else { expire(pg, store, metrics, &expired).await? };
+    let parked = of(SettleStatement::Park);
     if !parked.is_empty() {
-        lost.extend(park(connection, store, &parked).await?);
+        lost.extend(park(pg, store, &parked).await?);
     }
-    let anew = of(Statement::Restart);
-    if !anew.is_empty() {
-        lost.extend(restart(connection, store, &anew).await?);
+    let restarted = of(SettleStatement::Restart);
+    if !restarted.is_empty() {
+        lost.extend(restart(pg, store, &restarted).await?);
     }
-    let forgotten = of(Statement::Forget);
+    let forgotten = of(SettleStatement::Forget);
     if !forgotten.is_empty() {
-        lost.extend(forget(connection, store, &forgotten).await?);
+        lost.extend(forget(pg, store, &forgotten).await?);
     }
-    let others = of(Statement::Settle);
+    let others = of(SettleStatement::Settle);
     if !others.is_empty() {
-        lost.extend(write(connection, store, &others).await?);
+        lost.extend(write(pg, store, &others).await?);
     }
     Ok(lost)
 }
 
-/// Tables that every verdict is written to, and those that only some are.
-const EACH: [&str; 9] = ["lease", "done", "done_many", "dead", "failure", "ready", "scheduled", "active_key", "key_hint"];
-const RARELY: [&str; 13] = [
+/// Tables that every settle statement writes to.
+const COMMON_TABLES: [&str; 9] = ["lease", "done", "done_many", "dead", "failure", "ready", "scheduled", "active_key", "key_hint"];
+
+/// Tables that only statements other than `Settle` write to.
+const RARE_TABLES: [&str; 13] = [
     "job",
     "parked",
     "signal",
@@ -229,45 +250,46 @@ const RARELY: [&str; 13] = [
     "gather_hint",
 ];
 
-/// By which statement a verdict is written.
+/// Statement that writes a verdict.
 #[derive(Clone, Copy, PartialEq, Eq, Hash)]
-pub(super) enum Statement {
+pub(super) enum SettleStatement {
     Expire,
     Park,
     Restart,
     Forget,
     Settle,
-    /// Any of these, in a transaction with what its parent is told.
-    OfChild,
+    /// Any of the others, in one transaction with the hint for the parent.
+    Child,
 }
 
-impl Statement {
-    pub(super) const ALL: [Self; 6] = [Self::Expire, Self::Park, Self::Restart, Self::Forget, Self::Settle, Self::OfChild];
+impl SettleStatement {
+    pub(super) const ALL: [Self; 6] = [Self::Expire, Self::Park, Self::Restart, Self::Forget, Self::Settle, Self::Child];
 
-    /// What is written together.
-    pub(super) fn of(one: &Settlement) -> Self {
-        if one.ending.is_child() { Self::OfChild } else { Self::by(one) }
+    /// Returns the statement under which the verdict is batched.
+    pub(super) fn of(settlement: &Settlement) -> Self {
+        if settlement.ending.is_child() { Self::Child } else { Self::of_ending(settlement) }
     }
 
-    /// Whether it writes to this table, or to that of which this is a part.
+    /// Returns whether the statement writes to this table, or to its parent if it is a partition.
     pub(super) fn writes_to(self, table: &str) -> bool {
-        let is = |name: &&str| table.strip_prefix(*name).is_some_and(|rest| rest.is_empty() || rest.starts_with('_'));
-        EACH.iter().any(is) || (self != Self::Settle && RARELY.iter().any(is))
+        let is_table = |name: &&str| table.strip_prefix(*name).is_some_and(|rest| rest.is_empty() || rest.starts_with('_'));
+        COMMON_TABLES.iter().any(is_table) || (self != Self::Settle && RARE_TABLES.iter().any(is_table))
     }
 
-    /// Whether it may wait for more rows of this job than that of its lease.
-    pub(super) fn touches_job(one: &Settlement) -> bool {
-        one.ending.has_key() || matches!(Self::by(one), Self::Forget | Self::Restart | Self::Park | Self::Expire)
+    /// Returns whether the verdict may wait for locks on rows of its job, and not only on its lease.
+    pub(super) fn locks_job(settlement: &Settlement) -> bool {
+        let statement = Self::of_ending(settlement);
+        settlement.ending.has_key() || matches!(statement, Self::Forget | Self::Restart | Self::Park | Self::Expire)
     }
 
-    fn by(one: &Settlement) -> Self {
-        if one.ending.is_expiry() {
+    fn of_ending(settlement: &Settlement) -> Self {
+        if settlement.ending.is_expiry() {
             Self::Expire
-        } else if one.ending.is_park() {
+        } else if settlement.ending.is_park() {
             Self::Park
-        } else if one.ending.is_restart() {
+        } else if settlement.ending.is_restart() {
             Self::Restart
-        } else if one.ending.is_forgotten() {
+        } else if settlement.ending.is_forgotten() {
             Self::Forget
         } else {
             Self::Settle
@@ -275,54 +297,55 @@ impl Statement {
     }
 }
 
-/// Those that wait for signals; returns what was refused.
-async fn park(connection: &mut PgConnection, store: Store, parked: &[&Settlement]) -> sqlx::Result<Vec<Refused>> {
+/// Parks jobs that wait for signals. Returns the refused ones.
+async fn park(pg: &mut PgConnection, store: Store, parked: &[&Settlement]) -> sqlx::Result<Vec<RefusedVerdictKey>> {
     let statement = sqlx::query_as(store.sql(include_str!("../../sql/park_held.sql")))
-        .bind(parked.iter().map(|one| one.token).collect::<Vec<_>>())
-        .bind(parked.iter().map(|one| one.id.0).collect::<Vec<_>>())
-        .bind(parked.iter().map(|one| one.lane).collect::<Vec<_>>())
-        .bind(parked.iter().map(|one| one.ending.attempt()).collect::<Vec<_>>())
-        .bind(parked.iter().map(|one| one.ending.wait().map(|wait| wait.as_secs_f64() * 1000.0)).collect::<Vec<_>>())
-        .bind(parked.iter().map(|one| serde_json::json!(one.ending.signals()).to_string()).collect::<Vec<_>>());
-    bounded(statement.fetch_all(connection)).await
+        .bind(parked.iter().map(|s| s.token).collect::<Vec<_>>())
+        .bind(parked.iter().map(|s| s.id.0).collect::<Vec<_>>())
+        .bind(parked.iter().map(|s| s.lane).collect::<Vec<_>>())
+        .bind(parked.iter().map(|s| s.ending.attempt()).collect::<Vec<_>>())
+        .bind(parked.iter().map(|s| s.ending.wait().map(|wait| wait.as_secs_f64() * 1000.0)).collect::<Vec<_>>())
+        .bind(parked.iter().map(|s| serde_json::json!(s.ending.signals()).to_string()).collect::<Vec<_>>());
+    bounded(statement.fetch_all(pg)).await
 }
 
-/// Those that begin anew; returns what was refused.
-async fn restart(connection: &mut PgConnection, store: Store, anew: &[&Settlement]) -> sqlx::Result<Vec<Refused>> {
-    let with = || anew.iter().map(|one| one.ending.anew());
+/// Restarts durable jobs. Returns the refused ones.
+async fn restart(pg: &mut PgConnection, store: Store, restarted: &[&Settlement]) -> sqlx::Result<Vec<RefusedVerdictKey>> {
+    let restarts = || restarted.iter().map(|s| s.ending.anew());
     let statement = sqlx::query_as(store.sql(include_str!("../../sql/restart.sql")))
-        .bind(anew.iter().map(|one| one.token).collect::<Vec<_>>())
-        .bind(anew.iter().map(|one| one.id.0).collect::<Vec<_>>())
-        .bind(anew.iter().map(|one| one.ending.attempt()).collect::<Vec<_>>())
-        .bind(with().map(|anew| anew.map(|anew| anew.stored.as_str())).collect::<Vec<_>>())
-        .bind(with().map(|anew| anew.map(|anew| anew.payload.as_str())).collect::<Vec<_>>());
-    bounded(statement.fetch_all(connection)).await
+        .bind(restarted.iter().map(|s| s.token).collect::<Vec<_>>())
+        .bind(restarted.iter().map(|s| s.id.0).collect::<Vec<_>>())
+        .bind(restarted.iter().map(|s| s.ending.attempt()).collect::<Vec<_>>())
+        .bind(restarts().map(|restart| restart.map(|restart| restart.stored.as_str())).collect::<Vec<_>>())
+        .bind(restarts().map(|restart| restart.map(|restart| restart.payload.as_str())).collect::<Vec<_>>());
+    bounded(statement.fetch_all(pg)).await
 }
 
-/// Those of which the database's clock says so are over; the others go back. Returns what was refused.
-async fn expire(connection: &mut PgConnection, store: Store, tallies: &Tallies, late: &[&Settlement]) -> sqlx::Result<Vec<Refused>> {
+/// Expires the jobs that have expired by the database's clock, and releases the others. Returns the refused ones.
+async fn expire(pg: &mut PgConnection, store: Store, metrics: &Tallies, suspected: &[&Settlement]) -> sqlx::Result<Vec<RefusedVerdictKey>> {
     let statement = sqlx::query_as(store.sql(include_str!("../../sql/expire_held.sql")))
-        .bind(late.iter().map(|one| one.token).collect::<Vec<_>>())
-        .bind(late.iter().map(|one| one.id.0).collect::<Vec<_>>());
-    let became: Vec<(Uuid, JobId, Option<bool>)> = bounded(statement.fetch_all(connection)).await?;
-    tallies.tell_expired(&became.iter().filter(|(.., expired)| *expired == Some(true)).map(|(_, id, _)| *id).collect::<Vec<_>>());
-    Ok(became.into_iter().filter(|(.., expired)| expired.is_none()).map(|(token, id, _)| (token, id)).collect())
+        .bind(suspected.iter().map(|s| s.token).collect::<Vec<_>>())
+        .bind(suspected.iter().map(|s| s.id.0).collect::<Vec<_>>());
+    // Whether each job has expired, or null if its verdict was refused.
+    let outcomes: Vec<(Uuid, JobId, Option<bool>)> = bounded(statement.fetch_all(pg)).await?;
+    metrics.tell_expired(&outcomes.iter().filter(|(.., expired)| *expired == Some(true)).map(|(_, id, _)| *id).collect::<Vec<_>>());
+    Ok(outcomes.into_iter().filter(|(.., expired)| expired.is_none()).map(|(token, id, _)| (token, id)).collect())
 }
 
-/// Those that completed and leave no record; returns what was refused.
-async fn forget(connection: &mut PgConnection, store: Store, forgotten: &[&Settlement]) -> sqlx::Result<Vec<Refused>> {
-    let ids = || forgotten.iter().map(|one| one.id.0);
+/// Settles completed jobs that leave no record. Returns the refused ones.
+async fn forget(pg: &mut PgConnection, store: Store, forgotten: &[&Settlement]) -> sqlx::Result<Vec<RefusedVerdictKey>> {
+    let ids = || forgotten.iter().map(|s| s.id.0);
     let statement = sqlx::query_as(store.sql(include_str!("../../sql/settle_forgotten.sql")))
-        .bind(forgotten.iter().map(|one| one.token).collect::<Vec<_>>())
+        .bind(forgotten.iter().map(|s| s.token).collect::<Vec<_>>())
         .bind(ids().collect::<Vec<_>>())
-        .bind(forgotten.iter().map(|one| one.ending.freed()).collect::<Vec<_>>())
+        .bind(forgotten.iter().map(|s| s.ending.freed()).collect::<Vec<_>>())
         .bind(ids().min())
         .bind(ids().max());
-    bounded(statement.fetch_all(connection)).await
+    bounded(statement.fetch_all(pg)).await
 }
 
-/// All others; returns what was refused.
-async fn write(connection: &mut PgConnection, store: Store, batch: &[&Settlement]) -> sqlx::Result<Vec<Refused>> {
+/// Settles all other jobs. Returns the refused ones.
+async fn write(pg: &mut PgConnection, store: Store, batch: &[&Settlement]) -> sqlx::Result<Vec<RefusedVerdictKey>> {
     let statement = sqlx::query_as(store.sql(include_str!("../../sql/settle.sql")))
         .bind(batch.iter().map(|s| s.token).collect::<Vec<_>>())
         .bind(batch.iter().map(|s| s.id.0).collect::<Vec<_>>())
@@ -336,5 +359,5 @@ async fn write(connection: &mut PgConnection, store: Store, batch: &[&Settlement
         .bind(batch.iter().map(|s| s.ending.error()).collect::<Vec<_>>())
         .bind(batch.iter().map(|s| s.ending.key()).collect::<Vec<_>>())
         .bind(batch.iter().map(|s| s.ending.freed().is_some()).collect::<Vec<_>>());
-    bounded(statement.fetch_all(connection)).await
+    bounded(statement.fetch_all(pg)).await
 }

@@ -1,4 +1,4 @@
-//! What is to be written for one claimed job.
+//! The verdict on one leased job, with everything its statement needs.
 
 use std::{sync::Arc, time::Duration};
 
@@ -13,69 +13,69 @@ use crate::{
     tally::{Attempt, How},
 };
 
-/// The ending of one claimed job, and the lease that it is written under.
+/// The ending of one leased job, and the lease that fences it.
 #[derive(Debug)]
 pub(crate) struct Settlement {
     pub(crate) token: Uuid,
     pub(crate) id: JobId,
     pub(crate) lane: i64,
     pub(crate) crashes: i16,
-    /// How many jobs its lease had in all.
+    /// Number of jobs that the lease had when it was claimed.
     pub(crate) batch: usize,
-    /// Nothing is to be written: the job has left its lease, be it by its handler's own transaction.
-    pub(crate) over: bool,
+    /// The job has already left its lease, for example by its handler's own transaction. Nothing is written.
+    pub(crate) is_settled: bool,
     pub(crate) ending: Ending,
-    /// Of its lease, if it is the settle loop that writes this; dropped once it has.
+    /// Guard of the lease, dropped once the settle loop has written this verdict. `None` if the handler's transaction writes it.
     pub(crate) holding: Option<Arc<LeaseGuard>>,
-    /// What is counted once this is written; none if no handler began.
+    /// Attempt to count once this is written. `None` if no handler started.
     pub(crate) attempt: Option<Attempt>,
 }
 
 impl Settlement {
-    /// For an attempt that ended so. `dice` is drawn evenly from 0 to 1, for jitter.
-    pub(crate) fn of(claimed: &LeasedJob, registration: Option<&Registration>, ended: Ended, ran: Duration, dice: f64) -> Self {
-        let (over, is_suspended) = (ended.is_over(), ended.is_suspended());
-        let settlement = Self::with(claimed, over, ended.ending(registration, &claimed.job, ran, dice));
+    /// Settles an attempt that has ended. `jitter` is a uniform random number from 0 to 1.
+    pub(crate) fn of(claimed: &LeasedJob, registration: Option<&Registration>, ended: Ended, ran: Duration, jitter: f64) -> Self {
+        let (is_settled, is_suspended) = (ended.is_over(), ended.is_suspended());
+        let settlement = Self::with(claimed, is_settled, ended.ending(registration, &claimed.job, ran, jitter));
         if is_suspended { Self { crashes: 0, ..settlement } } else { settlement }
     }
 
-    /// For a job that was not begun, or is to be broken off.
+    /// Releases a job whose handler has not started, or is about to be aborted.
     pub(crate) fn release(claimed: &LeasedJob) -> Self {
         Self::with(claimed, false, claimed.job.released())
     }
 
-    /// For a job that was cancelled before it was begun.
+    /// Cancels a job whose handler has not started.
     pub(crate) fn cancel(claimed: &LeasedJob) -> Self {
         Self::with(claimed, false, claimed.job.cancelled())
     }
 
-    /// For a job that was not begun because its time is over.
+    /// Expires a job whose handler has not started in time.
     pub(crate) fn expire(claimed: &LeasedJob) -> Self {
         Self::with(claimed, false, claimed.job.expired())
     }
 
-    /// Of an attempt that began.
+    /// Adds the attempt to count.
     pub(crate) fn counting(mut self, attempt: Attempt) -> Self {
         self.attempt = Some(attempt);
         self
     }
 
-    /// What is counted of it: once it is written, or refused because others have the job.
+    /// Returns the attempt to count, with its outcome and duration. `is_refused` counts it as a lost lease.
     pub(super) fn counted(&self, is_refused: bool) -> Option<(Attempt, Counted, Duration)> {
         let attempt = self.attempt?;
         let how = if is_refused { How::LeaseLost } else { attempt.how };
         Some((Attempt { how, ..attempt }, self.ending.counted(), self.ending.ran()))
     }
 
-    /// For a handler's own transaction.
+    /// Settles a job within its handler's own transaction.
     pub(super) fn within(fence: Fence, ending: Ending) -> Self {
         let Fence { token, id, lane, crashes, .. } = fence;
-        Self { token, id, lane, crashes, batch: 1, over: false, ending, holding: None, attempt: None }
+        Self { token, id, lane, crashes, batch: 1, is_settled: false, ending, holding: None, attempt: None }
     }
 
-    fn with(claimed: &LeasedJob, over: bool, ending: Ending) -> Self {
+    fn with(claimed: &LeasedJob, is_settled: bool, ending: Ending) -> Self {
         let LeasedJob { job, batch, holding, .. } = claimed;
         let (token, id, lane, crashes) = (job.token, job.id, job.lane, job.crashes);
-        Self { token, id, lane, crashes, batch: *batch, over, ending, holding: Some(Arc::clone(holding)), attempt: None }
+        Self { token, id, lane, crashes, batch: *batch, is_settled, ending, holding: Some(Arc::clone(holding)), attempt: None }
     }
 }

@@ -1,7 +1,8 @@
-//! Writing verdicts: everything that came in while the last flush was in the air goes into the next.
+//! The settle loop: verdicts that arrive while one batch is in flight form the next.
 //!
-//! A settle is tried until the database answers. What it refuses is a lost lease, which is never an error of the job. A verdict that the
-//! server refuses to store is set aside, so that the others go on; `aside` knows what becomes of it.
+//! A settle is retried until the database answers. A verdict that the statement refuses has lost its lease, which is not an error of the
+//! job. A verdict that the server rejects is moved to `rejected`, so that the others are written. One that waits for a lock is moved to
+//! `locked`.
 
 use std::{
     sync::{Arc, atomic::Ordering::Relaxed},
@@ -17,11 +18,11 @@ use tokio::{
 use tokio_util::sync::CancellationToken;
 
 use super::{
-    aside::Aside,
-    locked::Locked,
-    send::{News, Statement, Whole, has_parts, is_about_data, is_refusal, send, send_leases},
+    locked::LockedVerdicts,
+    pending::{PendingVerdicts, SettleBatch},
+    rejected::RejectedVerdicts,
+    send::{SettleNotifications, SettleStatement, WholeLease, has_map_parts, is_data_error, is_rejection, send_leases, send_verdicts},
     settlement::Settlement,
-    unsettled::{Flush, Unsettled},
 };
 use crate::{
     error::{complain, is_locked},
@@ -29,99 +30,109 @@ use crate::{
     tally::Tallies,
 };
 
-/// The most verdicts of one statement.
-const MOST: usize = 1000;
+/// Maximum number of verdicts of one statement.
+const MAX_VERDICTS: usize = 1000;
 
-/// The most bytes of outputs and errors in one statement, unless one verdict alone has more: a message of a gigabyte is refused by the server,
-/// which would be tried again for ever.
-const LARGEST: usize = 32 * 1024 * 1024;
+/// Maximum size of the outputs and errors of one statement in bytes. A single larger verdict is sent alone. The server rejects a message of
+/// one gigabyte, which would be retried forever.
+const MAX_BYTES: usize = 32 * 1024 * 1024;
 
-/// Between tries while the database is away, with as much again of jitter, so that workers do not return as a herd. The first is quick: most
-/// failures are a connection that was cut.
-const PAUSES: [Duration; 2] = [Duration::from_millis(50), Duration::from_secs(1)];
+/// Delays before the first and each further retry while the database is unavailable. Jitter of up to the same time is added, so that
+/// workers do not retry at the same moment. The first delay is short because most failures are a single closed connection.
+const RETRY_DELAYS: [Duration; 2] = [Duration::from_millis(50), Duration::from_secs(1)];
 
-/// Settles what comes in until `closing` fires, and then what is in the channel still. Verdicts that a panic takes along are lost, so that their jobs
-/// are given back.
+/// Settles incoming verdicts until `closing` is cancelled, and then the ones still in the channel. Verdicts in memory during a panic are
+/// lost, and recovery releases their jobs.
 pub(crate) fn settle_all(
     (incoming, closing): (Arc<Mutex<Receiver<Settlement>>>, CancellationToken),
-    link: Link,
+    connection: Link,
     config: &Config,
-    (bell, tallies): (&Arc<Bell>, &Tallies),
+    (notifier, metrics): (&Arc<Bell>, &Tallies),
 ) -> impl FnMut() -> BoxFuture<'static, ()> + Send + use<> {
-    let (store, lease_ttl, bell, tallies) = (config.store, config.lease_ttl, Arc::clone(bell), tallies.clone());
+    let (store, lease_ttl, notifier, metrics) = (config.store, config.lease_ttl, Arc::clone(notifier), metrics.clone());
     move || {
-        let aside = Aside::new(tallies.clone(), bell.vitals().clone(), lease_ttl);
+        let rejected = RejectedVerdicts::new(metrics.clone(), notifier.vitals().clone(), lease_ttl);
         let incoming = (Arc::clone(&incoming), closing.clone());
-        settle_until(incoming, link.another(), store, Arc::clone(&bell), (tallies.clone(), aside)).boxed()
+        settle_until_closed(incoming, connection.another(), store, Arc::clone(&notifier), (metrics.clone(), rejected)).boxed()
     }
 }
 
-async fn settle_until(
+async fn settle_until_closed(
     (incoming, closing): (Arc<Mutex<Receiver<Settlement>>>, CancellationToken),
-    mut link: Link,
+    mut connection: Link,
     store: Store,
-    bell: Arc<Bell>,
-    (tallies, mut aside): (Tallies, Aside),
+    notifier: Arc<Bell>,
+    (metrics, mut rejected): (Tallies, RejectedVerdicts),
 ) {
     let mut incoming = incoming.lock().await;
-    bell.vitals().settling.clear();
+    notifier.vitals().settling.clear();
     let mut received = Vec::new();
-    let mut unsettled = Unsettled::default();
-    let mut locked = Locked::default();
+    let mut pending = PendingVerdicts::default();
+    let mut locked = LockedVerdicts::default();
     loop {
-        // Slots wait for these, as they do while the database is away.
-        if aside.is_full() {
-            aside.wait().await;
+        // Slots wait while too many verdicts are rejected or locked, as they do while the database is unavailable.
+        if rejected.is_full() {
+            rejected.wait_for_retry().await;
         } else if locked.is_full() {
-            locked.wait().await;
-        } else if !unsettled.is_empty() {
-            // Whatever came in during the last flush, without waiting for more.
-            while received.len() < MOST && incoming.try_recv().map(|one| received.push(one)).is_ok() {}
-        } else if !receive(&mut incoming, &mut received, &closing, aside.due().into_iter().chain(locked.due()).min()).await {
-            break;
+            locked.wait_for_check().await;
+        } else if !pending.is_empty() {
+            // Takes what arrived during the last batch, without waiting for more.
+            while received.len() < MAX_VERDICTS && incoming.try_recv().map(|settlement| received.push(settlement)).is_ok() {}
+        } else {
+            let due = rejected.next_retry().into_iter().chain(locked.next_check()).min();
+            if !receive(&mut incoming, &mut received, &closing, due).await {
+                break;
+            }
         }
-        bell.vitals().settling.set_first();
-        tallies.note(received.iter().filter(|one| one.over).filter_map(|one| one.counted(false)));
-        // A handler's own transaction has ended these.
-        if received.iter().any(|one| one.over && (one.ending.has_key() || one.ending.is_child())) {
-            bell.tell_keys();
+        notifier.vitals().settling.set_first();
+        metrics.note(received.iter().filter(|settlement| settlement.is_settled).filter_map(|settlement| settlement.counted(false)));
+        // The transactions of their handlers have freed keys or ended children.
+        if received.iter().any(|settlement| settlement.is_settled && (settlement.ending.has_key() || settlement.ending.is_child())) {
+            notifier.tell_keys();
         }
-        unsettled.extend(received.drain(..));
-        let flush = unsettled.next_flush();
-        settle_and_tell(&mut link, store, flush, &mut aside, &mut locked, &bell).await;
-        if locked.due().is_some_and(|due| due <= Instant::now()) {
-            let free = locked.free(&mut link, store).await;
-            settle_and_tell(&mut link, store, free, &mut aside, &mut locked, &bell).await;
+        pending.extend(received.drain(..));
+        let batch = pending.next_batch();
+        settle_and_notify(&mut connection, store, batch, &mut rejected, &mut locked, &notifier).await;
+        if locked.next_check().is_some_and(|due| due <= Instant::now()) {
+            let unlocked = locked.take_unlocked(&mut connection, store).await;
+            settle_and_notify(&mut connection, store, unlocked, &mut rejected, &mut locked, &notifier).await;
         }
-        if aside.due().is_some_and(|due| due <= Instant::now()) {
-            aside.try_again(&mut link, store, &bell).await;
+        if rejected.next_retry().is_some_and(|due| due <= Instant::now()) {
+            rejected.retry_due(&mut connection, store, &notifier).await;
         }
-        // Where no more can be taken in, others wait as long as the first; and where no verdict can be written.
-        if !aside.is_full() && !locked.is_full() && !locked.is_shut(Statement::Settle) {
-            bell.vitals().settling.clear();
+        // Unhealthy while no more verdicts are accepted, and while no verdict can be written.
+        if !rejected.is_full() && !locked.is_full() && !locked.is_blocked(SettleStatement::Settle) {
+            notifier.vitals().settling.clear();
         }
     }
-    // Whoever stops the worker does not wait for it for long.
-    while locked.due().is_some() {
-        locked.wait().await;
-        let free = locked.free(&mut link, store).await;
-        settle_and_tell(&mut link, store, free, &mut aside, &mut locked, &bell).await;
+    // A shutdown bounds how long it waits for this loop.
+    while locked.next_check().is_some() {
+        locked.wait_for_check().await;
+        let unlocked = locked.take_unlocked(&mut connection, store).await;
+        settle_and_notify(&mut connection, store, unlocked, &mut rejected, &mut locked, &notifier).await;
     }
-    aside.finish(&mut link, store, &bell).await;
-    link.close().await;
+    rejected.retry_finally(&mut connection, store, &notifier).await;
+    connection.close().await;
 }
 
-async fn settle_and_tell(link: &mut Link, store: Store, flush: Flush, aside: &mut Aside, locked: &mut Locked, bell: &Bell) {
-    if flush.verdicts.is_empty() && flush.whole.is_empty() {
+async fn settle_and_notify(
+    connection: &mut Link,
+    store: Store,
+    batch: SettleBatch,
+    rejected: &mut RejectedVerdicts,
+    locked: &mut LockedVerdicts,
+    notifier: &Bell,
+) {
+    if batch.verdicts.is_empty() && batch.leases.is_empty() {
         return;
     }
-    let (news, began) = (News::of(&flush.verdicts, &flush.whole), Instant::now());
-    settle(link, store, flush, aside, locked).await;
-    aside.vitals().note_settle(began.elapsed());
-    news.tell(link, store, bell).await;
+    let (notifications, start) = (SettleNotifications::of(&batch.verdicts, &batch.leases), Instant::now());
+    settle(connection, store, batch, rejected, locked).await;
+    rejected.health().note_settle(start.elapsed());
+    notifications.send(connection, store, notifier).await;
 }
 
-/// Waits for verdicts, or for the time at which one is due again; false when there will be none any more.
+/// Waits for verdicts, or until `due`. Returns `false` once the channel is closed and empty.
 async fn receive(
     incoming: &mut Receiver<Settlement>,
     received: &mut Vec<Settlement>,
@@ -131,131 +142,153 @@ async fn receive(
     loop {
         tokio::select! {
             biased;
-            count = incoming.recv_many(received, MOST) => return count > 0,
+            count = incoming.recv_many(received, MAX_VERDICTS) => return count > 0,
             () = closing.cancelled(), if !incoming.is_closed() => incoming.close(),
             () = sleep_until(due.unwrap_or_else(Instant::now).into()), if due.is_some() => return true,
         }
     }
 }
 
-/// Writes a flush, however often it must be sent.
-async fn settle(link: &mut Link, store: Store, flush: Flush, aside: &mut Aside, locked: &mut Locked) {
-    let Flush { mut verdicts, whole } = flush;
-    let (counted, plain): (Vec<_>, Vec<_>) = whole.into_iter().partition(|(_, jobs)| has_parts(jobs));
-    for whole in [plain, counted] {
-        verdicts.extend(settle_whole(link, store, whole, aside, locked).await);
+/// Writes a batch, with as many statements and retries as it needs.
+async fn settle(connection: &mut Link, store: Store, batch: SettleBatch, rejected: &mut RejectedVerdicts, locked: &mut LockedVerdicts) {
+    let SettleBatch { mut verdicts, leases } = batch;
+    let (with_parts, plain): (Vec<_>, Vec<_>) = leases.into_iter().partition(|(_, jobs)| has_map_parts(jobs));
+    for leases in [plain, with_parts] {
+        verdicts.extend(settle_leases(connection, store, leases, rejected, locked).await);
     }
-    // Each statement by itself: what one has written is not sent again for a fault of another, which would look like a lost lease.
-    for statement in Statement::ALL {
-        let of: Vec<_> = verdicts.extract_if(.., |one| Statement::of(one) == statement).collect();
-        if locked.is_shut(statement) {
-            locked.put(of);
-        } else if !of.is_empty() {
-            settle_verdicts(link, store, of, aside, locked).await;
+    // Each statement is retried by itself. What one statement has written is not sent again after an error of another, because the refusal
+    // would be mistaken for a lost lease.
+    for statement in SettleStatement::ALL {
+        let of_statement: Vec<_> = verdicts.extract_if(.., |settlement| SettleStatement::of(settlement) == statement).collect();
+        if locked.is_blocked(statement) {
+            locked.defer(of_statement);
+        } else if !of_statement.is_empty() {
+            settle_verdicts(connection, store, of_statement, rejected, locked).await;
         }
     }
 }
 
-/// Returns the verdicts of leases that are not settled as a whole: the server refuses that, or they list other jobs than these.
-async fn settle_whole(link: &mut Link, store: Store, mut whole: Vec<Whole>, aside: &mut Aside, locked: &mut Locked) -> Vec<Settlement> {
-    let mut tries = Tries::default();
-    while !whole.is_empty() {
-        match send_leases(link, store, &whole).await {
+/// Settles leases as a whole. Returns the verdicts of the others: the server rejects the statement, or their leases list other jobs.
+async fn settle_leases(
+    connection: &mut Link,
+    store: Store,
+    mut leases: Vec<WholeLease>,
+    rejected: &mut RejectedVerdicts,
+    locked: &mut LockedVerdicts,
+) -> Vec<Settlement> {
+    let mut retries = SettleRetries::default();
+    while !leases.is_empty() {
+        match send_leases(connection, store, &leases).await {
             Ok(lost) => {
-                // Sent again, what is refused may be what was written at the first time: that is not asked job by job.
-                let left: Vec<Whole> =
-                    if tries.count == 0 { whole.extract_if(.., |(token, _)| lost.contains(token)).collect() } else { Vec::new() };
-                let is_lost = tries.report(lost.len() - left.len(), aside.lease_ttl());
-                aside.note_written(whole.iter().flat_map(|(_, jobs)| jobs), |one| is_lost && lost.contains(&one.token));
-                return left.into_iter().flat_map(|(_, jobs)| jobs).collect();
+                // After a retry, a refused lease may have been written by an earlier try. Its jobs are not sent one by one then.
+                let refused: Vec<WholeLease> =
+                    if retries.count == 0 { leases.extract_if(.., |(token, _)| lost.contains(token)).collect() } else { Vec::new() };
+                let is_lost = retries.report_lost(lost.len() - refused.len(), rejected.lease_ttl());
+                rejected
+                    .record_accepted(leases.iter().flat_map(|(_, jobs)| jobs), |settlement| is_lost && lost.contains(&settlement.token));
+                return refused.into_iter().flat_map(|(_, jobs)| jobs).collect();
             }
-            Err(error) if is_refusal(&error) => {
-                let (leases, error) = (whole.len(), queue_core::message(&error));
-                tracing::warn!(leases, error, "cannot settle whole leases; settling their jobs");
-                return whole.into_iter().flat_map(|(_, jobs)| jobs).collect();
+            Err(error) if is_rejection(&error) => {
+                let (count, error) = (leases.len(), queue_core::message(&error));
+                tracing::warn!(leases = count, error, "settling whole leases failed; settling their jobs one by one");
+                return leases.into_iter().flat_map(|(_, jobs)| jobs).collect();
             }
             Err(error) if is_locked(&error) => {
-                if !locked.take_whole(link, store, &mut whole).await {
-                    // It may be a table that is not written to for jobs one by one.
-                    return whole.into_iter().flat_map(|(_, jobs)| jobs).collect();
+                if !locked.defer_locked_leases(connection, store, &mut leases).await {
+                    // The locked table may be one that the statement for single jobs does not write to.
+                    return leases.into_iter().flat_map(|(_, jobs)| jobs).collect();
                 }
             }
-            Err(error) => tries.pause(&error, aside.vitals()).await,
+            Err(error) => retries.pause(&error, rejected.health()).await,
         }
     }
     Vec::new()
 }
 
-/// Verdicts that the server refuses harm only themselves.
-async fn settle_verdicts(link: &mut Link, store: Store, mut verdicts: Vec<Settlement>, aside: &mut Aside, locked: &mut Locked) {
-    let size: usize = verdicts.iter().flat_map(|one| [one.ending.output(), one.ending.error()]).flatten().map(str::len).sum();
-    let mut tries = Tries::default();
-    let refused = loop {
-        if size > LARGEST && verdicts.len() > 1 {
+/// Settles the verdicts of one statement. If they are rejected together, each half is settled by itself, so that a rejected verdict does
+/// not affect others.
+async fn settle_verdicts(
+    connection: &mut Link,
+    store: Store,
+    mut verdicts: Vec<Settlement>,
+    rejected: &mut RejectedVerdicts,
+    locked: &mut LockedVerdicts,
+) {
+    let texts = verdicts.iter().flat_map(|settlement| [settlement.ending.output(), settlement.ending.error()]).flatten();
+    let bytes: usize = texts.map(str::len).sum();
+    let mut retries = SettleRetries::default();
+    let rejection = loop {
+        if bytes > MAX_BYTES && verdicts.len() > 1 {
             break None;
         }
-        match send(link, store, aside.tallies(), &verdicts).await {
+        match send_verdicts(connection, store, rejected.metrics(), &verdicts).await {
             Ok(lost) => {
-                let is_lost = tries.report(lost.len(), aside.lease_ttl());
-                return aside.note_written(verdicts.iter(), |one| is_lost && lost.contains(&(one.token, one.id)));
+                let is_lost = retries.report_lost(lost.len(), rejected.lease_ttl());
+                return rejected
+                    .record_accepted(verdicts.iter(), |settlement| is_lost && lost.contains(&(settlement.token, settlement.id)));
             }
-            Err(error) if is_refusal(&error) => break Some(error),
-            Err(error) if is_locked(&error) && locked.take(link, store, &mut verdicts).await => {
+            Err(error) if is_rejection(&error) => break Some(error),
+            Err(error) if is_locked(&error) && locked.defer_locked(connection, store, &mut verdicts).await => {
                 if verdicts.is_empty() {
                     return;
                 }
             }
-            // What it waits for is not known: of which of them, each half shows.
-            Err(error) if is_locked(&error) && tries.count > 0 => break Some(error),
-            Err(error) => tries.pause(&error, aside.vitals()).await,
+            // The lock could not be identified. Halving finds the verdict that waits for it.
+            Err(error) if is_locked(&error) && retries.count > 0 => break Some(error),
+            Err(error) => retries.pause(&error, rejected.health()).await,
         }
     };
     if verdicts.len() > 1 {
-        if let Some(error) = refused {
-            tracing::debug!(jobs = verdicts.len(), error = queue_core::message(&error), "cannot settle together; settling each half");
+        if let Some(error) = rejection {
+            let error = queue_core::message(&error);
+            tracing::debug!(jobs = verdicts.len(), error, "settling verdicts together failed; settling each half");
         }
         let rest = verdicts.split_off(verdicts.len() / 2);
-        Box::pin(settle_verdicts(link, store, verdicts, aside, locked)).await;
-        return Box::pin(settle_verdicts(link, store, rest, aside, locked)).await;
+        Box::pin(settle_verdicts(connection, store, verdicts, rejected, locked)).await;
+        return Box::pin(settle_verdicts(connection, store, rest, rejected, locked)).await;
     }
-    let (Some(mut one), Some(error)) = (verdicts.pop(), refused) else { return };
+    let (Some(mut settlement), Some(error)) = (verdicts.pop(), rejection) else { return };
     if is_locked(&error) {
-        return locked.put_off(one);
+        return locked.defer_unidentified(settlement);
     }
-    if is_about_data(&error) && one.ending.redact() {
-        tracing::warn!(job = %one.id, error = queue_core::message(&error), "cannot settle with these texts; leaving them out");
-        return Box::pin(settle_verdicts(link, store, vec![one], aside, locked)).await;
+    if is_data_error(&error) && settlement.ending.redact() {
+        let (job, error) = (settlement.id, queue_core::message(&error));
+        tracing::warn!(%job, error, "text of the verdict rejected by the server; settling without it");
+        return Box::pin(settle_verdicts(connection, store, vec![settlement], rejected, locked)).await;
     }
-    aside.put(one, &error);
+    rejected.push(settlement, &error);
 }
 
-/// How often one statement was sent.
+/// Retries of one statement.
 #[derive(Default)]
-struct Tries {
+struct SettleRetries {
     count: u32,
-    /// When the first has failed.
-    since: Option<Instant>,
+    /// Time of the first failure.
+    first_failure: Option<Instant>,
 }
 
-impl Tries {
-    async fn pause(&mut self, error: &sqlx::Error, vitals: &Vitals) {
-        vitals.settle_retries.fetch_add(1, Relaxed);
-        let pause = PAUSES[usize::from(self.count > 0 && !has_moved(error))];
+impl SettleRetries {
+    /// Waits before the next retry, and counts it.
+    async fn pause(&mut self, error: &sqlx::Error, health: &Vitals) {
+        health.settle_retries.fetch_add(1, Relaxed);
+        let delay = RETRY_DELAYS[usize::from(self.count > 0 && !has_moved(error))];
         if self.count > 0 {
-            complain(error, "cannot settle; trying again");
+            complain(error, "settle failed; retrying");
         }
         self.count += 1;
-        self.since.get_or_insert_with(Instant::now);
-        tokio::time::sleep(jittered(pause)).await;
+        self.first_failure.get_or_insert_with(Instant::now);
+        tokio::time::sleep(jittered(delay)).await;
     }
 
-    /// After an error the commit may have happened all the same: what is refused at the next try may be what was written at that one. But what was
-    /// tried for longer than a lease was hardly written, and its leases went to others. Returns whether others have the jobs.
-    fn report(&self, refused: usize, lease_ttl: Duration) -> bool {
-        let outlived = self.since.is_some_and(|since| since.elapsed() >= lease_ttl);
-        let is_lost = refused > 0 && (self.count == 0 || outlived);
+    /// Returns whether the leases of the refused verdicts are lost, and logs it.
+    ///
+    /// A commit may have succeeded although its answer was an error, so the next try may refuse what that one wrote. After retries for
+    /// longer than a lease that is unlikely: the leases have expired and were recovered.
+    fn report_lost(&self, refused: usize, lease_ttl: Duration) -> bool {
+        let has_outlived_lease = self.first_failure.is_some_and(|failure| failure.elapsed() >= lease_ttl);
+        let is_lost = refused > 0 && (self.count == 0 || has_outlived_lease);
         if is_lost {
-            tracing::warn!(refused, "lease lost: verdicts refused, others have these jobs");
+            tracing::warn!(refused, "lease lost: verdicts refused; the jobs were recovered by another worker");
         }
         is_lost
     }

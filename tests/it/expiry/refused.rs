@@ -34,7 +34,7 @@ async fn what_expired_beside_a_verdict_that_is_refused_is_told_as_no_lost_lease(
         db.until(job, state).await;
     }
     let log = worker.log_since(since);
-    assert!(log.iter().any(|line| line.contains("the server refuses this verdict")), "{log:?}");
+    assert!(log.iter().any(|line| line.contains("verdict rejected by the server")), "{log:?}");
     assert!(!log.iter().any(|line| line.contains("lease lost")), "{log:?}");
     drop(worker);
     db.finish().await;

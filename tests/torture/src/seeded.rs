@@ -143,10 +143,10 @@ pub const BUGS: [Bug; 19] = [
         scene: "kills",
         edits: &[edit(
             "queue-worker/src/settle/commit.rs",
-            "sqlx::raw_sql(KEEP).execute(&mut *tx).await?;",
+            "sqlx::raw_sql(PREPARE_VERDICT).execute(&mut *tx).await?;",
             "sqlx::raw_sql(\"commit; begin\").execute(&mut *tx).await?;
     tokio::time::sleep(std::time::Duration::from_millis(300)).await;
-    sqlx::raw_sql(KEEP).execute(&mut *tx).await?;",
+    sqlx::raw_sql(PREPARE_VERDICT).execute(&mut *tx).await?;",
         )],
     },
     // The same of what a durable job writes beside its journal.
@@ -155,10 +155,10 @@ pub const BUGS: [Bug; 19] = [
         scene: "durable",
         edits: &[edit(
             "queue-worker/src/settle/journal.rs",
-            "sqlx::raw_sql(KEEP).execute(&mut *tx).await?;",
+            "sqlx::raw_sql(PREPARE_VERDICT).execute(&mut *tx).await?;",
             "sqlx::raw_sql(\"commit; begin\").execute(&mut *tx).await?;
     tokio::time::sleep(std::time::Duration::from_millis(300)).await;
-    sqlx::raw_sql(KEEP).execute(&mut *tx).await?;",
+    sqlx::raw_sql(PREPARE_VERDICT).execute(&mut *tx).await?;",
         )],
     },
     // A signal that is committed after the look, and before the job is parked, is seen by nobody.

@@ -1,0 +1,62 @@
+//! Maps of durable jobs: their batches and their end, written under the lease of the parent, and the results of their parts.
+//!
+//! The consumer of end hints counts the parts, not this module.
+
+use queue_core::{
+    JobId, Store,
+    runner::{ChildLook, ChunkEntry, CloseEntry, GatherLook},
+};
+use sqlx::{PgPool, Postgres, Transaction};
+
+use crate::live::bounded;
+
+/// Part id, final state, attempts, output as JSON text, error.
+type MapPartRow = (JobId, Option<String>, Option<i16>, Option<String>, Option<String>);
+
+/// Records a map batch as the last statement of the transaction that enqueued it, and commits.
+///
+/// Returns `false` if the batch already exists, and `None` if the lease no longer lists the parent. Both roll back.
+pub(super) async fn add_batch(mut tx: Transaction<'static, Postgres>, store: Store, entry: ChunkEntry) -> sqlx::Result<Option<bool>> {
+    let statement = sqlx::query_scalar(store.sql(include_str!("../../sql/add_chunk.sql")))
+        .bind(entry.fence.token)
+        .bind(entry.fence.id)
+        .bind(&entry.name)
+        .bind(entry.chunk)
+        .bind(entry.first)
+        .bind(&entry.ids)
+        .bind(entry.most);
+    let added: Option<bool> = bounded(statement.fetch_one(&mut *tx)).await?;
+    if added == Some(true) {
+        bounded(tx.commit()).await?;
+    } else {
+        // The transaction is never committed, so a failed rollback discards its writes too.
+        let _ = bounded(tx.rollback()).await;
+    }
+    Ok(added)
+}
+
+/// Closes a map: no further batches. Returns `false` if it has another number of parts, and `None` if the lease no longer lists the parent.
+pub(super) async fn close_map(pool: &PgPool, store: Store, entry: &CloseEntry) -> sqlx::Result<Option<bool>> {
+    let statement = sqlx::query_scalar(store.sql(include_str!("../../sql/close_gather.sql")))
+        .bind(entry.fence.token)
+        .bind(entry.fence.id)
+        .bind(entry.fence.attempt)
+        .bind(&entry.name)
+        .bind(entry.total);
+    bounded(statement.fetch_one(pool)).await
+}
+
+/// Loads the progress of a map, with the number of its batches if `batches` is set.
+pub(crate) async fn load_map(pool: &PgPool, store: Store, parent: JobId, step: &str, batches: bool) -> sqlx::Result<Option<GatherLook>> {
+    let statement = if batches { include_str!("../../sql/look_at_gather.sql") } else { include_str!("../../sql/gather_total.sql") };
+    bounded(sqlx::query_as(store.sql(statement)).bind(parent).bind(step).fetch_optional(pool)).await
+}
+
+/// Loads the results of the parts of one map batch, in their order.
+pub(crate) async fn load_parts(pool: &PgPool, store: Store, parent: JobId, step: &str, batch: i32) -> sqlx::Result<Vec<ChildLook>> {
+    let statement = sqlx::query_as(store.sql(include_str!("../../sql/parts.sql"))).bind(parent).bind(step).bind(batch);
+    let rows: Vec<MapPartRow> = bounded(statement.fetch_all(pool)).await?;
+    let part =
+        |(id, state, attempts, output, error): MapPartRow| ChildLook { id, state, attempts: attempts.unwrap_or_default(), output, error };
+    Ok(rows.into_iter().map(part).collect())
+}

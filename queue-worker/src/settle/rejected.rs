@@ -1,0 +1,237 @@
+//! Verdicts that the server rejects: each is retried a few times by itself, then its job is parked. Other verdicts do not wait for them.
+//!
+//! Parking removes the job from its lease. It becomes a dead letter with the reason, unless it already has another entry in the store.
+//! `verdicts` decides which verdicts count as rejected.
+
+use std::{
+    collections::VecDeque,
+    time::{Duration, Instant},
+};
+
+use queue_core::{Store, runner::Counted};
+use tokio::time::sleep_until;
+
+use super::{
+    send::{SettleNotifications, has_error_class, is_rejection, send_verdicts},
+    settlement::Settlement,
+};
+use crate::{
+    error::complain,
+    live::{Bell, Link, Vitals, bounded},
+    tally::Tallies,
+};
+
+/// Maximum number of retries of a rejected verdict. They take about seven seconds, in which the cause may be fixed.
+const MAX_RETRIES: u32 = 3;
+
+/// Delay before the first retry. It doubles with each further retry, up to `MAX_RETRY_DELAY`.
+const FIRST_RETRY_DELAY: Duration = Duration::from_secs(1);
+const MAX_RETRY_DELAY: Duration = Duration::from_mins(1);
+
+/// Maximum number of rejected verdicts. At this number the settle loop accepts no more: the cause is unlikely to be in these jobs.
+const MAX_REJECTED: usize = 1000;
+
+/// Error classes of a fault in the statement rather than in a value: a missing permission or table, a broken trigger. While no other
+/// verdict can be written either, no single job is to blame.
+const STATEMENT_ERRORS: [&str; 1] = ["42"];
+
+/// Rejected verdicts, in order of rejection.
+pub(super) struct RejectedVerdicts {
+    rejected: VecDeque<RejectedVerdict>,
+    /// Number of accepted statements.
+    accepted: u64,
+    /// Counts the attempts whose verdicts are written.
+    metrics: Tallies,
+    health: Vitals,
+    lease_ttl: Duration,
+}
+
+struct RejectedVerdict {
+    settlement: Settlement,
+    reason: String,
+    retries: u32,
+    next_retry: Instant,
+    /// The value of `accepted` at a statement error. The verdict is to blame only after a later statement was accepted.
+    accepted_before: Option<u64>,
+}
+
+/// Result of parking a job.
+#[derive(Clone, Copy)]
+enum ParkResult {
+    DeadLetter,
+    /// The job already had another entry in the store.
+    Dropped,
+    /// The lease no longer lists the job.
+    LeaseLost,
+}
+
+impl RejectedVerdicts {
+    pub(super) fn new(metrics: Tallies, health: Vitals, lease_ttl: Duration) -> Self {
+        Self { rejected: VecDeque::new(), accepted: 0, metrics, health, lease_ttl }
+    }
+
+    /// Counts an accepted statement and the attempts of its verdicts. `is_lost` returns whether the job's lease is lost.
+    pub(super) fn record_accepted<'a>(&mut self, verdicts: impl Iterator<Item = &'a Settlement>, is_lost: impl Fn(&Settlement) -> bool) {
+        self.accepted += 1;
+        self.metrics.note(verdicts.filter_map(|settlement| settlement.counted(is_lost(settlement))));
+    }
+
+    /// Health record of the settle loop.
+    pub(super) fn health(&self) -> &Vitals {
+        &self.health
+    }
+
+    /// How long a lease lasts without a heartbeat.
+    pub(super) fn lease_ttl(&self) -> Duration {
+        self.lease_ttl
+    }
+
+    /// Metrics of the attempts whose verdicts are written.
+    pub(super) fn metrics(&self) -> &Tallies {
+        &self.metrics
+    }
+
+    /// Adds a rejected verdict and schedules its first retry.
+    pub(super) fn push(&mut self, settlement: Settlement, error: &sqlx::Error) {
+        let reason = queue_core::message(error);
+        let (job, verdict) = (settlement.id, settlement.ending.word());
+        tracing::warn!(%job, verdict, error = reason, "verdict rejected by the server; retrying it, other verdicts are not affected");
+        let accepted_before = has_error_class(error, &STATEMENT_ERRORS).then_some(self.accepted);
+        let next_retry = Instant::now() + FIRST_RETRY_DELAY;
+        self.rejected.push_back(RejectedVerdict { settlement, reason, retries: 0, next_retry, accepted_before });
+    }
+
+    /// Time of the next retry.
+    pub(super) fn next_retry(&self) -> Option<Instant> {
+        self.rejected.iter().map(|rejected| rejected.next_retry).min()
+    }
+
+    pub(super) fn is_full(&self) -> bool {
+        self.rejected.len() >= MAX_REJECTED
+    }
+
+    /// Waits until the next retry is due.
+    pub(super) async fn wait_for_retry(&self) {
+        if let Some(due) = self.next_retry() {
+            sleep_until(due.into()).await;
+        }
+    }
+
+    /// Retries the verdicts that are due, and parks jobs whose verdicts have used up their retries.
+    pub(super) async fn retry_due(&mut self, connection: &mut Link, store: Store, notifier: &Bell) {
+        let now = Instant::now();
+        for _ in 0..self.rejected.len() {
+            let Some(rejected) = self.rejected.pop_front() else { break };
+            if rejected.next_retry > now {
+                self.rejected.push_back(rejected);
+            } else if let Some(again) = self.retry_one(connection, store, notifier, rejected, MAX_RETRIES).await {
+                self.rejected.push_back(again);
+            }
+        }
+    }
+
+    /// Retries each verdict once more, and parks the jobs of those that are rejected again.
+    pub(super) async fn retry_finally(&mut self, connection: &mut Link, store: Store, notifier: &Bell) {
+        while let Some(rejected) = self.rejected.pop_front() {
+            self.retry_one(connection, store, notifier, rejected, 0).await;
+        }
+    }
+
+    /// Returns the verdict if it needs another retry.
+    async fn retry_one(
+        &mut self,
+        connection: &mut Link,
+        store: Store,
+        notifier: &Bell,
+        mut rejected: RejectedVerdict,
+        max_retries: u32,
+    ) -> Option<RejectedVerdict> {
+        match send_verdicts(connection, store, &self.metrics, std::slice::from_ref(&rejected.settlement)).await {
+            Ok(lost) => {
+                self.record_accepted(std::iter::once(&rejected.settlement), |_| !lost.is_empty());
+                SettleNotifications::of(std::slice::from_ref(&rejected.settlement), &[]).send(connection, store, notifier).await;
+                return None;
+            }
+            Err(error) if is_rejection(&error) => {
+                rejected.retries += 1;
+                rejected.reason = queue_core::message(&error);
+                let is_to_blame = rejected.accepted_before.is_none_or(|before| self.accepted > before);
+                if rejected.retries >= max_retries && is_to_blame {
+                    return self.park(connection, store, notifier, rejected).await;
+                }
+            }
+            Err(error) => complain(&error, "settle failed; retrying"),
+        }
+        rejected.schedule_retry();
+        Some(rejected)
+    }
+
+    /// Parks the job. Returns its verdict for another retry if the database is unavailable.
+    async fn park(
+        &mut self,
+        connection: &mut Link,
+        store: Store,
+        notifier: &Bell,
+        mut rejected: RejectedVerdict,
+    ) -> Option<RejectedVerdict> {
+        let (job, verdict) = (rejected.settlement.id, rejected.settlement.ending.word());
+        let error = rejected.reason.as_str();
+        match write_parked(connection, store, &rejected).await {
+            Ok(ParkResult::DeadLetter) => {
+                let counted = rejected.settlement.counted(false);
+                self.metrics.note(counted.into_iter().map(|(attempt, _, ran)| (attempt, Counted::Dead, ran)));
+                tracing::error!(%job, verdict, error, "job moved to the dead letters because its verdict cannot be stored; \
+                    fix what rejects it, then requeue or discard the job");
+            }
+            Ok(ParkResult::Dropped) => {
+                tracing::error!(%job, verdict, error, "verdict cannot be stored and was dropped; the job already has another entry");
+            }
+            Ok(ParkResult::LeaseLost) => return None,
+            Err(failure) if is_rejection(&failure) => {
+                let parking = queue_core::message(&failure);
+                tracing::error!(%job, verdict, error, parking, "neither the verdict nor a dead letter can be stored; the job stays in its \
+                    lease until this worker ends; fix what rejects them, then restart the worker");
+                if let Some(lease) = &rejected.settlement.holding {
+                    lease.give_up();
+                }
+                return None;
+            }
+            Err(failure) => {
+                complain(&failure, "settle failed; retrying");
+                rejected.schedule_retry();
+                return Some(rejected);
+            }
+        }
+        notifier.tell_keys();
+        notifier.note_over();
+        None
+    }
+}
+
+impl RejectedVerdict {
+    fn schedule_retry(&mut self) {
+        self.next_retry = Instant::now() + FIRST_RETRY_DELAY.saturating_mul(1 << self.retries.min(10)).min(MAX_RETRY_DELAY);
+    }
+}
+
+async fn write_parked(connection: &mut Link, store: Store, rejected: &RejectedVerdict) -> sqlx::Result<ParkResult> {
+    let RejectedVerdict { settlement, reason, .. } = rejected;
+    let verdict = settlement.ending.word();
+    let error = match settlement.ending.error() {
+        Some(failure) => format!("its verdict `{verdict}` cannot be stored: {reason}; the attempt failed: {failure}"),
+        None => format!("its verdict `{verdict}` cannot be stored: {reason}"),
+    };
+    let statement = sqlx::query_scalar(store.sql(include_str!("../../sql/park.sql")))
+        .bind(settlement.token)
+        .bind(settlement.id)
+        .bind(settlement.lane)
+        .bind(settlement.ending.attempt())
+        .bind(settlement.crashes)
+        .bind(error);
+    let parked = bounded(statement.fetch_optional(connection.get().await?)).await;
+    Ok(match connection.note(parked)? {
+        Some(true) => ParkResult::DeadLetter,
+        Some(false) => ParkResult::Dropped,
+        None => ParkResult::LeaseLost,
+    })
+}
