@@ -1,19 +1,19 @@
-//! Who runs what now: the slots of each queue.
+//! Running handlers: the slots of each queue.
 
+mod outcome;
 mod queues;
 mod running;
-mod share;
+mod shared_slots;
 mod slots;
-mod told;
 
-pub use self::told::AttemptOutcome;
+pub use self::outcome::AttemptOutcome;
 pub(crate) use self::{
+    outcome::OutcomeObserver as Teller,
     queues::Queues,
-    share::{Share, Shares},
+    shared_slots::{SharedSlots as Shares, StoreSlots as Share},
     slots::{
         SlotContext, Slots,
-        demand::{Demand, Promised},
-        line::Claimant,
+        claimer_queue::ClaimerHandle as Claimant,
+        reserve::{SlotRequest as Demand, SlotReservation as Promised},
     },
-    told::Teller,
 };

@@ -1,4 +1,4 @@
-//! The slots of every queue that a worker serves.
+//! The slots of all queues that a worker serves.
 
 use std::{
     collections::HashMap,
@@ -11,10 +11,10 @@ use crate::{
     live::{Config, Load, Paused, Pauses},
 };
 
-/// The slots of every queue that this worker serves.
+/// The slots of all queues that a worker serves, created at their first use.
 pub(crate) struct Queues {
     pub(crate) context: Arc<SlotContext>,
-    /// Each named queue's concurrency; empty when any queue is served.
+    /// Concurrency of each configured queue. Empty if the worker serves every queue.
     named: HashMap<String, usize>,
     concurrency: usize,
     slots: Mutex<HashMap<String, Arc<Slots>>>,
@@ -26,76 +26,76 @@ impl Queues {
         Self { context: Arc::new(context), named, concurrency: config.concurrency, slots: Mutex::default() }
     }
 
-    /// The slots of this queue; `None` if it is not served.
+    /// Returns the slots of this queue, or `None` if the worker does not serve it.
     pub(crate) fn slots(&self, queue: &str) -> Option<Arc<Slots>> {
         let mut slots = lock(&self.slots);
-        if let Some(known) = slots.get(queue) {
-            return Some(Arc::clone(known));
+        if let Some(existing) = slots.get(queue) {
+            return Some(Arc::clone(existing));
         }
         let concurrency = if self.named.is_empty() { self.concurrency } else { *self.named.get(queue)? };
-        let fresh = Slots::new(&self.context, concurrency, queue);
-        slots.insert(queue.to_owned(), Arc::clone(&fresh));
-        Some(fresh)
+        let new = Slots::new(&self.context, concurrency, queue);
+        slots.insert(queue.to_owned(), Arc::clone(&new));
+        Some(new)
     }
 
-    /// Whether some queue runs one job at a time: its order is then to be seen, and two claims at once would mix it.
+    /// Returns whether any queue runs one job at a time. Its jobs must start in order, and two concurrent claims would mix them.
     pub(crate) fn keep_order(&self) -> bool {
         if self.named.is_empty() { self.concurrency == 1 } else { self.named.values().any(|concurrency| *concurrency == 1) }
     }
 
-    /// How much there is to do now, asked at each heartbeat.
+    /// Current load of the worker, which each heartbeat reports.
     pub(crate) fn load(&self) -> Load {
         let all = self.all();
         let busy: usize = all.iter().map(|slots| slots.busy()).sum();
-        let met = all.iter().map(|slots| slots.concurrency()).sum::<usize>().max(self.concurrency);
-        let slots = if self.named.is_empty() { met } else { self.named.values().sum() };
+        let existing = all.iter().map(|slots| slots.concurrency()).sum::<usize>().max(self.concurrency);
+        let slots = if self.named.is_empty() { existing } else { self.named.values().sum() };
         Load { busy, slots }
     }
 
-    /// All slots there are by now.
+    /// The slots of all queues used until now.
     pub(crate) fn all(&self) -> Vec<Arc<Slots>> {
         lock(&self.slots).values().cloned().collect()
     }
 
-    /// The type of this name by its own one, and how many of its jobs a batch has at most, if its handler takes batches.
+    /// Returns the current name and the maximum batch size of a job type whose handler takes batches.
     pub(crate) fn batch_of(&self, job_type: &str) -> Option<(&'static str, usize)> {
-        let known = if self.context.takes_batches { self.context.registry.get(job_type) } else { None };
-        known.and_then(|known| Some((known.options().name, known.options().batch?)))
+        let registration = if self.context.takes_batches { self.context.registry.get(job_type) } else { None };
+        registration.and_then(|registration| Some((registration.options().name, registration.options().batch?)))
     }
 
-    /// The present name of a type, if it is known here.
+    /// Returns the current name of a job type, or the name itself if the type is not registered.
     pub(crate) fn present_name<'a>(&self, job_type: &'a str) -> &'a str {
-        self.context.registry.get(job_type).map_or(job_type, |known| known.options().name)
+        self.context.registry.get(job_type).map_or(job_type, |registration| registration.options().name)
     }
 
-    /// What is in hand.
+    /// Memory used by large payloads.
     pub(crate) fn hand(&self) -> &Arc<PayloadMemory> {
         &self.context.hand
     }
 
-    /// What is paused.
+    /// Current pauses.
     pub(crate) fn pauses(&self) -> &Pauses {
         &self.context.pauses
     }
 
-    /// Gives back, uncharged, what these cover and no slot has begun.
+    /// Releases the paused jobs that no slot has started, without charging an attempt.
     pub(crate) async fn give_back_paused(&self, paused: &Paused) {
         let all: Vec<(String, Arc<Slots>)> = lock(&self.slots).iter().map(|(queue, slots)| (queue.clone(), Arc::clone(slots))).collect();
         for (queue, slots) in all {
-            for job in slots.take_covered(&queue, paused) {
+            for job in slots.take_paused(&queue, paused) {
                 slots.give_back(&job).await;
             }
         }
     }
 
-    /// Forgets everything: the lease is lost.
+    /// Drops all jobs after the lease was lost.
     pub(crate) fn abandon(&self) {
         for slots in self.all() {
             slots.abandon();
         }
     }
 
-    /// The queues that are named, or `None` for any.
+    /// Names of the configured queues, or `None` if the worker serves every queue.
     pub(crate) fn named(&self) -> Option<Vec<String>> {
         (!self.named.is_empty()).then(|| self.named.keys().cloned().collect())
     }

@@ -1,4 +1,4 @@
-//! What waits, what runs, and how fast.
+//! Running jobs, and the rate at which jobs finish.
 
 use std::{
     sync::Arc,
@@ -7,46 +7,50 @@ use std::{
 
 use crate::lanes::LeasedJob;
 
-/// A handler at work, with what it takes to write a verdict without it.
+/// A job whose handler runs, with everything needed to settle it without the handler.
 pub(super) struct RunningJob {
-    pub(super) claimed: Arc<LeasedJob>,
-    pub(super) since: Instant,
-    pub(super) reported: bool,
-    /// Its handler has ended, and its verdict is on its way to the settle loop.
-    pub(super) judged: bool,
-    /// It was cancelled, and its handler was told to stop.
-    pub(super) cancelling: bool,
+    pub(super) leased: Arc<LeasedJob>,
+    pub(super) start: Instant,
+    /// The handler was logged as stuck.
+    pub(super) is_reported: bool,
+    /// The handler has ended, and the verdict is on its way to the settle loop.
+    pub(super) is_settling: bool,
+    /// The job was cancelled, and the handler was notified.
+    pub(super) is_cancelling: bool,
 }
 
 impl RunningJob {
-    pub(super) fn new(claimed: &Arc<LeasedJob>, since: Instant) -> Self {
-        Self { claimed: Arc::clone(claimed), since, reported: false, judged: false, cancelling: false }
+    pub(super) fn new(leased: &Arc<LeasedJob>, start: Instant) -> Self {
+        Self { leased: Arc::clone(leased), start, is_reported: false, is_settling: false, is_cancelling: false }
     }
 }
 
-/// How fast jobs are finished here.
-pub(super) struct Pace {
-    since: Instant,
+/// Estimates how many jobs to prefetch from the rate at which jobs finish.
+pub(super) struct FinishRate {
+    measured_at: Instant,
     finished: usize,
-    /// How many jobs were finished in the last tenth of a second.
-    ahead: usize,
+    /// Number of jobs that finish in 100 ms.
+    prefetch: usize,
 }
 
-impl Pace {
+impl FinishRate {
     pub(super) fn new(now: Instant) -> Self {
-        Self { since: now, finished: 0, ahead: 0 }
+        Self { measured_at: now, finished: 0, prefetch: 0 }
     }
 
-    /// Measured over at least 5 ms; falls by no more than half at a time, so that one slow look does not empty the slots.
-    pub(super) fn ahead(&mut self, now: Instant, finished: usize) -> usize {
-        let passed = now.saturating_duration_since(self.since);
-        if passed >= Duration::from_millis(5) {
-            let rate = (finished - self.finished) as f64 / passed.as_secs_f64();
+    /// Returns the number of jobs that finish in 100 ms, measured over at least 5 ms.
+    ///
+    /// The estimate falls by at most half per measurement, so that a single slow interval does not leave the slots empty. After more than
+    /// one second without a measurement it may fall to zero.
+    pub(super) fn prefetch(&mut self, now: Instant, finished: usize) -> usize {
+        let elapsed = now.saturating_duration_since(self.measured_at);
+        if elapsed >= Duration::from_millis(5) {
+            let rate = (finished - self.finished) as f64 / elapsed.as_secs_f64();
             let measured = (rate * 0.1) as usize;
-            let gone = if passed > Duration::from_secs(1) { 0 } else { self.ahead / 2 };
-            *self = Self { since: now, finished, ahead: measured.max(gone) };
+            let minimum = if elapsed > Duration::from_secs(1) { 0 } else { self.prefetch / 2 };
+            *self = Self { measured_at: now, finished, prefetch: measured.max(minimum) };
         }
-        self.ahead
+        self.prefetch
     }
 }
 
@@ -55,11 +59,11 @@ mod tests {
     use super::*;
 
     #[test]
-    fn slow_jobs_are_not_hoarded_and_fast_ones_travel_together() {
+    fn fast_jobs_are_prefetched_and_slow_ones_are_not() {
         let start = Instant::now();
-        let mut pace = Pace::new(start);
-        assert_eq!(pace.ahead(start + Duration::from_millis(10), 0), 0);
-        assert_eq!(pace.ahead(start + Duration::from_millis(20), 100), 1000);
-        assert_eq!(pace.ahead(start + Duration::from_secs(20), 101), 0);
+        let mut rate = FinishRate::new(start);
+        assert_eq!(rate.prefetch(start + Duration::from_millis(10), 0), 0);
+        assert_eq!(rate.prefetch(start + Duration::from_millis(20), 100), 1000);
+        assert_eq!(rate.prefetch(start + Duration::from_secs(20), 101), 0);
     }
 }

@@ -204,9 +204,9 @@ pub const BUGS: [Bug; 19] = [
         name: "batches tried again as they were",
         scene: "batches",
         edits: &[edit(
-            "queue-worker/src/run/slots/gather.rs",
-            "most_together(most, number, job.job.most_attempts(), crashes)",
-            "most_together(most, 1, job.job.most_attempts(), crashes)",
+            "queue-worker/src/run/slots/batch_buffer.rs",
+            "most_together(max, number, job.job.most_attempts(), crashes)",
+            "most_together(max, 1, job.job.most_attempts(), crashes)",
         )],
     },
     // A worker fires the tick that it has read, whatever became of it meanwhile. That the history is looked at as well would hide it.

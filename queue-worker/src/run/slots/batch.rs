@@ -1,5 +1,5 @@
-//! Slots of a worker some of whose handlers take batches: a batch takes one slot, and waits beside them until it is full or has waited long
-//! enough. Plain jobs of such a worker take turns with its batches.
+//! Slots of a worker with handlers that take batches. A batch takes one slot. It waits in a buffer until it is full or has waited long
+//! enough. Single jobs and batches of such a worker alternate.
 
 use std::{
     sync::{Arc, MutexGuard},
@@ -8,112 +8,112 @@ use std::{
 
 use queue_core::runner::{ClaimedJob, run_batch};
 
-use super::{Attempt, Slots, jobs::Jobs, lock};
+use super::{SlotAttempt, Slots, jobs::SlotJobs, lock};
 use crate::{lanes::LeasedJob, run::running::RunningJob, settle::Settlement};
 
 impl Slots {
-    /// As [`Slots::push`]: those that may run with others are kept for a batch.
-    pub(super) fn push_apart(self: &Arc<Self>, claimed: Vec<LeasedJob>) {
-        let (now, mut jobs, mut alone) = (Instant::now(), lock(&self.jobs), Vec::new());
-        for job in claimed {
-            let known = self.context.registry.get(job.job.job_type).filter(|known| known.takes_batches());
-            let left = match known {
-                Some(known) => jobs.gathering.put(job, known.options(), now),
+    /// Like [`Slots::push`], but buffers the jobs that may run in a batch.
+    pub(super) fn push_batched(self: &Arc<Self>, leased: Vec<LeasedJob>) {
+        let (now, mut jobs, mut singles) = (Instant::now(), lock(&self.jobs), Vec::new());
+        for job in leased {
+            let registration = self.context.registry.get(job.job.job_type).filter(|registration| registration.takes_batches());
+            let single = match registration {
+                Some(registration) => jobs.batches.push(job, registration.options(), now),
                 None => Some(job),
             };
-            alone.extend(left);
+            singles.extend(single);
         }
-        let more = alone.len();
-        jobs.put(alone);
-        self.begin_tasks(&mut jobs, more, now);
+        let count = singles.len();
+        jobs.push(singles);
+        self.spawn_tasks(&mut jobs, count, now);
     }
 
-    /// A task for each of so many jobs and for each batch that is ripe, as far as slots are free; and somebody who looks after the others.
-    fn begin_tasks(self: &Arc<Self>, jobs: &mut Jobs, alone: usize, now: Instant) {
-        let more = alone + jobs.gathering.ripe(now);
-        for _ in 0..more.min(self.concurrency.saturating_sub(jobs.slots())) {
+    /// Spawns a task for each single job and each ready batch, as far as slots are free, and a timer for the next batch.
+    fn spawn_tasks(self: &Arc<Self>, jobs: &mut SlotJobs, singles: usize, now: Instant) {
+        let count = singles + jobs.batches.ready(now);
+        for _ in 0..count.min(self.concurrency.saturating_sub(jobs.slots())) {
             let slot = jobs.open();
             self.context.handlers.spawn(Arc::clone(self).work(slot));
         }
-        self.watch(jobs, now);
+        self.start_batch_timer(jobs, now);
     }
 
-    /// Looks again once the next batch has waited long enough. Holds nothing until then.
-    fn watch(self: &Arc<Self>, jobs: &mut Jobs, now: Instant) {
-        let Some(at) = jobs.gathering.next_ripe(now) else { return };
-        if jobs.gathering.watched.is_some_and(|watched| watched <= at) {
+    /// Starts a timer for the time at which the next batch becomes ready. The timer does not keep the slots alive.
+    fn start_batch_timer(self: &Arc<Self>, jobs: &mut SlotJobs, now: Instant) {
+        let Some(at) = jobs.batches.next_ready(now) else { return };
+        if jobs.batches.timer_at.is_some_and(|timer| timer <= at) {
             return;
         }
-        jobs.gathering.watched = Some(at);
+        jobs.batches.timer_at = Some(at);
         let slots = Arc::downgrade(self);
         self.context.handlers.spawn(async move {
             tokio::time::sleep_until(at.into()).await;
             if let Some(slots) = slots.upgrade() {
                 let mut jobs = lock(&slots.jobs);
-                jobs.gathering.watched.take_if(|watched| *watched <= at);
-                slots.begin_tasks(&mut jobs, 0, Instant::now());
+                jobs.batches.timer_at.take_if(|timer| *timer <= at);
+                slots.spawn_tasks(&mut jobs, 0, Instant::now());
             }
         });
     }
 
-    /// As [`Slots::next`], while jobs wait for a batch, or a claimer for room.
-    pub(super) fn next_apart(self: &Arc<Self>, jobs: &mut MutexGuard<'_, Jobs>, slot: usize) -> Option<Attempt> {
+    /// Like [`Slots::next`], while jobs wait for a batch or a claimer waits for room.
+    pub(super) fn next_with_batches(self: &Arc<Self>, jobs: &mut MutexGuard<'_, SlotJobs>, slot: usize) -> Option<SlotAttempt> {
         let now = Instant::now();
-        let (mut late, next, has_room) = jobs.next_in_time(now);
+        let (mut expired, next, has_room) = jobs.next_in_time(now);
         let queued = jobs.queued.len();
-        let is_free = jobs.ring_at.take_if(|few| queued <= *few).is_some();
-        if has_room || is_free {
-            jobs.line.wake_first();
+        let is_low = jobs.wake_at.take_if(|limit| queued <= *limit).is_some();
+        if has_room || is_low {
+            jobs.claimers.wake_first();
         }
-        self.watch(jobs, now);
-        // Of those that are late the slot tells by itself, so that it takes no more than can be written.
-        let Some((first, others)) = next.or_else(|| late.pop().map(|last| (last, Vec::new()))) else {
+        self.start_batch_timer(jobs, now);
+        // The slot itself sends the verdicts on expired jobs, which bounds the number of jobs that wait for the settle loop.
+        let Some((first, others)) = next.or_else(|| expired.pop().map(|last| (last, Vec::new()))) else {
             jobs.vacant.push(slot);
             return None;
         };
         if !others.is_empty() {
-            jobs.beside.insert(slot, others.iter().map(|job| RunningJob::new(job, now)).collect());
+            jobs.batch_rest.insert(slot, others.iter().map(|job| RunningJob::new(job, now)).collect());
         }
-        Some(Attempt { late, ..self.begin(jobs, slot, first, others) })
+        Some(SlotAttempt { expired, ..self.begin(jobs, slot, first, others) })
     }
 
-    /// What was to begin earlier is over.
-    pub(super) async fn expire(&self, late: Vec<Arc<LeasedJob>>) {
-        for claimed in late {
-            // Fails only when the worker has ended without waiting for this; then the job is recovered, and goes on.
-            let _ = self.context.settle.send(Settlement::expire(&claimed)).await;
+    /// Sends verdicts on jobs whose start deadline has passed.
+    pub(super) async fn expire(&self, expired: Vec<Arc<LeasedJob>>) {
+        for leased in expired {
+            // Fails only if the worker has ended without waiting for this slot. Recovery then releases the job.
+            let _ = self.context.settle.send(Settlement::expire(&leased)).await;
         }
     }
 
-    /// Runs a batch in this slot; each of its jobs has a verdict of its own.
-    pub(super) async fn run_batch(&self, slot: usize, Attempt { claimed, others, since, halt, .. }: Attempt) {
-        // It was gathered because it takes batches.
-        let Some(registration) = self.context.registry.get(claimed.job.job_type) else { return };
-        let all: Vec<&Arc<LeasedJob>> = std::iter::once(&claimed).chain(&others).collect();
-        let jobs: Vec<&ClaimedJob> = all.iter().map(|claimed| &claimed.job).collect();
-        let ended = run_batch(registration, &jobs, &self.context.shared, &halt, |failure| self.slow_down(&claimed.job, &failure)).await;
-        if !self.begin_verdicts(slot) {
+    /// Runs a batch in this slot. Each of its jobs gets a verdict of its own.
+    pub(super) async fn run_batch(&self, slot: usize, SlotAttempt { leased, others, start, halt, .. }: SlotAttempt) {
+        // Always registered: only jobs whose handler takes batches are buffered.
+        let Some(registration) = self.context.registry.get(leased.job.job_type) else { return };
+        let all: Vec<&Arc<LeasedJob>> = std::iter::once(&leased).chain(&others).collect();
+        let jobs: Vec<&ClaimedJob> = all.iter().map(|leased| &leased.job).collect();
+        let ended = run_batch(registration, &jobs, &self.context.shared, &halt, |failure| self.slow_down(&leased.job, &failure)).await;
+        if !self.begin_settling_batch(slot) {
             return;
         }
-        // Those that failed together return together: smaller batches are made of them.
-        let (ran, dice) = (since.elapsed(), fastrand::f64());
-        for (claimed, ended) in all.iter().zip(ended) {
-            self.tell(claimed, Some(registration), ended, (since, ran, dice)).await;
+        // One jitter for all: jobs that failed together are due together, and are split into smaller batches.
+        let (ran, jitter) = (start.elapsed(), fastrand::f64());
+        for (leased, ended) in all.iter().zip(ended) {
+            self.settle(leased, Some(registration), ended, (start, ran, jitter)).await;
         }
         let mut jobs = lock(&self.jobs);
-        let over = jobs.running[slot].take().into_iter().chain(jobs.beside.remove(&slot).into_iter().flatten());
-        for running in over.filter(|running| running.cancelling) {
-            halt.forget(running.claimed.job.token, running.claimed.job.id);
+        let finished = jobs.running[slot].take().into_iter().chain(jobs.batch_rest.remove(&slot).into_iter().flatten());
+        for running in finished.filter(|running| running.is_cancelling) {
+            halt.forget(running.leased.job.token, running.leased.job.id);
         }
     }
 
-    /// As [`Slots::begin_verdict`], of all jobs of the slot's batch at once.
-    fn begin_verdicts(&self, slot: usize) -> bool {
+    /// Like [`Slots::begin_settling`], for all jobs of the slot's batch.
+    fn begin_settling_batch(&self, slot: usize) -> bool {
         let mut jobs = lock(&self.jobs);
-        let Jobs { running, beside, .. } = &mut *jobs;
+        let SlotJobs { running, batch_rest, .. } = &mut *jobs;
         let Some(first) = running[slot].as_mut() else { return false };
-        first.judged = true;
-        beside.get_mut(&slot).into_iter().flatten().for_each(|running| running.judged = true);
+        first.is_settling = true;
+        batch_rest.get_mut(&slot).into_iter().flatten().for_each(|running| running.is_settling = true);
         true
     }
 }

@@ -1,18 +1,22 @@
 use chrono::DateTime;
 use queue_core::{
-    Context, Handler, JobResult, JobType as _, Store, TraceRelation, job,
-    runner::{ClaimedJob, ReportSender, States},
+    Context, Handler, JobResult, JobType as _, Registry, Store, TraceRelation, job,
+    runner::{ClaimedJob, ReportSender, Shared, States},
 };
 use sqlx::postgres::{PgConnectOptions, PgPoolOptions};
+use tokio::runtime::Handle;
 use tokio_util::sync::CancellationToken;
 
-use super::{demand::Demand, line::Claimant, *};
+use super::{claimer_queue::ClaimerHandle, reserve::SlotRequest, *};
 use crate::{
-    lanes::{LeaseRegistry, PayloadMemory},
+    lanes::{PayloadMemory, LeaseRegistry},
+    live::{Life, Pauses},
+    run::outcome::OutcomeObserver,
     settle::DatabaseBackend,
+    tally::Tallies,
 };
 
-/// Never ends by itself.
+/// Job whose handler never ends.
 #[job]
 #[derive(serde::Serialize, serde::Deserialize)]
 struct Hang;
@@ -23,7 +27,7 @@ impl Handler for Hang {
     }
 }
 
-/// One slot, and what it settles.
+/// Returns one slot, and the receiver of its verdicts.
 fn slots() -> (Arc<Slots>, tokio::sync::mpsc::Receiver<Settlement>) {
     let pool = PgPoolOptions::new().connect_lazy_with(PgConnectOptions::new());
     let (settle, settled) = tokio::sync::mpsc::channel(1);
@@ -48,7 +52,7 @@ fn slots() -> (Arc<Slots>, tokio::sync::mpsc::Receiver<Settlement>) {
     let mut registry = Registry::default();
     registry.register::<Hang>().unwrap();
     let (bell, handlers, cancel_grace) = (Arc::default(), Handle::current(), Duration::ZERO);
-    let (shared, pauses, life, teller) = (Arc::new(shared), Pauses::new(registry.clone()), Life::new(), Teller::default());
+    let (shared, pauses, life, teller) = (Arc::new(shared), Pauses::new(registry.clone()), Life::new(), OutcomeObserver::default());
     let hand = PayloadMemory::new(512, &bell);
     let context = SlotContext {
         registry,
@@ -70,63 +74,63 @@ fn slots() -> (Arc<Slots>, tokio::sync::mpsc::Receiver<Settlement>) {
 }
 
 #[tokio::test]
-async fn a_handler_that_begins_while_its_lease_is_abandoned_is_dropped() {
+async fn a_handler_that_starts_while_its_lease_is_abandoned_is_dropped() {
     let (slots, mut settled) = slots();
-    lock(&slots.jobs).queued.push_back(Arc::new(claimed()));
+    lock(&slots.jobs).queued.push_back(Arc::new(leased()));
 
     let slot = lock(&slots.jobs).open();
     let attempt = slots.next(slot).unwrap();
     slots.abandon();
-    tokio::time::timeout(Duration::from_secs(20), slots.run(slot, attempt)).await.expect("it is told, though it has only just begun");
-    assert!(settled.try_recv().is_err() && slots.is_idle(), "others have the job");
+    tokio::time::timeout(Duration::from_secs(20), slots.run(slot, attempt)).await.expect("a handler that has just started is halted");
+    assert!(settled.try_recv().is_err() && slots.is_idle(), "the job belongs to another worker");
 }
 
-fn single(priority: i32) -> Demand<'static> {
-    Demand { priority, most: 1, in_turn: false, batches: &[] }
+fn single(priority: i32) -> SlotRequest<'static> {
+    SlotRequest { priority, most: 1, in_turn: false, batches: &[] }
 }
 
 #[tokio::test]
-async fn a_slot_goes_to_the_first_in_line_who_is_woken_and_none_goes_before() {
+async fn a_slot_goes_to_the_first_claimer_which_is_woken() {
     let (slots, _settled) = slots();
     let notify: [Arc<tokio::sync::Notify>; 3] = Default::default();
-    let [free, equal, best] = notify.each_ref().map(Claimant::new);
+    let [free, equal, best] = notify.each_ref().map(ClaimerHandle::new);
     let woken = async |nth: usize| tokio::time::timeout(Duration::from_millis(1), notify[nth].notified()).await.is_ok();
     let all = slots.reserve(&free, single(100));
     assert_eq!((all.count, all.above, slots.reserve(&equal, single(100)).count), (1, None, 0));
     drop(all);
-    assert!(woken(1).await && !woken(0).await, "one that was served is behind its equals");
+    assert!(woken(1).await && !woken(0).await, "after a grant a claimer is behind its equals");
     assert_eq!(slots.reserve(&free, single(100)).count, 0);
     let all = slots.reserve(&equal, single(100));
     assert_eq!((all.count, all.above), (1, Some(100)));
     assert_eq!(slots.reserve(&best, single(200)).count, 0);
     all.release();
-    assert!(woken(2).await, "the best is next, though it came last");
+    assert!(woken(2).await, "the highest priority is next, though it arrived last");
     assert_eq!((slots.reserve(&equal, single(100)).count, slots.reserve(&best, single(200)).count), (0, 1));
     slots.leave(&best);
     drop(all);
-    assert!(woken(0).await, "the one that has waited longest is next");
+    assert!(woken(0).await, "the longest waiting is next");
 }
 
 #[tokio::test]
-async fn who_waits_for_a_batch_to_begin_leaves_slots_to_others() {
+async fn a_claimer_that_waits_for_a_batch_to_start_leaves_slots_to_others() {
     let (slots, _settled) = slots();
     let notify: Arc<tokio::sync::Notify> = Arc::default();
-    let [batches, singles] = [0, 1].map(|_| Claimant::new(&notify));
-    let batch = || slots.reserve(&batches, Demand { batches: &[("hang", 2)], most: 2, ..single(100) });
+    let [batches, singles] = [0, 1].map(|_| ClaimerHandle::new(&notify));
+    let batch = || slots.reserve(&batches, SlotRequest { batches: &[("hang", 2)], most: 2, ..single(100) });
     let all = batch();
     assert_eq!((all.count, batch().count), (2, 0), "one slot has room for a batch");
-    assert!(!lock(&slots.jobs).gathering.is_idle(), "it is woken once there is room");
+    assert!(!lock(&slots.jobs).batches.is_idle(), "it is woken once there is room");
     drop(all);
-    assert_eq!(slots.reserve(&singles, single(50)).count, 0, "others are first in line");
+    assert_eq!(slots.reserve(&singles, single(50)).count, 0, "the other claimer is first");
     slots.leave(&batches);
     assert_eq!(slots.reserve(&singles, single(50)).count, 1);
 }
 
 #[tokio::test]
-async fn a_job_whose_time_is_over_while_it_waits_for_a_slot_does_not_begin() {
+async fn a_job_that_expires_while_it_waits_for_a_slot_does_not_start() {
     let (slots, mut settled) = slots();
     let (late, in_time) = (Some(Instant::now()), Instant::now().checked_add(Duration::from_hours(1)));
-    let job = |begin_by| LeasedJob { begin_by, ..claimed() };
+    let job = |begin_by| LeasedJob { begin_by, ..leased() };
     lock(&slots.jobs).queued.extend([job(late), job(in_time)].map(Arc::new));
     let slot = lock(&slots.jobs).open();
     let attempt = slots.next(slot).unwrap();
@@ -135,24 +139,24 @@ async fn a_job_whose_time_is_over_while_it_waits_for_a_slot_does_not_begin() {
     assert!(expired.ending.is_expiry(), "{expired:?}");
     let attempt = slots.next(slot).unwrap();
     let runs = tokio::time::timeout(Duration::from_millis(1), slots.run(slot, attempt)).await;
-    assert!(runs.is_err() && settled.try_recv().is_err(), "the other is begun, and goes on");
+    assert!(runs.is_err() && settled.try_recv().is_err(), "the other job runs");
 }
 
 #[test]
-fn a_job_whose_time_is_over_while_it_waits_for_a_fuller_batch_is_not_of_it() {
-    let (mut jobs, now) = (Jobs::default(), Instant::now());
+fn a_job_that_expires_while_it_waits_for_a_batch_is_not_part_of_it() {
+    let (mut jobs, now) = (SlotJobs::default(), Instant::now());
     let mut options = Hang::OPTIONS;
     (options.batch, options.batch_wait) = (Some(10), Duration::ZERO);
     for begin_by in [Some(now), None, now.checked_add(Duration::from_hours(1)), Some(now)] {
         let job = ClaimedJob { max_attempts: 5, ..hang() };
-        assert!(jobs.gathering.put(LeasedJob { job, begin_by, ..claimed() }, &options, now).is_none());
+        assert!(jobs.batches.push(LeasedJob { job, begin_by, ..leased() }, &options, now).is_none());
     }
     let (late, next, _) = jobs.next_in_time(now);
     let (first, others) = next.unwrap();
     assert_eq!((late.len(), first.begin_by, others.len()), (2, None, 1));
     assert!(
-        jobs.gathering
-            .put(LeasedJob { job: ClaimedJob { max_attempts: 5, ..hang() }, begin_by: Some(now), ..claimed() }, &options, now)
+        jobs.batches
+            .push(LeasedJob { job: ClaimedJob { max_attempts: 5, ..hang() }, begin_by: Some(now), ..leased() }, &options, now)
             .is_none()
     );
     let (late, next, _) = jobs.next_in_time(now);
@@ -160,30 +164,30 @@ fn a_job_whose_time_is_over_while_it_waits_for_a_fuller_batch_is_not_of_it() {
 }
 
 #[tokio::test]
-async fn a_batch_type_of_which_there_may_be_nothing_leaves_room_for_the_next() {
+async fn a_reservation_for_one_batch_type_leaves_room_for_the_next_type() {
     let (slots, _settled) = slots();
-    let who = Claimant::new(&Arc::default());
-    let demand = |batches| Demand { batches, most: 500, ..single(0) };
-    let promised = slots.reserve(&who, demand(&[("empty", 10), ("full", 10)]));
-    assert_eq!((promised.count, promised.count_of("empty"), promised.count_of("full")), (10, 10, 10));
-    drop(promised);
-    assert_eq!(slots.reserve(&who, demand(&[("full", 10)])).count, 10, "nothing is promised any more");
+    let claimer = ClaimerHandle::new(&Arc::default());
+    let request = |batches| SlotRequest { batches, most: 500, ..single(0) };
+    let reservation = slots.reserve(&claimer, request(&[("empty", 10), ("full", 10)]));
+    assert_eq!((reservation.count, reservation.count_of("empty"), reservation.count_of("full")), (10, 10, 10));
+    drop(reservation);
+    assert_eq!(slots.reserve(&claimer, request(&[("full", 10)])).count, 10, "the reservation was released");
 }
 
 #[test]
-fn a_job_that_is_to_begin_soon_waits_for_no_fuller_batch_until_it_is_late() {
-    let (mut jobs, now) = (Jobs::default(), Instant::now());
+fn a_job_with_a_start_deadline_waits_for_a_batch_for_half_of_the_time() {
+    let (mut jobs, now) = (SlotJobs::default(), Instant::now());
     let mut options = Hang::OPTIONS;
     (options.batch, options.batch_wait) = (Some(10), Duration::from_mins(1));
     for seconds in [3600, 10] {
         let (job, begin_by) = (ClaimedJob { max_attempts: 5, ..hang() }, now.checked_add(Duration::from_secs(seconds)));
-        assert!(jobs.gathering.put(LeasedJob { job, begin_by, ..claimed() }, &options, now).is_none());
+        assert!(jobs.batches.push(LeasedJob { job, begin_by, ..leased() }, &options, now).is_none());
     }
-    assert_eq!(jobs.gathering.next_ripe(now), Some(now + Duration::from_secs(5)));
-    assert_eq!(jobs.gathering.take(now + Duration::from_secs(5)).map(|batch| batch.len()), Some(2));
+    assert_eq!(jobs.batches.next_ready(now), Some(now + Duration::from_secs(5)));
+    assert_eq!(jobs.batches.take(now + Duration::from_secs(5)).map(|batch| batch.len()), Some(2));
 }
 
-fn claimed() -> LeasedJob {
+fn leased() -> LeasedJob {
     LeasedJob {
         job: hang(),
         batch: 1,

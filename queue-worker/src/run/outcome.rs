@@ -1,0 +1,92 @@
+//! Reports attempts that have ended: logs the failed ones, and calls the outcome hooks for all.
+//!
+//! Decides nothing and writes nothing to the store.
+
+use std::{
+    fmt,
+    panic::{AssertUnwindSafe, catch_unwind},
+    sync::Arc,
+    time::Duration,
+};
+
+use queue_core::{
+    JobId, Outcome, Verdict,
+    runner::{ClaimedJob, Ending},
+};
+
+/// Outcome of one attempt, passed to the hook of [`Worker::on_outcome`](crate::Worker::on_outcome).
+#[derive(Clone, Copy, Debug)]
+#[non_exhaustive]
+pub struct AttemptOutcome<'a> {
+    /// Id of the job.
+    pub job: JobId,
+    /// Name of the job type as stored, which may be an alias.
+    pub job_type: &'static str,
+    /// Number of the attempt. The first is 1.
+    pub attempt: u32,
+    /// Maximum number of attempts of the job.
+    pub max_attempts: u32,
+    /// How the handler ended.
+    pub outcome: Outcome,
+    /// Verdict that is written for the job.
+    pub verdict: Verdict,
+    /// Error as stored, at most 8 KiB. `None` if the attempt did not fail.
+    pub error: Option<&'a str>,
+    /// How long the attempt ran.
+    pub ran: Duration,
+}
+
+/// Hook that is called for each outcome.
+type OutcomeHook = Arc<dyn Fn(&AttemptOutcome<'_>) + Send + Sync>;
+
+/// Logs failed attempts, and calls the outcome hooks.
+#[derive(Clone, Default)]
+pub(crate) struct OutcomeObserver(Vec<OutcomeHook>);
+
+impl OutcomeObserver {
+    /// Adds a hook.
+    pub(crate) fn add(&mut self, hook: impl Fn(&AttemptOutcome<'_>) + Send + Sync + 'static) {
+        self.0.push(Arc::new(hook));
+    }
+
+    /// Reports an attempt that has ended with this verdict. A completed attempt costs one comparison if there is no hook.
+    pub(super) fn observe(&self, job: &ClaimedJob, outcome: Outcome, ending: &Ending) {
+        if self.0.is_empty() && ending.is_complete() {
+            return;
+        }
+        let outcome = AttemptOutcome {
+            job: job.id,
+            job_type: job.job_type,
+            attempt: job.number(),
+            max_attempts: job.most_attempts(),
+            outcome,
+            verdict: ending.verdict(),
+            error: ending.error(),
+            ran: ending.ran(),
+        };
+        log(&outcome);
+        for hook in &self.0 {
+            if let Err(panic) = catch_unwind(AssertUnwindSafe(|| hook(&outcome))) {
+                // Dropping the panic's payload may panic too.
+                std::mem::forget(panic);
+                tracing::error!(job = %outcome.job, "hook passed to `Worker::on_outcome` panicked; the job is not affected");
+            }
+        }
+    }
+}
+
+fn log(outcome: &AttemptOutcome<'_>) {
+    let AttemptOutcome { job, job_type, attempt, max_attempts, .. } = outcome;
+    let error = outcome.error.unwrap_or_default();
+    if let Verdict::Retry(wait) = outcome.verdict {
+        tracing::info!(%job, job_type, attempt, max_attempts, error, next_try_in = ?wait, "attempt failed");
+    } else if matches!(outcome.verdict, Verdict::Dead) {
+        tracing::warn!(%job, job_type, attempt, max_attempts, error, "dead letter; fix the cause, then `requeue {job}`");
+    }
+}
+
+impl fmt::Debug for OutcomeObserver {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_tuple("OutcomeObserver").field(&self.0.len()).finish()
+    }
+}

@@ -1,0 +1,172 @@
+//! Jobs that wait for a fuller batch, grouped by job type and batch size. Decides when a batch is ready; runs nothing.
+
+use std::{
+    collections::VecDeque,
+    sync::Arc,
+    time::{Duration, Instant},
+};
+
+use queue_core::{Options, most_together};
+
+use super::claimer_queue::ClaimerHandle;
+use crate::lanes::LeasedJob;
+
+/// Minimum wait of a retried job, so that it meets the jobs that failed with it and are due at the same time.
+const MIN_RETRY_WAIT: Duration = Duration::from_millis(250);
+
+/// Buffered jobs of one queue whose handlers take batches. An empty buffer is small, and the lock of the queue's jobs protects it.
+#[derive(Default)]
+pub(super) struct BatchBuffer {
+    groups: Vec<BatchGroup>,
+    /// Jobs that in-flight claims may bring.
+    reservations: Vec<BatchReservation>,
+    /// Claimers that found no room.
+    waiting: Vec<ClaimerHandle>,
+    /// While jobs arrive fast, the first claimer is woken when at most this many jobs remain.
+    pub(super) wake_at: Option<usize>,
+    /// Time of the timer that checks whether a batch is ready.
+    pub(super) timer_at: Option<Instant>,
+    /// Whether a batch goes before a single job next time.
+    pub(super) is_next: bool,
+}
+
+/// Jobs of one type with the same maximum batch size.
+struct BatchGroup {
+    job_type: &'static str,
+    batch_size: usize,
+    /// Each job with the end of its wait, in the order of those times.
+    jobs: VecDeque<(Instant, Arc<LeasedJob>)>,
+}
+
+struct BatchReservation {
+    job_type: &'static str,
+    batch_size: usize,
+    count: usize,
+}
+
+impl BatchGroup {
+    fn is_ready(&self, now: Instant) -> bool {
+        self.jobs.len() >= self.batch_size || self.jobs.front().is_some_and(|(until, _)| *until <= now)
+    }
+
+    /// Number of ready batches.
+    fn ready(&self, now: Instant) -> usize {
+        let full = self.jobs.len() / self.batch_size;
+        full + usize::from(self.jobs.get(full * self.batch_size).is_some_and(|(until, _)| *until <= now))
+    }
+}
+
+impl BatchBuffer {
+    /// Buffers a job for a batch. Returns the job if it must run alone.
+    pub(super) fn push(&mut self, job: LeasedJob, options: &Options, now: Instant) -> Option<LeasedJob> {
+        let (number, crashes) = (job.job.number(), job.job.crashes.unsigned_abs().into());
+        let batch_size = options.batch.map_or(1, |max| most_together(max, number, job.job.most_attempts(), crashes));
+        // A rate permit expires soon, so its job does not wait for others.
+        if batch_size < 2 || job.job.room_until.is_some() {
+            return Some(job);
+        }
+        let wait = if number > 1 { options.batch_wait.max(MIN_RETRY_WAIT) } else { options.batch_wait };
+        // A job with a start deadline waits for at most half of the time until then, so that it can still start.
+        let until = job.begin_by.map_or(now + wait, |deadline| (now + wait).min(now + deadline.saturating_duration_since(now) / 2));
+        let job = Arc::new(job);
+        match self.groups.iter_mut().find(|group| group.job_type == options.name && group.batch_size == batch_size) {
+            Some(group) => {
+                let index = group.jobs.partition_point(|(other, _)| *other <= until);
+                group.jobs.insert(index, (until, job));
+            }
+            None => self.groups.push(BatchGroup { job_type: options.name, batch_size, jobs: VecDeque::from([(until, job)]) }),
+        }
+        None
+    }
+
+    /// Takes the ready batch that has waited longest.
+    pub(super) fn take(&mut self, now: Instant) -> Option<Vec<Arc<LeasedJob>>> {
+        let ready = self.groups.iter().enumerate().filter(|(_, group)| group.is_ready(now));
+        let (index, _) = ready.min_by_key(|(_, group)| group.jobs.front().map(|(until, _)| *until))?;
+        let group = &mut self.groups[index];
+        let count = group.batch_size.min(group.jobs.len());
+        let batch = group.jobs.drain(..count).map(|(_, job)| job).collect();
+        self.groups.retain(|group| !group.jobs.is_empty());
+        Some(batch)
+    }
+
+    /// Number of ready batches.
+    pub(super) fn ready(&self, now: Instant) -> usize {
+        self.groups.iter().map(|group| group.ready(now)).sum()
+    }
+
+    /// Time at which the next batch becomes ready.
+    pub(super) fn next_ready(&self, now: Instant) -> Option<Instant> {
+        let not_ready = self.groups.iter().filter_map(|group| group.jobs.get(group.ready(now) * group.batch_size));
+        not_ready.map(|(until, _)| *until).min()
+    }
+
+    /// Registers a claimer that found no room, to be woken when there is some.
+    pub(super) fn add_waiting(&mut self, claimer: &ClaimerHandle) {
+        if !self.waiting.contains(claimer) {
+            self.waiting.push(claimer.clone());
+        }
+    }
+
+    /// Wakes the claimers that found no room. Returns whether there were any.
+    pub(super) fn wake_claimers(&mut self) -> bool {
+        let has_waiting = !self.waiting.is_empty();
+        self.waiting.drain(..).for_each(|claimer| claimer.wake());
+        has_waiting
+    }
+
+    /// Returns whether neither a job nor a claimer waits.
+    pub(super) fn is_idle(&self) -> bool {
+        self.groups.is_empty() && self.waiting.is_empty()
+    }
+
+    pub(super) fn is_empty(&self) -> bool {
+        self.groups.is_empty()
+    }
+
+    pub(super) fn jobs(&self) -> impl Iterator<Item = &Arc<LeasedJob>> {
+        self.groups.iter().flat_map(|group| group.jobs.iter().map(|(_, job)| job))
+    }
+
+    /// Removes the jobs that match the predicate.
+    pub(super) fn remove(&mut self, mut is_removed: impl FnMut(&LeasedJob) -> bool) -> Vec<Arc<LeasedJob>> {
+        let mut removed = Vec::new();
+        for group in &mut self.groups {
+            let (matching, others): (VecDeque<_>, VecDeque<_>) = group.jobs.drain(..).partition(|(_, job)| is_removed(job));
+            group.jobs = others;
+            removed.extend(matching.into_iter().map(|(_, job)| job));
+        }
+        self.groups.retain(|group| !group.jobs.is_empty());
+        removed
+    }
+
+    /// Number of slots that the buffered and reserved jobs need.
+    pub(super) fn slots(&self) -> usize {
+        let buffered = self.groups.iter().map(|group| group.jobs.len().div_ceil(group.batch_size)).sum::<usize>();
+        buffered + self.reservations.iter().map(|reservation| reservation.count.div_ceil(reservation.batch_size)).sum::<usize>()
+    }
+
+    /// Number of buffered and reserved jobs of this type, and number of jobs that would complete its incomplete batch.
+    pub(super) fn count_of(&self, job_type: &str, batch_size: usize) -> (usize, usize) {
+        let reservations = self.reservations.iter().filter(|reservation| reservation.job_type == job_type);
+        let reserved: usize = reservations.map(|reservation| reservation.count).sum();
+        let groups = self.groups.iter().filter(|group| group.job_type == job_type);
+        let buffered: usize = groups.clone().map(|group| group.jobs.len()).sum();
+        let of_size = reserved + groups.filter(|group| group.batch_size == batch_size).map(|group| group.jobs.len()).sum::<usize>();
+        (buffered + reserved, of_size.div_ceil(batch_size) * batch_size - of_size)
+    }
+
+    pub(super) fn reserve(&mut self, job_type: &'static str, batch_size: usize, count: usize) {
+        match self.reservations.iter_mut().find(|reservation| reservation.job_type == job_type) {
+            Some(reservation) => reservation.count += count,
+            None => self.reservations.push(BatchReservation { job_type, batch_size, count }),
+        }
+    }
+
+    pub(super) fn release(&mut self, job_type: &str, count: usize) {
+        if let Some(reservation) = self.reservations.iter_mut().find(|reservation| reservation.job_type == job_type) {
+            reservation.count = reservation.count.saturating_sub(count);
+        }
+        self.reservations.retain(|reservation| reservation.count > 0);
+    }
+}

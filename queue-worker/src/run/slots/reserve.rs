@@ -1,0 +1,167 @@
+//! Reservation of slots for a claim: how many jobs it may bring, and which of the claimers of a queue is next.
+
+use std::{
+    sync::{
+        Arc,
+        atomic::{AtomicUsize, Ordering::Relaxed},
+    },
+    time::Instant,
+};
+
+use super::{Slots, claimer_queue::ClaimerHandle, lock};
+use crate::lanes::LeasedJob;
+
+/// Request of a claimer for slots.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct SlotRequest<'a> {
+    /// Highest priority of the expected jobs.
+    pub(crate) priority: i32,
+    /// Maximum number of jobs.
+    pub(crate) most: usize,
+    /// The jobs are of a fair queue, so only a tenth as many are prefetched: later jobs of other keys wait behind the prefetched ones.
+    pub(crate) in_turn: bool,
+    /// Job types whose handlers take batches, each with its maximum batch size. Empty for single jobs.
+    pub(crate) batches: &'a [(&'static str, usize)],
+}
+
+impl Slots {
+    /// Maximum number of jobs that may run or wait, as far as other stores leave slots free.
+    fn max_jobs(&self) -> usize {
+        self.context.share.as_ref().map_or(self.concurrency, |share| share.max_jobs().min(self.concurrency))
+    }
+
+    /// Maximum number of jobs to prefetch: those of 100 ms, so that fast jobs are claimed in large batches and slow jobs are left to other
+    /// workers.
+    fn prefetch(&self, max: usize) -> usize {
+        lock(&self.rate).prefetch(Instant::now(), self.finished.load(Relaxed)).min(4 * max)
+    }
+
+    /// Reserves slots for the jobs of a claim if its claimer is the first in the queue: all free slots, and some jobs to prefetch unless
+    /// half of those already wait. A claimer without a grant waits in the queue and is woken. A claimer with a grant moves behind its
+    /// equals.
+    pub(crate) fn reserve(self: &Arc<Self>, claimer: &ClaimerHandle, request: SlotRequest<'_>) -> SlotReservation {
+        let prefetch = self.prefetch(request.most);
+        let prefetch = if request.in_turn { prefetch / 10 } else { prefetch };
+        let (max_jobs, mut jobs) = (self.max_jobs(), lock(&self.jobs));
+        let is_first = jobs.claimers.enqueue(claimer, request.priority);
+        let above = jobs.claimers.max_priority_except(claimer);
+        let (mut count, mut by_type) = (0, Vec::new());
+        let open = max_jobs.saturating_sub(jobs.slots() + jobs.queued.len() + jobs.reserved);
+        if !is_first {
+            jobs.claimers.wake_first();
+        } else if request.batches.is_empty() {
+            let (coming, free) = (jobs.queued.len() + jobs.reserved, max_jobs.saturating_sub(jobs.slots()));
+            if coming > prefetch / 2 || coming >= free + prefetch {
+                jobs.wake_at = Some(jobs.wake_at.map_or(prefetch / 2, |limit| limit.max(prefetch / 2)));
+            } else {
+                count = (free + prefetch - coming).min(request.most);
+            }
+        } else {
+            // Each type is offered all free slots, because its lane may be empty. The claim brings no more than the largest offer.
+            let open = open.saturating_sub(jobs.batches.slots());
+            for (job_type, batch_size) in request.batches {
+                let (waiting, missing) = jobs.batches.count_of(job_type, *batch_size);
+                let early = if waiting > prefetch / 2 { 0 } else { prefetch - waiting };
+                let most = (open * batch_size + missing.max(early)).min(request.most);
+                jobs.batches.reserve(job_type, *batch_size, most);
+                by_type.push((*job_type, most));
+            }
+            count = by_type.iter().map(|(_, count)| *count).max().unwrap_or(0);
+            if count == 0 {
+                jobs.batches.add_waiting(claimer);
+                jobs.wake_at = jobs.wake_at.or(Some(prefetch / 2));
+            }
+            jobs.batches.wake_at = (prefetch > 0).then_some(prefetch / 2).max(jobs.batches.wake_at);
+            if count == 0 && open > 0 {
+                // This claimer waits until a fuller batch starts, not for a slot. Others may use the free slots.
+                jobs.claimers.remove(claimer);
+                jobs.claimers.wake_first();
+            }
+        }
+        if count > 0 {
+            jobs.claimers.grant(claimer);
+            if above.is_some() && open > count {
+                jobs.claimers.wake_first();
+            }
+        }
+        if by_type.is_empty() {
+            jobs.reserved += count;
+        }
+        drop(jobs);
+        SlotReservation {
+            slots: Arc::clone(self),
+            count,
+            reserved: AtomicUsize::new(count),
+            above: above.filter(|_| count > 0),
+            withholds: false,
+            by_type,
+        }
+    }
+
+    /// Removes a claimer that wants no more slots of this queue.
+    pub(crate) fn leave(&self, claimer: &ClaimerHandle) {
+        let mut jobs = lock(&self.jobs);
+        jobs.claimers.remove(claimer);
+        jobs.claimers.wake_first();
+    }
+
+    /// Returns whether one more job may be queued within the prefetch limit.
+    pub(crate) fn has_few_queued(&self) -> bool {
+        let prefetch = self.prefetch(usize::MAX / 4);
+        lock(&self.jobs).queued.len() <= prefetch
+    }
+}
+
+/// Slots reserved for the jobs of a claim. Dropping it releases them.
+pub(crate) struct SlotReservation {
+    pub(crate) slots: Arc<Slots>,
+    /// Maximum number of jobs that the claim may bring.
+    pub(crate) count: usize,
+    /// Number of them that is still reserved.
+    reserved: AtomicUsize,
+    /// Highest priority of other claimers of the queue. Jobs of a lower priority must not be claimed before theirs.
+    pub(crate) above: Option<i32>,
+    /// Some lanes were left out because of `above`.
+    pub(crate) withholds: bool,
+    /// Number of jobs of each type whose handler takes batches.
+    by_type: Vec<(&'static str, usize)>,
+}
+
+impl SlotReservation {
+    /// Reserves nothing: jobs are queued beyond the slots.
+    pub(crate) fn none(slots: Arc<Slots>) -> Self {
+        Self { slots, count: 0, reserved: AtomicUsize::new(0), above: None, withholds: false, by_type: Vec::new() }
+    }
+
+    /// Number of reserved jobs of this type, whose handler takes batches.
+    pub(crate) fn count_of(&self, job_type: &str) -> usize {
+        self.by_type.iter().find(|(of, _)| *of == job_type).map_or(0, |(_, count)| *count)
+    }
+
+    /// Passes the jobs of the claim to the slots.
+    pub(crate) fn push(&self, leased: Vec<LeasedJob>) {
+        self.slots.push(leased);
+    }
+
+    /// Releases the reservation early because the claim takes long. Its jobs are then queued beyond the slots.
+    pub(crate) fn release(&self) {
+        let reserved = self.reserved.swap(0, Relaxed);
+        if reserved == 0 {
+            return;
+        }
+        let mut jobs = lock(&self.slots.jobs);
+        for (job_type, count) in &self.by_type {
+            jobs.batches.release(job_type, *count);
+        }
+        if self.by_type.is_empty() {
+            jobs.reserved = jobs.reserved.saturating_sub(reserved);
+        }
+        jobs.claimers.wake_first();
+    }
+}
+
+impl Drop for SlotReservation {
+    fn drop(&mut self) {
+        self.release();
+    }
+}
