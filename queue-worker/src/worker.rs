@@ -46,7 +46,7 @@ pub(crate) use self::{
 use crate::{
     error::Error,
     live::{Cluster, Config, Engine, Life, Vitals, Wires},
-    run::{AttemptOutcome, Teller},
+    run::{AttemptOutcome, OutcomeObserver},
     tally::Tallies,
 };
 
@@ -66,7 +66,7 @@ pub struct Worker {
     config: Config,
     states: States,
     registry: Option<Registry>,
-    teller: Teller,
+    teller: OutcomeObserver,
     middleware: Vec<Arc<dyn Middleware>>,
     ready: Vec<Box<dyn FnOnce() + Send>>,
     broken: Option<RegistryError>,
@@ -89,7 +89,7 @@ impl Worker {
     /// more while more is to be said at once, and no more than [`Worker::connections`]. Transactional jobs take connections of the pool, one each while they
     /// run.
     pub fn new(pool: PgPool) -> Self {
-        let (config, states, teller) = (Config::default(), States::default(), Teller::default());
+        let (config, states, teller) = (Config::default(), States::default(), OutcomeObserver::default());
         let (declared, schedules, limits, middleware, ready) = Default::default();
         Self {
             pool,

@@ -88,7 +88,7 @@ impl ClaimContext {
 
     /// Limits each quota to what one claim may return and to the payload memory that is left. Drops lanes without room.
     pub(super) fn fit(&self, track: &LaneState, shares: &mut Vec<LaneQuota>) {
-        let fits = track.sizes().fit(shares.iter().map(|share| (share.lane, share.most)), self.queues.hand());
+        let fits = track.sizes().fit(shares.iter().map(|share| (share.lane, share.most)), self.queues.payload_memory());
         for (share, most) in shares.iter_mut().zip(fits) {
             share.most = most;
         }
@@ -99,7 +99,7 @@ impl ClaimContext {
     pub(super) fn reserve_memory(&self, track: &LaneState, request: &ClaimRequest) -> Option<PayloadReservation> {
         let most = |share: &LaneQuota| track.sizes().weight(share.lane, share.most.min(request.most));
         let bytes = request.shares.iter().map(most).max().unwrap_or(0);
-        (bytes > 0).then(|| self.queues.hand().reserve(bytes))
+        (bytes > 0).then(|| self.queues.payload_memory().reserve(bytes))
     }
 
     /// Moves lanes that have waited longer than the aging limit to the front, for a tenth of the slots.

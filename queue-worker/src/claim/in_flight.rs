@@ -5,11 +5,11 @@ use std::{collections::HashMap, sync::Arc, time::Instant};
 use crate::{
     lanes::{ClaimResponse, LaneGroup, PayloadReservation},
     live::Link,
-    run::Promised,
+    run::SlotReservation,
 };
 
 /// Reserved slots by queue.
-pub(super) type SlotReservations = HashMap<Arc<str>, Promised>;
+pub(super) type SlotReservations = HashMap<Arc<str>, SlotReservation>;
 
 /// A claim that has returned.
 pub(super) struct InFlightClaim {

@@ -10,7 +10,7 @@ use uuid::Uuid;
 use super::{claimer::Claimer, in_flight::SlotReservations};
 use crate::{
     lanes::{BlockScan, ClaimReport, ClaimRequest, ClaimSource, LaneGroup, LaneQuota},
-    run::{Promised, Slots},
+    run::{SlotReservation, Slots},
 };
 
 /// Maximum number of jobs per scan.
@@ -48,7 +48,7 @@ impl Claimer {
         for lane in &group.lanes {
             let Some(slots) = self.context.queues.slots(&lane.queue) else { continue };
             let most = late_share(&slots);
-            reserved.entry(Arc::clone(&lane.queue)).or_insert_with(|| Promised::none(slots));
+            reserved.entry(Arc::clone(&lane.queue)).or_insert_with(|| SlotReservation::none(slots));
             if most > 0 {
                 shares.push(LaneQuota { lane: lane.id, most });
             }

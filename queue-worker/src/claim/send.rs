@@ -23,7 +23,7 @@ use crate::{
     error::complain,
     lanes::{ClaimReport, ClaimRequest, ClaimSource, LaneGroup, LaneQuota, LimitOutcome, LimitRequest},
     live::{jittered, pause_after},
-    run::Promised,
+    run::SlotReservation,
 };
 
 /// Under limits, slots stay reserved for a claim in flight for this duration. A claim that waits for no lock finishes far sooner.
@@ -122,7 +122,7 @@ impl Claimer {
                     if let Ok(answer) = tokio::time::timeout(SLOT_HOLD, &mut claim).await {
                         answer
                     } else {
-                        reserved.values().for_each(Promised::release);
+                        reserved.values().for_each(SlotReservation::release);
                         claim.await
                     }
                 }

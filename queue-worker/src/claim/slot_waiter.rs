@@ -11,12 +11,12 @@ use tokio::sync::Notify;
 use super::in_flight::SlotReservations;
 use crate::{
     lanes::{Lane, LaneQuota, LaneState},
-    run::{Claimant, Demand, Promised, Queues, Slots},
+    run::{ClaimerHandle, Queues, SlotRequest, SlotReservation, Slots},
 };
 
 /// The queues in which a claimer waits for slots, and which of its lanes are known to be empty.
 pub(super) struct SlotWaiter {
-    claimant: Claimant,
+    claimant: ClaimerHandle,
     slots_by_queue: HashMap<Arc<str>, Arc<Slots>>,
     /// Lanes that were empty at their last claim.
     empty: HashSet<i64>,
@@ -42,7 +42,7 @@ impl SlotWaiter {
     /// Creates the waiter of a claimer that is woken through this handle.
     pub(super) fn new(notify: &Arc<Notify>) -> Self {
         Self {
-            claimant: Claimant::new(notify),
+            claimant: ClaimerHandle::new(notify),
             slots_by_queue: HashMap::new(),
             empty: HashSet::new(),
             emptied_at: Instant::now(),
@@ -84,7 +84,7 @@ impl SlotWaiter {
     }
 
     /// Reserves slots of a queue, or waits for some.
-    fn reserve(&mut self, queue: &Arc<str>, slots: &Arc<Slots>, demand: Demand<'_>) -> Promised {
+    fn reserve(&mut self, queue: &Arc<str>, slots: &Arc<Slots>, demand: SlotRequest<'_>) -> SlotReservation {
         if !self.slots_by_queue.contains_key(queue) {
             self.slots_by_queue.insert(Arc::clone(queue), Arc::clone(slots));
         }
@@ -114,7 +114,7 @@ impl SlotWaiter {
                     let Some(slots) = queues.slots(&lane.queue) else { continue };
                     let batches = batches.get(&lane.queue).map_or(&[][..], Vec::as_slice);
                     // The first lane of a queue has its highest priority.
-                    let demand = Demand { priority: *priority, most: most(&slots), in_turn, batches };
+                    let demand = SlotRequest { priority: *priority, most: most(&slots), in_turn, batches };
                     fresh.insert(self.reserve(&lane.queue, &slots, demand))
                 }
             };

@@ -8,12 +8,12 @@ mod slots;
 
 pub use self::outcome::AttemptOutcome;
 pub(crate) use self::{
-    outcome::OutcomeObserver as Teller,
+    outcome::OutcomeObserver,
     queues::Queues,
-    shared_slots::{SharedSlots as Shares, StoreSlots as Share},
+    shared_slots::{SharedSlots, StoreSlots},
     slots::{
         SlotContext, Slots,
-        claimer_queue::ClaimerHandle as Claimant,
-        reserve::{SlotRequest as Demand, SlotReservation as Promised},
+        claimer_queue::ClaimerHandle,
+        reserve::{SlotRequest, SlotReservation},
     },
 };

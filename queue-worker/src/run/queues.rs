@@ -69,7 +69,7 @@ impl Queues {
     }
 
     /// Memory used by large payloads.
-    pub(crate) fn hand(&self) -> &Arc<PayloadMemory> {
+    pub(crate) fn payload_memory(&self) -> &Arc<PayloadMemory> {
         &self.context.hand
     }
 

@@ -140,7 +140,7 @@ impl Slots {
     }
 
     /// Notifies running handlers that they should end now.
-    pub(crate) fn ask(&self) {
+    pub(crate) fn request_shutdown(&self) {
         lock(&self.halt).ask.shut_down();
     }
 

@@ -18,14 +18,14 @@ mod settlement;
 mod verdicts;
 
 #[cfg(feature = "cli")]
-pub(crate) use self::{children::load_child as look_at_child, journal::load_steps as steps_done, maps::load_map as look_at_gather};
+pub(crate) use self::{children::load_child, journal::load_steps, maps::load_map};
 pub(crate) use self::{
     children::note_ends,
     commit::DatabaseBackend,
-    journal::{JournalSender, PendingStep as Waiting, write_journal},
-    logs::{LogQueue as Logs, LogSender, write_logs},
+    journal::{JournalSender, PendingStep, write_journal},
+    logs::{LogQueue, LogSender, write_logs},
     notify_waiters::notify_waiters,
-    receive::{SignalRequest as Asking, SignalSender as AskSender, receive_signals as receive_all},
+    receive::{SignalRequest, SignalSender, receive_signals},
     report::write_reports,
     settlement::Settlement,
     verdicts::settle_all,

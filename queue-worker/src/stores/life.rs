@@ -31,7 +31,7 @@ use super::{
 use crate::{
     error::Error,
     live::{Engine, Life, Link, Vitals, Wires},
-    run::Shares,
+    run::SharedSlots,
     tally::Tallies,
     worker::{Beside, Checked, RunningWorker, Worker},
 };
@@ -42,7 +42,7 @@ pub(super) type Make = dyn Fn(&Member, Worker) -> Worker + Send + Sync;
 /// What the stores of a process have in common.
 pub(super) struct Common {
     pub(super) make: Arc<Make>,
-    pub(super) shares: Shares,
+    pub(super) shares: SharedSlots,
     pub(super) loops: Engine,
     pub(super) hearts: Engine,
     /// The runtime that handlers run on.

@@ -23,7 +23,7 @@ use self::{
 use crate::{
     error::Error,
     live::{Engine, Life, Vitals},
-    run::Shares,
+    run::SharedSlots,
     tally::Tallies,
     worker::Worker,
 };
@@ -110,7 +110,7 @@ impl StoresWorker {
         let (unwatched, stop) = (Vitals::default(), CancellationToken::new());
         let common = Common {
             make,
-            shares: Shares::new(slots),
+            shares: SharedSlots::new(slots),
             // Those end with the others, which are ours: dropped half-way, this future takes all workers with it.
             loops: loops.beside(&unwatched),
             hearts: hearts.beside(&unwatched),

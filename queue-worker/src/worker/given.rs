@@ -7,7 +7,7 @@ use sqlx::PgPool;
 
 use crate::{
     live::{Config, Ears, Engine, Life, Link, OwnLimits, Vitals, Wires},
-    run::{Share, Teller},
+    run::{OutcomeObserver, StoreSlots},
     tally::Tallies,
 };
 
@@ -27,7 +27,7 @@ pub(crate) struct Checked {
 pub(crate) struct Given {
     pub(super) registry: Registry,
     pub(super) states: States,
-    pub(super) teller: Teller,
+    pub(super) teller: OutcomeObserver,
     pub(super) middleware: Vec<Arc<dyn Middleware>>,
     pub(super) declares: Vec<(String, Declaration)>,
     pub(super) limits: OwnLimits,
@@ -50,7 +50,7 @@ impl Given {
 /// What the workers of many stores have in common.
 pub(crate) struct Beside {
     /// Of the slots of all.
-    pub(crate) share: Share,
+    pub(crate) share: StoreSlots,
     /// The thread on which the hearts of all beat, and the connection on which this one does.
     pub(crate) hearts: Engine,
     pub(crate) heart: Wires,

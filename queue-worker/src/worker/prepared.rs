@@ -12,7 +12,7 @@ use super::{Worker, unused::warn_of_unused};
 use crate::{
     error::Error,
     live::{Config, Life, Vitals},
-    run::Teller,
+    run::OutcomeObserver,
     tally::Tallies,
 };
 
@@ -21,7 +21,7 @@ pub(crate) struct Prepared {
     config: Config,
     states: States,
     registry: Option<Registry>,
-    teller: Teller,
+    teller: OutcomeObserver,
     middleware: Vec<Arc<dyn Middleware>>,
     declared: Vec<Declared>,
     schedules: Vec<(String, Schedule)>,

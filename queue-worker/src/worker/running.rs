@@ -32,7 +32,7 @@ use crate::{
     lanes::{LeaseRegistry, PayloadMemory, stored_types},
     live::{Bell, Config, Engine, Identity, Link, Loop, Pauses, Pulse, Vitals, Wires},
     run::{Queues, SlotContext},
-    settle::{AskSender, DatabaseBackend, JournalSender, LogSender, Settlement, settle_all},
+    settle::{DatabaseBackend, JournalSender, LogSender, Settlement, SignalSender, settle_all},
 };
 
 /// A worker at work.
@@ -67,7 +67,7 @@ impl RunningWorker {
         let ((settle, verdicts), bell) = (mpsc::channel(UNSETTLED), Arc::new(Bell::of(vitals.clone())));
         let known: Vec<(&'static str, Options)> = registry.names().map(|(name, known)| (name, *known.options())).collect();
         let ((reports, said), (logger, logs)) = (ReportSender::open(), LogSender::open());
-        let ((journal, steps), (signals, asks)) = (JournalSender::open(), AskSender::open());
+        let ((journal, steps), (signals, asks)) = (JournalSender::open(), SignalSender::open());
         let (store, served, pauses) = (config.store, registry.clone(), vitals.pauses.get_or_init(|| Pauses::new(registry.clone())).clone());
         let backend = Arc::new(DatabaseBackend { pool: theirs.clone(), store, logs: logger, journal, signals });
         let (handlers, trace, shutting_down) = (Handle::current(), config.trace, CancellationToken::new());
@@ -171,7 +171,7 @@ impl RunningWorker {
         let farewell = tokio::spawn(farewell.say());
         wait_for(&subscriptions, until).await;
         for slots in &subscriptions {
-            slots.ask();
+            slots.request_shutdown();
         }
         wait_for(&subscriptions, Instant::now() + LAST_WORDS).await;
         for slots in &subscriptions {

@@ -14,7 +14,7 @@ use tokio_util::sync::CancellationToken;
 use crate::{
     keep::{expire_all, unblock_all},
     live::{Bell, Ears, Engine, Link, Loop, Pauses, Wires, listen},
-    settle::{Asking, Logs, Waiting, notify_waiters, receive_all, write_journal, write_logs, write_reports},
+    settle::{LogQueue, PendingStep, SignalRequest, notify_waiters, receive_signals, write_journal, write_logs, write_reports},
     tally::{TALLY_INTERVAL, Tallies, say_tallies},
 };
 
@@ -45,8 +45,8 @@ impl Tellers<'_> {
     pub(super) fn start(
         &self,
         pauses: Pauses,
-        (said, logs): (UnboundedReceiver<Arc<Report>>, Logs),
-        (steps, asks): (UnboundedReceiver<Waiting>, UnboundedReceiver<Asking>),
+        (said, logs): (UnboundedReceiver<Arc<Report>>, LogQueue),
+        (steps, asks): (UnboundedReceiver<PendingStep>, UnboundedReceiver<SignalRequest>),
     ) -> Vec<JoinHandle<()>> {
         let (engine, store, tallies) = (self.engine, self.store, self.tallies.clone());
         let link = |purpose| Link::new(self.wires, purpose);
@@ -62,7 +62,7 @@ impl Tellers<'_> {
             engine.supervise(Loop::Tell, move || notify_waiters(tell.another(), store, Arc::clone(&tells))),
             engine.supervise(Loop::Reports, move || write_reports(Arc::clone(&said), report.another(), store)),
             engine.supervise(Loop::Journal, move || write_journal(Arc::clone(&steps), journal.another(), store)),
-            engine.supervise(Loop::Receive, move || receive_all(Arc::clone(&asks), receive.another(), store)),
+            engine.supervise(Loop::Receive, move || receive_signals(Arc::clone(&asks), receive.another(), store)),
             engine.supervise(Loop::Logs, move || write_logs(Arc::clone(&logs), log.another(), store)),
         ]
     }

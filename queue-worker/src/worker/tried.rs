@@ -32,7 +32,7 @@ pub(crate) use self::noted::Said;
 use super::{Worker, complain_of_keyring};
 use crate::{
     error::Error,
-    settle::{look_at_child, look_at_gather, steps_done},
+    settle::{load_child, load_map, load_steps},
 };
 
 /// How an attempt is made.
@@ -349,7 +349,7 @@ impl Backend for TrialBackend {
         if self.begins_anew {
             return Ok(Vec::new());
         }
-        let steps = steps_done(&self.pool, self.store, job).await?;
+        let steps = load_steps(&self.pool, self.store, job).await?;
         for step in &steps {
             self.notes().ends.note(step.name.clone(), step.left_ms.map(|left| left / 1000.0));
         }
@@ -369,12 +369,12 @@ impl Backend for TrialBackend {
 
     /// What was spawned is looked at; a trial spawns nothing, so it ends there.
     async fn child(&self, parent: JobId, step: &str) -> sqlx::Result<Option<ChildLook>> {
-        look_at_child(&self.pool, self.store, parent, step).await
+        load_child(&self.pool, self.store, parent, step).await
     }
 
     /// As that.
     async fn gather(&self, parent: JobId, step: &str, chunks: bool) -> sqlx::Result<Option<GatherLook>> {
-        look_at_gather(&self.pool, self.store, parent, step, chunks).await
+        load_map(&self.pool, self.store, parent, step, chunks).await
     }
 
     /// What the step wrote stays for what follows, until all is rolled back.

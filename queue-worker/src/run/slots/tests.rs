@@ -9,7 +9,7 @@ use tokio_util::sync::CancellationToken;
 
 use super::{claimer_queue::ClaimerHandle, reserve::SlotRequest, *};
 use crate::{
-    lanes::{PayloadMemory, LeaseRegistry},
+    lanes::{LeaseRegistry, PayloadMemory},
     live::{Life, Pauses},
     run::outcome::OutcomeObserver,
     settle::DatabaseBackend,
@@ -36,7 +36,7 @@ fn slots() -> (Arc<Slots>, tokio::sync::mpsc::Receiver<Settlement>) {
         store: Store::default(),
         logs: crate::settle::LogSender::open().0,
         journal: crate::settle::JournalSender::open().0,
-        signals: crate::settle::AskSender::open().0,
+        signals: crate::settle::SignalSender::open().0,
     });
     let shared = Shared {
         pool,
