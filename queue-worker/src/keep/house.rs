@@ -203,7 +203,7 @@ async fn take_back(house: &mut House) -> sqlx::Result<()> {
             tallies.note_crashed(queue, queues.present_name(job_type), [*jobs, dead, *cancelled]);
         }
         for job in recovered.iter().filter_map(|of| of.dead.as_ref()).flatten() {
-            tracing::warn!(%job, error = "the process ended during the attempt", "dead letter; mend it, then `requeue {job}`");
+            tracing::warn!(%job, error = "the process ended during the attempt", "dead letter; fix the cause, then `requeue {job}`");
         }
         let queues: Vec<String> = recovered.into_iter().map(|of| of.queue).collect::<BTreeSet<_>>().into_iter().collect();
         let woken = wake_others(link.get().await?, config.store, &queues).await;
