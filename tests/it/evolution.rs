@@ -79,9 +79,12 @@ async fn an_upgrade_that_is_refused_ends_the_job_at_once_and_says_where_but_neve
     let fine = to("ada").enqueue(&db.pool).await.unwrap().id();
     db.run_until_idle(of_third(&db)).await;
     for (job, says) in [
-        (unfit, "the payload of version 2 does not fit `tests::release::second::Mail`, from which it is upgraded: invalid type: integer"),
-        (unfit, "at `$.to[1]`; after a deploy that reads it, requeue this job"),
-        (refused, "the payload of version 2 cannot be upgraded to version 3: somebody in `to` has no name; after a deploy"),
+        (
+            unfit,
+            "the payload of version 2 does not fit `tests::release::second::Mail`, the type it is upgraded from: invalid type: integer",
+        ),
+        (unfit, "at `$.to[1]`; deploy a release that reads it, then requeue this job"),
+        (refused, "the payload of version 2 cannot be upgraded to version 3: somebody in `to` has no name; deploy a release that can"),
         (by_value, "the payload of version 1 cannot be upgraded to version 3: `to` is no text"),
     ] {
         let (attempts, error): (i16, String) =

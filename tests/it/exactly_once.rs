@@ -123,7 +123,7 @@ async fn a_handler_that_returns_ok_without_completing_its_transaction_has_failed
     for how in ["not completed", "rolled back"] {
         let (db, job) = run(how).await;
         assert_eq!((db.state(job).await, charged(&db, job).await), (Some(JobState::Dead), (2, 0, 2, 0)), "{how}");
-        assert_eq!(errors(&db, "%did not complete it%").await, 2);
+        assert_eq!(errors(&db, "%without completing it%").await, 2);
         db.finish().await;
     }
 }

@@ -27,7 +27,7 @@ async fn f49_panics_of_every_kind_are_ordinary_failures() {
     .await;
     let errors: Vec<(String, i64)> =
         sqlx::query_as("select left(error, 30), count(*) from queue.failure group by 1 order by 1").fetch_all(&db.pool).await.unwrap();
-    let texts = ["as told", "holding a lock", "late", "with a value that is no text", "xxxxxxxxxxxxxxxxxxxxxxxx"];
+    let texts = ["as told", "holding a lock", "late", "with a payload that is not a string", "xxxxxxxxxxxxxxxxxxxxxxxx"];
     assert_eq!(errors, texts.map(|text| (format!("panicked: {text}").chars().take(30).collect(), 160)));
     assert_eq!(db.count("select count(*) from queue.dead where crashes > 0 or attempts <> 2").await, 0, "no crash, two attempts each");
     db.finish().await;

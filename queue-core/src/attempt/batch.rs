@@ -1,7 +1,8 @@
-//! The attempts of several jobs that one handler runs at once: each ends by itself.
+//! Attempts of several jobs that one handler runs together; each attempt ends separately.
 //!
-//! What the handler said of a job stands, however the handler ends. Middleware runs around the attempt of each job: up to the handler, for which all
-//! of them wait for each other, and on from there with what was said of its own job. Never touches the database, as all of this room.
+//! Results that the handler set for a job are kept, however the handler ends. Middleware runs around the attempt of each job: all of them
+//! wait for each other before the handler, and continue with the result of their job. Like the whole room, this never accesses the
+//! database.
 
 use std::{
     panic::{AssertUnwindSafe, catch_unwind},
@@ -16,323 +17,325 @@ use tracing::{Instrument as _, Span};
 
 use super::{ClaimedJob, Ended, Halt, NO_PAYLOAD, context, ended::panic_text, finish};
 use crate::{
-    context::{AnyBatch, BatchContext, Context, Next, Place, Registration, Said, Shared},
+    context::{AnyBatch, BatchBarrier, BatchContext, BatchJobResult, Context, Next, Registration, Shared},
     define::{Failure, Outcome, among},
     trace,
 };
 
-/// Runs the handler of these jobs, all of the type of `registration`, to its end, its timeout or its halt; returns how each attempt ended, in their
-/// order. `failed` is given the failures that count.
+/// Runs the batch handler of `registration` for these jobs until it ends, times out or is halted. Returns how each attempt ended, in the
+/// order of `jobs`. `on_failure` receives the failures that count.
 ///
 /// # Panics
-/// When the handler takes no batches. Nothing of the user's unwinds out of here.
+/// If this is not a batch handler. Panics of user code do not propagate.
 pub async fn run_batch(
     registration: &Registration,
     jobs: &[&ClaimedJob],
     shared: &Arc<Shared>,
     halt: &Halt,
-    mut failed: impl FnMut(Failure) + Send,
+    mut on_failure: impl FnMut(Failure) + Send,
 ) -> Vec<Ended> {
-    let seats: Vec<_> = jobs.iter().map(|job| Seat::new(job, registration, shared, halt)).collect();
-    let attempts = seats.iter().map(|seat| Arc::clone(&seat.cx)).collect();
-    let batch = registration.batch().expect("whoever calls this has asked whether its handler takes batches");
-    let mut course = Course { batch, seats, end: None, failed: Vec::new() };
-    let span = trace::batch(registration.options().name, jobs.iter().map(|job| job.beginning(shared.trace)));
-    let told = trace::Told::of(&span);
+    let members: Vec<_> = jobs.iter().map(|job| BatchMember::new(job, registration, shared, halt)).collect();
+    let attempts = members.iter().map(|member| Arc::clone(&member.cx)).collect();
+    let batch = registration.batch().expect("callers check `takes_batches`");
+    let mut run = BatchRun { batch, members, exit: None, failures: Vec::new() };
+    let span = trace::batch(registration.options().name, jobs.iter().map(|job| job.span_info(shared.trace)));
+    let recorder = trace::OutcomeRecorder::new(&span);
     let cx = BatchContext::new(registration.options().name, &halt.ask, attempts, Arc::clone(shared));
-    let limited = drive(&mut course, registration, &cx, (halt, span), !shared.middleware.is_empty());
-    let stop = AssertUnwindSafe(limited).catch_unwind().await;
-    let stop = stop.unwrap_or_else(|panic| Some(Stop::Panicked(panic_text(panic))));
-    let mut ended = course.endings(stop.as_ref(), halt);
-    course.failed.drain(..).for_each(&mut failed);
-    let Course { batch, seats, .. } = course;
+    let limited = drive(&mut run, registration, &cx, (halt, span), !shared.middleware.is_empty());
+    let abort = AssertUnwindSafe(limited).catch_unwind().await;
+    let abort = abort.unwrap_or_else(|panic| Some(BatchAbort::Panicked(panic_text(panic))));
+    let mut ended = run.endings(abort.as_ref(), halt);
+    run.failures.drain(..).for_each(&mut on_failure);
+    let BatchRun { batch, members, .. } = run;
     if let Err(panic) = catch_unwind(AssertUnwindSafe(|| drop(batch))) {
         tracing::error!(
             job_type = cx.job_type(),
             panic = panic_text(panic),
-            "a job of a batch panicked when it was dropped; its verdict stands"
+            "a job of a batch panicked while being dropped; its verdict is unaffected"
         );
     }
-    let ended = join_all(seats.iter().zip(ended.drain(..)).map(|(seat, ended)| finish(ended, seat.job, &seat.cx, halt))).await;
-    seats.iter().zip(&ended).for_each(|(seat, ended)| ended.trace(trace::Told::of(&seat.span), registration.options()));
+    let ended = join_all(members.iter().zip(ended.drain(..)).map(|(member, ended)| finish(ended, member.job, &member.cx, halt))).await;
+    members.iter().zip(&ended).for_each(|(member, ended)| ended.record(trace::OutcomeRecorder::new(&member.span), registration.options()));
     let failed = ended.iter().filter(|ended| ended.has_error()).count();
     let error = (failed > 0).then(|| format!("{failed} of {} jobs failed", ended.len()));
-    told.end(if failed > 0 { "failed" } else { "ok" }, error.as_deref());
+    recorder.record(if failed > 0 { "failed" } else { "ok" }, error.as_deref());
     ended
 }
 
-/// One job's part.
-struct Seat<'j> {
+/// Attempt of one job of the batch.
+struct BatchMember<'j> {
     job: &'j ClaimedJob,
     cx: Arc<Context>,
-    /// How its attempt ended, unless by whatever becomes of the batch.
+    /// End of the attempt, if it does not follow from the end of the batch.
     ended: Option<Ended>,
-    /// The same, as long as middleware has not made something else of it.
-    stated: Option<Ended>,
-    /// The handler said something of it.
+    /// End by the handler's result, until middleware replaces it.
+    judged_end: Option<Ended>,
+    /// Whether the handler set a result for this job.
     is_judged: bool,
-    /// Its attempt's, within middleware.
+    /// Span of the attempt, inside middleware.
     span: Span,
 }
 
-impl<'j> Seat<'j> {
+impl<'j> BatchMember<'j> {
     fn new(job: &'j ClaimedJob, registration: &Registration, shared: &Arc<Shared>, halt: &Halt) -> Self {
         let cx = context(registration, job, shared, halt);
         let ended = job.payload.is_none().then(|| Ended::terminal(NO_PAYLOAD));
-        Self { job, cx: Arc::new(cx), ended, stated: None, is_judged: false, span: Span::none() }
+        Self { job, cx: Arc::new(cx), ended, judged_end: None, is_judged: false, span: Span::none() }
     }
 }
 
 /// How the handler ended by itself.
-enum End {
+enum HandlerExit {
     Returned(Result<(), Failure>),
     Panicked(String),
 }
 
-/// What ended the batch otherwise.
-enum Stop {
+/// How the batch was aborted.
+enum BatchAbort {
     Panicked(String),
     TimedOut(Duration),
     Interrupted,
     Cancelled,
 }
 
-/// The batch, and how far it is. It outlives what runs in it, and so does what was said of its jobs.
-struct Course<'j> {
+/// State of a running batch. It outlives the futures that run the batch, and keeps the results of its jobs.
+struct BatchRun<'j> {
     batch: Box<dyn AnyBatch>,
-    seats: Vec<Seat<'j>>,
-    end: Option<End>,
-    /// The failures that counted.
-    failed: Vec<Failure>,
+    members: Vec<BatchMember<'j>>,
+    exit: Option<HandlerExit>,
+    /// Failures that counted.
+    failures: Vec<Failure>,
 }
 
-/// Until all of it has ended, its time is over, or it is to be dropped: then it says why.
+/// Runs the batch until it has ended; returns why, if it was aborted.
 async fn drive(
-    course: &mut Course<'_>,
+    run: &mut BatchRun<'_>,
     registration: &Registration,
     cx: &BatchContext,
     (halt, span): (&Halt, Span),
     has_middleware: bool,
-) -> Option<Stop> {
-    let members: Vec<(&ClaimedJob, Arc<Context>)> = course.seats.iter().map(|seat| (seat.job, Arc::clone(&seat.cx))).collect();
-    let running = async { if has_middleware { course.run_within(cx).await } else { course.run(cx).await } }.instrument(span);
+) -> Option<BatchAbort> {
+    let attempts: Vec<(&ClaimedJob, Arc<Context>)> = run.members.iter().map(|member| (member.job, Arc::clone(&member.cx))).collect();
+    let running = async { if has_middleware { run.run_with_middleware(cx).await } else { run.run(cx).await } }.instrument(span);
     let limited = async {
         let Some(limit) = registration.options().timeout else {
             running.await;
             return None;
         };
-        tokio::time::timeout(limit, running).await.err().map(|_| Stop::TimedOut(limit))
+        tokio::time::timeout(limit, running).await.err().map(|_| BatchAbort::TimedOut(limit))
     };
-    let (mut limited, mut nobody_waits) = (pin!(limited), None);
+    let (mut limited, mut all_cancelled_deadline) = (pin!(limited), None);
     loop {
-        let (cancelled, changed) = halt.look(members.iter().map(|(job, _)| *job));
-        members.iter().zip(&cancelled).filter(|(_, cancelled)| **cancelled).for_each(|((_, cx), _)| cx.cancelled().cancel_job());
+        let (cancelled, changed) = halt.cancelled_jobs(attempts.iter().map(|(job, _)| *job));
+        attempts.iter().zip(&cancelled).filter(|(_, cancelled)| **cancelled).for_each(|((_, cx), _)| cx.cancelled().cancel_job());
         if cancelled.iter().all(|cancelled| *cancelled) {
             cx.cancelled().cancel_job();
-            nobody_waits.get_or_insert_with(|| Instant::now() + halt.grace);
+            all_cancelled_deadline.get_or_insert_with(|| Instant::now() + halt.grace);
         }
         tokio::select! {
             biased;
-            stop = &mut limited => return stop,
-            () = changed.cancelled() => if halt.drop.is_cancelled() { return Some(Stop::Interrupted) },
-            () = tokio::time::sleep_until(nobody_waits.unwrap_or_else(Instant::now).into()), if nobody_waits.is_some() => {
-                return Some(Stop::Cancelled);
+            abort = &mut limited => return abort,
+            () = changed.cancelled() => if halt.drop.is_cancelled() { return Some(BatchAbort::Interrupted) },
+            () = tokio::time::sleep_until(all_cancelled_deadline.unwrap_or_else(Instant::now).into()), if all_cancelled_deadline.is_some() => {
+                return Some(BatchAbort::Cancelled);
             }
         }
     }
 }
 
-impl Course<'_> {
+impl BatchRun<'_> {
     async fn run(&mut self, cx: &BatchContext) {
-        for at in 0..self.seats.len() {
-            if let Err(result) = self.add(at) {
-                self.conclude(at, result, self.seats[at].cx.is_asked());
+        for index in 0..self.members.len() {
+            if let Err(result) = self.add(index) {
+                self.conclude(index, result, self.members[index].cx.is_stop_requested());
             }
         }
-        if self.may_begin() {
-            self.end = Some(handle(&mut *self.batch, cx).await);
+        if self.can_start() {
+            self.exit = Some(run_handler(&mut *self.batch, cx).await);
         }
     }
 
-    /// Within middleware, of which each attempt has a course of its own.
-    async fn run_within(&mut self, cx: &BatchContext) {
-        let (mut chains, mut arrived, mut says) = self.enter();
-        // Those whose middleware has not come to its end.
-        let mut open: Vec<bool> = says.iter().map(Option::is_some).collect();
+    /// Runs the batch inside middleware, of which each attempt has a chain of its own.
+    async fn run_with_middleware(&mut self, cx: &BatchContext) {
+        let (mut chains, mut arrivals, mut senders) = self.start_middleware();
+        // Attempts whose middleware has not ended.
+        let mut open: Vec<bool> = senders.iter().map(Option::is_some).collect();
         let mut waiting = open.clone();
         while waiting.contains(&true) {
             tokio::select! {
                 biased;
-                Some(at) = arrived.recv() => waiting[at] = false,
-                Some((at, result)) = chains.next() => {
-                    (waiting[at], open[at]) = (false, false);
-                    self.conclude(at, result, self.seats[at].cx.is_asked());
+                Some(index) = arrivals.recv() => waiting[index] = false,
+                Some((index, result)) = chains.next() => {
+                    (waiting[index], open[index]) = (false, false);
+                    self.conclude(index, result, self.members[index].cx.is_stop_requested());
                 }
             }
         }
-        for at in 0..open.len() {
-            match if open[at] { self.add(at) } else { Ok(()) } {
+        for index in 0..open.len() {
+            match if open[index] { self.add(index) } else { Ok(()) } {
                 Ok(()) => {}
-                // Its middleware is told of a payload that does not fit, as of any failure; of a panic it is never told.
-                Err(Ok(unread)) => says[at].take().map_or((), |say| say.send(unread).unwrap_or_default()),
+                // Middleware sees a payload that does not fit as a failure. A panic it never sees.
+                Err(Ok(undecoded)) => senders[index].take().map_or((), |sender| sender.send(undecoded).unwrap_or_default()),
                 Err(panic) => {
-                    open[at] = false;
-                    self.conclude(at, panic, false);
+                    open[index] = false;
+                    self.conclude(index, panic, false);
                 }
             }
         }
-        if self.may_begin() {
-            let Self { batch, seats, end, failed } = self;
-            let mut handling = pin!(handle(&mut **batch, cx));
-            *end = Some(loop {
+        if self.can_start() {
+            let Self { batch, members, exit, failures } = self;
+            let mut handler = pin!(run_handler(&mut **batch, cx));
+            *exit = Some(loop {
                 tokio::select! {
                     biased;
-                    end = &mut handling => break end,
-                    Some((at, result)) = chains.next() => {
-                        open[at] = false;
-                        let asked = seats[at].cx.is_asked();
-                        conclude(&mut seats[at], failed, result, asked);
+                    exit = &mut handler => break exit,
+                    Some((index, result)) = chains.next() => {
+                        open[index] = false;
+                        let stop_requested = members[index].cx.is_stop_requested();
+                        conclude(&mut members[index], failures, result, stop_requested);
                     }
                 }
             });
         }
-        let mut asked = self.leave(&mut says, &open);
-        // What nothing is said of, waits for nothing.
-        let mut left = (0..open.len()).filter(|at| open[*at] && says[*at].is_none()).count();
-        while left > 0
-            && let Some((at, result)) = chains.next().await
+        let mut stop_requested = self.send_results(&mut senders, &open);
+        // Attempts without a result keep waiting at the barrier.
+        let mut remaining = (0..open.len()).filter(|index| open[*index] && senders[*index].is_none()).count();
+        while remaining > 0
+            && let Some((index, result)) = chains.next().await
         {
-            left -= 1;
-            self.conclude(at, result, asked[at].take().unwrap_or_else(|| self.seats[at].cx.is_asked()));
+            remaining -= 1;
+            self.conclude(index, result, stop_requested[index].take().unwrap_or_else(|| self.members[index].cx.is_stop_requested()));
         }
     }
 
-    /// Whether there is something to run, and no rate says that it is too late: then all of it goes back, as what was broken off.
-    fn may_begin(&self) -> bool {
-        self.batch.count() > 0 && !self.seats.iter().any(|seat| seat.cx.comes_too_late())
+    /// Returns whether there is a job to run, and no start deadline has passed. Otherwise all jobs are released, as if interrupted.
+    fn can_start(&self) -> bool {
+        self.batch.count() > 0 && !self.members.iter().any(|member| member.cx.check_start_deadline())
     }
 
-    /// Begins the middleware of each attempt.
-    fn enter(&mut self) -> (Chains, mpsc::UnboundedReceiver<usize>, Vec<Option<Say>>) {
-        let (arrive, arrived) = mpsc::unbounded_channel();
-        let (chains, mut says) = (FuturesUnordered::new(), Vec::new());
-        for (at, seat) in self.seats.iter_mut().enumerate() {
-            if seat.ended.is_some() {
-                says.push(None);
+    /// Starts the middleware of each attempt.
+    fn start_middleware(&mut self) -> (MiddlewareChains, mpsc::UnboundedReceiver<usize>, Vec<Option<ResultSender>>) {
+        let (arrivals_sender, arrivals) = mpsc::unbounded_channel();
+        let (chains, mut senders) = (FuturesUnordered::new(), Vec::new());
+        for (index, member) in self.members.iter_mut().enumerate() {
+            if member.ended.is_some() {
+                senders.push(None);
                 continue;
             }
-            let (say, said) = oneshot::channel();
-            says.push(Some(say));
-            let (place, cx) = (Place { arrive: arrive.clone(), at, said }, Arc::clone(&seat.cx));
-            seat.span = trace::attempt(&seat.job.beginning(cx.shared().trace));
-            let chain = async move { Next::around(place, &cx).await }.instrument(seat.span.clone());
-            chains.push(async move { (at, AssertUnwindSafe(chain).catch_unwind().await) }.boxed());
+            let (sender, result) = oneshot::channel();
+            senders.push(Some(sender));
+            let (barrier, cx) = (BatchBarrier { arrivals: arrivals_sender.clone(), index, result }, Arc::clone(&member.cx));
+            member.span = trace::attempt(&member.job.span_info(cx.shared().trace));
+            let chain = async move { Next::run_in_batch(barrier, &cx).await }.instrument(member.span.clone());
+            chains.push(async move { (index, AssertUnwindSafe(chain).catch_unwind().await) }.boxed());
         }
-        (chains, arrived, says)
+        (chains, arrivals, senders)
     }
 
-    /// Tells the middleware of each attempt what came of it; returns for each whether the handler had been asked to end when it said so.
-    fn leave(&mut self, says: &mut [Option<Say>], open: &[bool]) -> Vec<Option<bool>> {
-        let mut asked = vec![None; open.len()];
-        for (at, said) in self.batch.said() {
-            let seat = &mut self.seats[at];
-            seat.is_judged = said.is_some();
-            let said = said.or_else(|| {
-                let result = match self.end.as_ref()? {
-                    End::Returned(Ok(())) => self.batch.complete_rest(),
-                    End::Returned(Err(failure)) => Err(failure.of_one_among(self.batch.count())),
-                    End::Panicked(_) => return None,
+    /// Sends each attempt's middleware the result of its job. Returns for each whether the handler had been asked to end when it set the
+    /// result.
+    fn send_results(&mut self, senders: &mut [Option<ResultSender>], open: &[bool]) -> Vec<Option<bool>> {
+        let mut stop_requested = vec![None; open.len()];
+        for (index, result) in self.batch.take_results() {
+            let member = &mut self.members[index];
+            member.is_judged = result.is_some();
+            let result = result.or_else(|| {
+                let result = match self.exit.as_ref()? {
+                    HandlerExit::Returned(Ok(())) => self.batch.complete_rest(),
+                    HandlerExit::Returned(Err(failure)) => Err(failure.of_one_among(self.batch.count())),
+                    HandlerExit::Panicked(_) => return None,
                 };
-                Some(Said { result, asked: seat.cx.is_asked() })
+                Some(BatchJobResult { result, stop_requested: member.cx.is_stop_requested() })
             });
-            let Some(Said { result, asked: was_asked }) = said.filter(|_| open[at]) else { continue };
-            if seat.is_judged {
-                seat.stated = Some(Ended::returned(result.as_ref().map(Clone::clone), was_asked));
+            let Some(BatchJobResult { result, stop_requested: was_requested }) = result.filter(|_| open[index]) else { continue };
+            if member.is_judged {
+                member.judged_end = Some(Ended::returned(result.as_ref().map(Clone::clone), was_requested));
             }
-            asked[at] = Some(was_asked);
-            // Fails only for middleware that does not wait any more.
-            let _ = says[at].take().map(|say| say.send(result));
+            stop_requested[index] = Some(was_requested);
+            // Fails only if the middleware no longer waits.
+            let _ = senders[index].take().map(|sender| sender.send(result));
         }
-        asked
+        stop_requested
     }
 
-    /// Reads a job's payload, and puts it into the batch, unless it is over.
-    fn add(&mut self, at: usize) -> Result<(), Result<Output, Panic>> {
-        let Seat { job, cx, ended, .. } = &self.seats[at];
+    /// Decodes a job's payload and adds the job to the batch, unless its attempt has ended.
+    fn add(&mut self, index: usize) -> Result<(), Result<AttemptResult, PanicPayload>> {
+        let BatchMember { job, cx, ended, .. } = &self.members[index];
         let Some(payload) = job.payload.as_deref().filter(|_| ended.is_none()) else { return Ok(()) };
         let batch = &mut self.batch;
-        match catch_unwind(AssertUnwindSafe(|| batch.add(payload, cx, at))) {
-            Ok(read) => read.map_err(|failure| Ok(Err(failure))),
+        match catch_unwind(AssertUnwindSafe(|| batch.add(payload, cx, index))) {
+            Ok(added) => added.map_err(|failure| Ok(Err(failure))),
             Err(panic) => Err(Err(panic)),
         }
     }
 
-    fn conclude(&mut self, at: usize, result: Result<Output, Panic>, asked: bool) {
-        conclude(&mut self.seats[at], &mut self.failed, result, asked);
+    fn conclude(&mut self, index: usize, result: Result<AttemptResult, PanicPayload>, stop_requested: bool) {
+        conclude(&mut self.members[index], &mut self.failures, result, stop_requested);
     }
 
-    /// How each attempt ended: as was said of it, or else as the batch did.
-    fn endings(&mut self, stop: Option<&Stop>, halt: &Halt) -> Vec<Ended> {
-        let many = self.batch.count();
-        for (at, said) in self.batch.said() {
-            if let Some(Said { result, asked }) = said {
-                self.seats[at].is_judged = true;
-                if self.seats[at].ended.is_none() {
-                    self.conclude(at, Ok(result), asked);
+    /// Returns how each attempt ended: by the result of its job, or else as the batch ended.
+    fn endings(&mut self, abort: Option<&BatchAbort>, halt: &Halt) -> Vec<Ended> {
+        let count = self.batch.count();
+        for (index, result) in self.batch.take_results() {
+            if let Some(BatchJobResult { result, stop_requested }) = result {
+                self.members[index].is_judged = true;
+                if self.members[index].ended.is_none() {
+                    self.conclude(index, Ok(result), stop_requested);
                 }
             }
         }
         let rest = catch_unwind(AssertUnwindSafe(|| self.batch.complete_rest())).unwrap_or(Ok(None));
         let dropped = halt.drop.is_cancelled();
-        let with_batch = |asked| match (stop, &self.end) {
-            (Some(Stop::Panicked(_)), _) | (None, Some(End::Panicked(_))) if dropped => Ended::interrupted(),
-            (Some(Stop::Panicked(text)), _) | (None, Some(End::Panicked(text))) => Ended::panicked_with(&among(text, many)),
-            (Some(Stop::TimedOut(limit)), _) => Ended::new(Outcome::TimedOut, among(&format!("timed out after {limit:?}"), many)),
-            (Some(Stop::Cancelled), _) => Ended::cancelled(),
-            (None, Some(End::Returned(Ok(())))) => Ended::returned(rest.as_ref().map(Clone::clone), asked),
-            (None, Some(End::Returned(Err(failure)))) => Ended::returned(Err(&failure.of_one_among(many)), asked),
-            (Some(Stop::Interrupted), _) | (None, None) => Ended::interrupted(),
+        let batch_end = |stop_requested| match (abort, &self.exit) {
+            (Some(BatchAbort::Panicked(_)), _) | (None, Some(HandlerExit::Panicked(_))) if dropped => Ended::interrupted(),
+            (Some(BatchAbort::Panicked(text)), _) | (None, Some(HandlerExit::Panicked(text))) => Ended::panicked_with(&among(text, count)),
+            (Some(BatchAbort::TimedOut(limit)), _) => Ended::new(Outcome::TimedOut, among(&format!("timed out after {limit:?}"), count)),
+            (Some(BatchAbort::Cancelled), _) => Ended::cancelled(),
+            (None, Some(HandlerExit::Returned(Ok(())))) => Ended::returned(rest.as_ref().map(Clone::clone), stop_requested),
+            (None, Some(HandlerExit::Returned(Err(failure)))) => Ended::returned(Err(&failure.of_one_among(count)), stop_requested),
+            (Some(BatchAbort::Interrupted), _) | (None, None) => Ended::interrupted(),
         };
-        let ended = self.seats.iter_mut().map(|seat| {
-            let ended = seat.ended.take().or_else(|| seat.stated.take()).unwrap_or_else(|| with_batch(seat.cx.is_asked()));
-            // What nobody wants any more is completed only by what was said of it by itself.
-            if !seat.is_judged && halt.is_cancelled(seat.job) { Ended::cancelled() } else { ended }
+        let ended = self.members.iter_mut().map(|member| {
+            let ended =
+                member.ended.take().or_else(|| member.judged_end.take()).unwrap_or_else(|| batch_end(member.cx.is_stop_requested()));
+            // A cancelled job is completed only by an explicit result.
+            if !member.is_judged && halt.is_cancelled(member.job) { Ended::cancelled() } else { ended }
         });
         let ended = ended.collect();
-        if let Some(End::Returned(Err(failure))) = self.end.take() {
-            self.failed.push(failure);
+        if let Some(HandlerExit::Returned(Err(failure))) = self.exit.take() {
+            self.failures.push(failure);
         }
         ended
     }
 }
 
-type Panic = Box<dyn std::any::Any + Send>;
+type PanicPayload = Box<dyn std::any::Any + Send>;
 
-/// What an attempt comes to.
-type Output = Result<Option<String>, Failure>;
+/// Result of an attempt.
+type AttemptResult = Result<Option<String>, Failure>;
 
-/// The middleware of all attempts.
-type Chains = FuturesUnordered<futures_util::future::BoxFuture<'static, (usize, Result<Output, Panic>)>>;
+/// Middleware chains of all attempts.
+type MiddlewareChains = FuturesUnordered<futures_util::future::BoxFuture<'static, (usize, Result<AttemptResult, PanicPayload>)>>;
 
-/// Where the middleware of one attempt waits for what is said of its job.
-type Say = oneshot::Sender<Output>;
+/// Sender of a job's result to its middleware.
+type ResultSender = oneshot::Sender<AttemptResult>;
 
-fn conclude(seat: &mut Seat<'_>, failed: &mut Vec<Failure>, result: Result<Output, Panic>, asked: bool) {
-    seat.ended = Some(match result {
-        Ok(Ok(output)) => Ended::returned(Ok(output), asked),
+fn conclude(member: &mut BatchMember<'_>, failures: &mut Vec<Failure>, result: Result<AttemptResult, PanicPayload>, stop_requested: bool) {
+    member.ended = Some(match result {
+        Ok(Ok(output)) => Ended::returned(Ok(output), stop_requested),
         Ok(Err(failure)) => {
-            let ended = Ended::returned(Err(&failure), asked);
-            failed.push(failure);
+            let ended = Ended::returned(Err(&failure), stop_requested);
+            failures.push(failure);
             ended
         }
         Err(panic) => Ended::panicked(panic),
     });
 }
 
-/// The handler.
-async fn handle(batch: &mut dyn AnyBatch, cx: &BatchContext) -> End {
+/// Runs the handler.
+async fn run_handler(batch: &mut dyn AnyBatch, cx: &BatchContext) -> HandlerExit {
     match AssertUnwindSafe(async { batch.run(cx).await }).catch_unwind().await {
-        Ok(result) => End::Returned(result),
-        Err(panic) => End::Panicked(panic_text(panic)),
+        Ok(result) => HandlerExit::Returned(result),
+        Err(panic) => HandlerExit::Panicked(panic_text(panic)),
     }
 }

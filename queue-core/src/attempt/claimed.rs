@@ -1,4 +1,4 @@
-//! A job as its attempt is given it.
+//! Claimed jobs, as input of attempts.
 
 use std::{
     sync::Arc,
@@ -11,88 +11,88 @@ use uuid::Uuid;
 use crate::{
     context::{Fence, Registration},
     define::{Ending, JobId, OrderingKey, Retain, System, Tells, Verdict},
-    trace::{Beginning, TraceRelation},
+    trace::{AttemptSpanInfo, TraceRelation},
 };
 
-/// A job that somebody has the right to run: under the lease `token`, or under the lock on its entry.
+/// Job that the caller may run: under the lease `token`, or under a lock on its entry.
 pub struct ClaimedJob {
-    /// Names the lease; nil under a lock.
+    /// Token of the lease; nil for a job under a lock.
     pub token: Uuid,
-    /// The job's id.
+    /// Id of the job.
     pub id: JobId,
-    /// The lane it was taken from.
+    /// Lane that it was claimed from.
     pub lane: i64,
-    /// The queue of that.
+    /// Queue of the lane.
     pub queue: Arc<str>,
-    /// When it was taken, by the database's clock.
+    /// Claim time by the database's clock.
     pub claimed_at: DateTime<Utc>,
-    /// The number of the attempt that begins; the first is 1.
+    /// Number of this attempt, starting at 1.
     pub attempt: i16,
-    /// How many attempts ended with their process.
+    /// Number of attempts that ended with their process.
     pub crashes: i16,
-    /// How many attempts the job has in all.
+    /// Maximum number of attempts of the job.
     pub max_attempts: i16,
-    /// The name of its type, which may be an alias.
+    /// Stored name of its type, which may be an alias.
     pub job_type: &'static str,
-    /// The version of its payload.
+    /// Version of its payload.
     pub version: u16,
-    /// As text: it is decoded by its own attempt, so that one bad payload harms nobody else. `None` if its row is missing.
+    /// Payload as JSON text, decoded by the attempt, so that an invalid one fails only its own job. `None` if the row is missing.
     pub payload: Option<String>,
-    /// Its metadata, as text: it is read when its handler asks.
+    /// Metadata as JSON text, parsed when the handler reads it.
     pub meta: Option<String>,
-    /// Optional attributes that the store keeps, as JSON text: who waits for its end, when it expires, which tick enqueued it.
+    /// Attributes set by the store, as JSON text: jobs that wait for its end, expiry, schedule tick.
     pub system: Option<String>,
-    /// Its ordering key.
+    /// Ordering key.
     pub key: Option<OrderingKey>,
-    /// Its start is counted until then by the rate of a limit: its handler begins by then, or the job goes back.
+    /// Latest start of the handler under a rate limit; a job that misses it is released.
     pub room_until: Option<Instant>,
 }
 
 impl ClaimedJob {
-    /// The number of the attempt.
+    /// Returns the number of the attempt.
     pub fn number(&self) -> u32 {
         self.attempt.unsigned_abs().into()
     }
 
-    /// How many attempts the job has in all.
+    /// Returns the maximum number of attempts of the job.
     pub fn most_attempts(&self) -> u32 {
         self.max_attempts.unsigned_abs().into()
     }
 
-    /// The ending of a job that goes back: not begun, or broken off. No attempt is charged.
+    /// Returns the ending of a released job: not started, or interrupted. No attempt is charged.
     pub fn released(&self) -> Ending {
         Ending::new(Verdict::Release, self.attempt, self.key).telling(self.tells())
     }
 
-    /// The ending of a job that was cancelled before its attempt began, which does not count.
+    /// Returns the ending of a job cancelled before its attempt started; the attempt does not count.
     pub fn cancelled(&self) -> Ending {
         Ending::new(Verdict::Cancel, self.attempt - 1, self.key).telling(self.tells())
     }
 
-    /// The ending of a job that is not begun because its time is over.
+    /// Returns the ending of a job that expired before it started.
     pub fn expired(&self) -> Ending {
         Ending::new(Verdict::Expire, self.attempt, self.key).telling(self.tells())
     }
 
-    /// Which jobs wait for its end.
+    /// Returns which jobs to notify of its end.
     pub fn tells(&self) -> Tells {
         System::read(self.system.as_deref()).tells()
     }
 
-    /// How long after its claim it may still begin, by the database's clock; `None` if it may at any time, or has begun before.
+    /// Returns how long after its claim the job may start, by the database's clock. `None` if it does not expire or has started before.
     pub fn may_begin_within(&self) -> Option<Duration> {
         let system = self.system.as_deref().filter(|_| self.attempt == 1 && self.crashes == 0);
         let by = System::read(system).expires_at()?;
         Some((by - self.claimed_at).to_std().unwrap_or_default())
     }
 
-    /// What its span has of it.
-    pub(super) fn beginning(&self, relation: TraceRelation) -> Beginning<'_> {
+    /// Returns the span attributes of the attempt.
+    pub(super) fn span_info(&self, relation: TraceRelation) -> AttemptSpanInfo<'_> {
         let Self { id, job_type, attempt, queue, meta, .. } = self;
-        Beginning { job: id, job_type, attempt: *attempt, queue, meta: meta.as_deref(), relation }
+        AttemptSpanInfo { job: id, job_type, attempt: *attempt, queue, meta: meta.as_deref(), relation }
     }
 
-    /// What a transaction of the handler's own writes its ending under.
+    /// Returns the fence for endings written by a handler's transaction.
     pub(super) fn fence(&self, registration: &Registration) -> Fence {
         let Self { token, id, lane, attempt, crashes, key, .. } = *self;
         let (keep, tells) = (registration.options().retain != Retain::None, self.tells());
@@ -127,7 +127,7 @@ mod tests {
     }
 
     #[test]
-    fn a_job_may_begin_until_it_expires_unless_it_has_begun_and_its_metadata_mean_nothing() {
+    fn a_job_may_start_until_it_expires_unless_it_has_started_and_metadata_is_ignored() {
         let (soon, past) = ("1970-01-01T00:01:01.500000Z", "1970-01-01T00:00:59.999999Z");
         assert_eq!(claimed(soon, 1, 0).may_begin_within(), Some(Duration::from_millis(1500)));
         assert_eq!(claimed(past, 1, 0).may_begin_within(), Some(Duration::ZERO));

@@ -1,4 +1,4 @@
-//! How an attempt ended, and from there to what is written.
+//! End of an attempt, and the ending of the job that follows from it.
 
 use std::{
     any::Any,
@@ -10,7 +10,7 @@ use super::ClaimedJob;
 use crate::{
     context::{CommitState, NOT_COMPLETED, Registration, attempts_since},
     define::{Anew, Ending, Failure, JobId, Options, Outcome, Retain, Verdict, check_output, verdict},
-    trace::Told,
+    trace::OutcomeRecorder,
 };
 
 /// How an attempt ended.
@@ -18,18 +18,18 @@ pub struct Ended {
     outcome: Outcome,
     output: Option<String>,
     error: Option<String>,
-    /// How far the handler came with a transaction of its own, if it began one.
+    /// State of the handler's transaction, if it began one.
     commit: Option<CommitState>,
-    /// Of a durable job: the attempt that journaled last.
+    /// Last attempt that journaled a step, for durable jobs.
     journaled: Option<i16>,
-    /// Its handler waits: the next attempt goes on.
+    /// Whether the handler waits and the next attempt resumes it.
     is_suspended: bool,
-    /// And it waits for any of these signals.
+    /// Signals that the handler waits for.
     signals: Vec<String>,
-    /// With what its job begins anew.
-    anew: Option<Anew>,
-    /// When it was over, if something was waited for since.
-    over: Option<Instant>,
+    /// Payload with which the job restarts.
+    restart: Option<Anew>,
+    /// Time at which the attempt ended, if work followed.
+    end_time: Option<Instant>,
 }
 
 impl Ended {
@@ -38,21 +38,21 @@ impl Ended {
     }
 
     fn without_error(outcome: Outcome) -> Self {
-        let (output, error, commit, over, journaled) = (None, None, None, None, None);
-        Self { outcome, output, error, commit, over, journaled, is_suspended: false, signals: Vec::new(), anew: None }
+        let (output, error, commit, end_time, journaled) = (None, None, None, None, None);
+        Self { outcome, output, error, commit, end_time, journaled, is_suspended: false, signals: Vec::new(), restart: None }
     }
 
-    /// With an output, as JSON text.
+    /// Ends as completed, with the output as JSON text.
     pub fn completed(output: Option<String>) -> Self {
         Self { output, ..Self::without_error(Outcome::Ok) }
     }
 
-    /// For good.
+    /// Ends with a failure that is not retried.
     pub fn terminal(error: impl Into<String>) -> Self {
         Self::new(Outcome::Terminal, error)
     }
 
-    /// Another try may mend it.
+    /// Ends with a failure that may be retried.
     pub fn failed(error: impl Into<String>) -> Self {
         Self::new(Outcome::Failed, error)
     }
@@ -66,31 +66,31 @@ impl Ended {
         Self::without_error(Outcome::Interrupted)
     }
 
-    /// Its handler waits for so long at least.
+    /// Ends because the handler waits for at least this duration.
     pub(super) fn suspended(wait: Duration) -> Self {
         Self { is_suspended: true, ..Self::without_error(Outcome::Snoozed(wait)) }
     }
 
-    /// Its handler waits for one of these signals, for so long at most.
+    /// Ends because the handler waits for one of these signals, for at most `wait`.
     pub(super) fn parked(wait: Option<Duration>, signals: Vec<String>) -> Self {
         Self { is_suspended: true, signals, ..Self::without_error(Outcome::Parked(wait)) }
     }
 
-    /// Its handler began the job anew, with this.
-    pub(super) fn restarted(anew: Anew) -> Self {
-        Self { anew: Some(anew), ..Self::without_error(Outcome::Restarted) }
+    /// Ends because the handler restarted the job.
+    pub(super) fn restarted(restart: Anew) -> Self {
+        Self { restart: Some(restart), ..Self::without_error(Outcome::Restarted) }
     }
 
-    /// Its journal is not known, if there is such a time: it is put off for that instead of being parked.
-    pub(super) fn put_off(self, unsure: Option<Duration>) -> Self {
-        match (self.outcome, unsure) {
-            (Outcome::Parked(_), Some(wait)) => Self::suspended(wait),
+    /// Replaces parking by a suspension for `delay`, if the state of the journal is uncertain.
+    pub(super) fn suspend_if_parked(self, delay: Option<Duration>) -> Self {
+        match (self.outcome, delay) {
+            (Outcome::Parked(_), Some(delay)) => Self::suspended(delay),
             _ => self,
         }
     }
 
-    /// Of a durable job, which this attempt journaled last.
-    pub(super) fn going_on(self, journaled: Option<i16>) -> Self {
+    /// Sets the last attempt that journaled a step.
+    pub(super) fn with_last_journaled(self, journaled: Option<i16>) -> Self {
         Self { journaled, ..self }
     }
 
@@ -106,20 +106,20 @@ impl Ended {
         Self::new(Outcome::Panicked, format!("panicked: {text}"))
     }
 
-    /// The handler returned this, after or before it was asked to end: one that ends early because it was asked to has not failed.
-    pub(super) fn returned(result: Result<Option<String>, &Failure>, asked: bool) -> Self {
+    /// Ends with the result of the handler. An error after the attempt was asked to end is an interruption, not a failure.
+    pub(super) fn returned(result: Result<Option<String>, &Failure>, stop_requested: bool) -> Self {
         match result {
             Ok(output) => match check_output(output.as_deref()) {
                 Ok(()) => Self::completed(output),
                 Err(why) => Self::terminal(why),
             },
-            Err(_) if asked => Self::interrupted(),
+            Err(_) if stop_requested => Self::interrupted(),
             Err(failure) => Self::failed_with(failure),
         }
     }
 
-    /// Of a handler that began a transaction of its own, which came so far and said this of the job.
-    pub(super) fn after(self, state: CommitState, said: Option<Outcome>, job: JobId) -> Self {
+    /// Combines the end of the handler with the state of its transaction and the outcome that its commit wrote.
+    pub(super) fn with_commit(self, state: CommitState, committed: Option<Outcome>, job: JobId) -> Self {
         match state {
             CommitState::Written => {
                 if matches!(
@@ -132,16 +132,16 @@ impl Ended {
                         | Outcome::Restarted
                 ) {
                     let error = self.error.as_deref().unwrap_or_default();
-                    tracing::warn!(%job, error, "the handler failed after its transaction had ended the job, which stays as it is");
+                    tracing::warn!(%job, error, "the handler failed after its transaction ended the job; the job stays ended");
                 }
-                let outcome = said.unwrap_or(self.outcome);
+                let outcome = committed.unwrap_or(self.outcome);
                 Self { commit: Some(state), error: self.error.filter(|_| outcome != Outcome::Ok), outcome, ..self }
             }
             CommitState::Lost => {
-                tracing::warn!(%job, "lease lost: a handler's transaction was rolled back, others have this job");
+                tracing::warn!(%job, "lease lost: the handler's transaction was rolled back, another worker may run the job");
                 Self { commit: Some(state), ..self }
             }
-            // If a commit in doubt did happen, this verdict is refused: the job is no longer in the lease.
+            // If a commit in doubt did happen, this verdict is rejected, because the lease no longer lists the job.
             CommitState::Open | CommitState::Committing | CommitState::Unknown | CommitState::Closed => {
                 if self.outcome == Outcome::Ok {
                     return Self { commit: Some(state), ..Self::failed(NOT_COMPLETED) };
@@ -151,79 +151,79 @@ impl Ended {
         }
     }
 
-    /// What the handler made of it.
+    /// Returns the outcome of the attempt.
     pub fn outcome(&self) -> Outcome {
         self.outcome
     }
 
-    /// Whether the handler waits: what its attempts came to before counts no more.
+    /// Returns whether the handler waits. Earlier failures then no longer count.
     pub fn is_suspended(&self) -> bool {
         self.is_suspended
     }
 
-    /// Whether the handler's own transaction has written the job's ending.
+    /// Returns whether the handler's transaction wrote the job's ending.
     pub fn is_written(&self) -> bool {
         self.commit == Some(CommitState::Written)
     }
 
-    /// Says it in the attempt's span.
-    pub(super) fn trace(&self, span: Told, options: &Options) {
-        // What the handler of a sealed payload says of an error may have some of it in clear: not that.
+    /// Records the outcome in the attempt's span.
+    pub(super) fn record(&self, recorder: OutcomeRecorder, options: &Options) {
+        // An error of a handler with a sealed payload may contain parts of it, so its text is omitted.
         let error = self.error.as_deref().filter(|_| self.outcome != Outcome::Ok);
-        span.end(self.outcome.word(), error.map(|error| if options.seal.is_some() { "" } else { error }));
+        recorder.record(self.outcome.word(), error.map(|error| if options.seal.is_some() { "" } else { error }));
     }
 
-    /// It is over now, whatever is written of it still.
-    pub(super) fn over_now(self) -> Self {
-        Self { over: Some(Instant::now()), ..self }
+    /// Fixes the end time, before further writes.
+    pub(super) fn fix_end_time(self) -> Self {
+        Self { end_time: Some(Instant::now()), ..self }
     }
 
-    /// How long an attempt took that began then: until now, unless it was over before.
+    /// Returns the duration of an attempt that started at `since`: until now, or until its fixed end time.
     pub fn ran(&self, since: Instant) -> Duration {
-        self.over.unwrap_or_else(Instant::now).saturating_duration_since(since)
+        self.end_time.unwrap_or_else(Instant::now).saturating_duration_since(since)
     }
 
-    /// Whether an error is said of it.
+    /// Returns whether the attempt ended with an error.
     pub(super) fn has_error(&self) -> bool {
         self.error.is_some() && self.outcome != Outcome::Ok
     }
 
-    /// Whether nothing is left to be written: the handler's own transaction has, or others have the job.
+    /// Returns whether nothing remains to be written: the handler's transaction wrote the ending, or the lease was lost.
     pub fn is_over(&self) -> bool {
         matches!(self.commit, Some(CommitState::Written | CommitState::Lost))
     }
 
-    /// What is written for it. `dice` is drawn evenly from 0 to 1 by the caller, for jitter.
+    /// Returns the ending to write. `dice` is a uniform random number from 0 to 1, for jitter.
     pub fn ending(self, registration: Option<&Registration>, job: &ClaimedJob, ran: Duration, dice: f64) -> Ending {
         let options = registration.map(Registration::options);
         let backoff = options.map(|options| options.backoff).unwrap_or_default();
         let verdict = verdict(self.outcome, attempts_since(job.number(), self.journaled), job.most_attempts(), &backoff, dice);
         let keep = options.is_none_or(|options| options.retain != Retain::None);
-        // What goes back charges nothing, and what was never charged may expire: not a job that has done a step.
-        let goes_back =
+        // A released job charges nothing, and an uncharged job may expire, unless it has journaled a step.
+        let is_released =
             matches!(verdict, Verdict::Snooze(_) | Verdict::Park(_) | Verdict::Release) && (self.is_suspended || self.journaled.is_some());
-        let begun = i16::from(goes_back && job.may_begin_within().is_some());
-        Ending::new(verdict, job.attempt + begun, job.key)
+        let started = i16::from(is_released && job.may_begin_within().is_some());
+        Ending::new(verdict, job.attempt + started, job.key)
             .kept(keep)
             .telling(job.tells())
             .after(ran)
             .with_output(self.output)
             .with_error(self.error)
             .waiting_for(self.signals)
-            .beginning_anew(self.anew)
+            .beginning_anew(self.restart)
     }
 }
 
-/// What a panic said.
+/// Returns the message of a panic.
 pub(super) fn panic_text(panic: Box<dyn Any + Send>) -> String {
     let panic = match panic.downcast::<String>() {
         Ok(text) => return *text,
         Err(panic) => panic,
     };
     let text = panic.downcast_ref::<&str>().map(|text| (*text).to_owned());
-    // Its drop may panic, with a value whose drop panics: that one is leaked.
+    // Dropping the payload may panic with another payload, which is leaked.
     if let Err(another) = catch_unwind(AssertUnwindSafe(|| drop(panic))) {
         std::mem::forget(another);
     }
-    text.unwrap_or_else(|| "with a value that is no text".to_owned())
+    text.unwrap_or_else(|| "with a payload that is not a string".to_owned())
 }

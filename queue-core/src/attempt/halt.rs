@@ -1,4 +1,4 @@
-//! How handlers are told to end.
+//! Requests to handlers to end.
 
 use std::{
     collections::HashSet,
@@ -12,68 +12,69 @@ use uuid::Uuid;
 use super::ClaimedJob;
 use crate::{context::Ask, define::JobId};
 
-/// How handlers are told to end: asked first, then dropped. All of a queue at once, or a single one that was cancelled.
+/// Control over running handlers: requests their end first, then drops them. It applies to all handlers of a queue, or to a single
+/// cancelled job.
 #[derive(Default)]
 pub struct Halt {
-    /// Fires when handlers should end.
+    /// Requests the end of all handlers.
     pub ask: Arc<Ask>,
-    /// Fires when handlers are dropped.
+    /// Drops all handlers.
     pub drop: CancellationToken,
-    /// How long a handler whose job was cancelled may go on.
+    /// Grace period of a handler whose job was cancelled.
     pub(super) grace: Duration,
-    single: Mutex<Single>,
+    cancelled: Mutex<CancelledJobs>,
 }
 
-/// Jobs that were cancelled. All attempts of a queue wait for one token, which is exchanged when it has fired: one of its own for each would be
-/// paid for by every job.
+/// Cancelled jobs. All attempts of a queue wait for one token, which is replaced once it has fired: a token per attempt would cost every
+/// job.
 #[derive(Default)]
-struct Single {
+struct CancelledJobs {
     jobs: HashSet<(Uuid, JobId)>,
     changed: Option<CancellationToken>,
 }
 
 impl Halt {
-    /// With this grace for the handlers of cancelled jobs.
+    /// Creates a control with this grace period for handlers of cancelled jobs.
     pub fn new(grace: Duration) -> Self {
         Self { grace, ..Self::default() }
     }
 
-    /// Tells this job's handler to stop, and drops it when its grace is over.
+    /// Cancels the handler of this job; it is dropped after the grace period.
     pub fn cancel(&self, token: Uuid, id: JobId) {
-        let mut single = self.single();
-        single.jobs.insert((token, id));
-        if let Some(changed) = single.changed.take() {
+        let mut cancelled = self.lock();
+        cancelled.jobs.insert((token, id));
+        if let Some(changed) = cancelled.changed.take() {
             changed.cancel();
         }
     }
 
-    /// Forgets a job that was cancelled.
+    /// Removes a cancelled job after its attempt has ended.
     pub fn forget(&self, token: Uuid, id: JobId) {
-        self.single().jobs.remove(&(token, id));
+        self.lock().jobs.remove(&(token, id));
     }
 
     pub(super) fn is_cancelled(&self, job: &ClaimedJob) -> bool {
-        self.single().jobs.contains(&(job.token, job.id))
+        self.lock().jobs.contains(&(job.token, job.id))
     }
 
-    /// Fires when handlers are dropped or any job is cancelled; `None` if this one is.
+    /// Returns a token that fires when handlers are dropped or any job is cancelled; `None` if this job is cancelled already.
     pub(super) fn changed(&self, job: &ClaimedJob) -> Option<CancellationToken> {
-        let mut single = self.single();
-        if !single.jobs.is_empty() && single.jobs.contains(&(job.token, job.id)) {
+        let mut cancelled = self.lock();
+        if !cancelled.jobs.is_empty() && cancelled.jobs.contains(&(job.token, job.id)) {
             return None;
         }
-        Some(single.changed.get_or_insert_with(|| self.drop.child_token()).clone())
+        Some(cancelled.changed.get_or_insert_with(|| self.drop.child_token()).clone())
     }
 
-    /// Which of these were cancelled; and what fires when handlers are dropped or any job is cancelled from now on.
-    pub(super) fn look<'j>(&self, jobs: impl Iterator<Item = &'j ClaimedJob>) -> (Vec<bool>, CancellationToken) {
-        let mut single = self.single();
-        let cancelled = jobs.map(|job| single.jobs.contains(&(job.token, job.id))).collect();
-        (cancelled, single.changed.get_or_insert_with(|| self.drop.child_token()).clone())
+    /// Returns for each job whether it is cancelled, and a token that fires when handlers are dropped or another job is cancelled.
+    pub(super) fn cancelled_jobs<'j>(&self, jobs: impl Iterator<Item = &'j ClaimedJob>) -> (Vec<bool>, CancellationToken) {
+        let mut cancelled = self.lock();
+        let is_cancelled = jobs.map(|job| cancelled.jobs.contains(&(job.token, job.id))).collect();
+        (is_cancelled, cancelled.changed.get_or_insert_with(|| self.drop.child_token()).clone())
     }
 
-    /// Nothing is half-written under this lock, so that one which a panic left poisoned is as good as any.
-    fn single(&self) -> MutexGuard<'_, Single> {
-        self.single.lock().unwrap_or_else(PoisonError::into_inner)
+    /// A poisoned lock is safe to use: no update under it is partial.
+    fn lock(&self) -> MutexGuard<'_, CancelledJobs> {
+        self.cancelled.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }

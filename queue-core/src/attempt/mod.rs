@@ -1,7 +1,7 @@
-//! One attempt: the handler, its timeout, its panics, its halt, and what comes of them.
+//! One attempt of a job: handler, timeout, panics, cancellation and result.
 //!
-//! Workers and the test kit run this. It never touches the database: jobs come in, endings go out. Only
-//! [`verdict`](crate::verdict) decides what an outcome leads to.
+//! Workers and the test kit run attempts. This room never accesses the database: jobs are its input, endings its output. Only
+//! [`verdict`](crate::verdict) maps an outcome to a verdict.
 
 mod batch;
 mod claimed;
@@ -24,123 +24,124 @@ use tracing::{Instrument as _, Span};
 
 pub use self::{batch::run_batch, claimed::ClaimedJob, ended::Ended, halt::Halt, log::OpenLog};
 use crate::{
-    context::{Context, Durable, LogEntry, Registration, Shared, Stop, run_within},
+    context::{Context, Durable, EarlyExit, LogEntry, Registration, Shared, run_with_middleware},
     define::{Failure, Options, Outcome, Retain},
     trace,
 };
 
-/// Of a job whose row is gone.
+/// Error of a job whose payload row is missing.
 const NO_PAYLOAD: &str = "the job's payload is missing from the store";
 
-/// How long an attempt whose handler has ended waits for a commit that is on its way. Its verdict is fenced then as ever.
-const LAST_COMMIT: Duration = Duration::from_secs(15);
+/// Maximum time that an ended attempt waits for a commit in flight. Its verdict stays fenced.
+const MAX_COMMIT_WAIT: Duration = Duration::from_secs(15);
 
-/// How long an attempt whose handler has ended waits until what it reported last is written.
-const LAST_REPORT: Duration = Duration::from_secs(1);
+/// Maximum time that an ended attempt waits for its last reports to be written.
+const MAX_REPORT_WAIT: Duration = Duration::from_secs(1);
 
-/// Runs the handler to its end, its timeout or its halt; of a transactional type in a transaction that is committed when it succeeds.
+/// Runs the handler until it ends, times out or is halted. A transactional type runs in a transaction, which is committed on success.
 ///
-/// Nothing of the user's unwinds out of here and takes its caller with it: an error that panics when it is displayed, or a variable that panics
-/// when a timeout drops it, is a panic of the attempt too. `failed` is given the failure that the handler returned.
+/// Panics of user code do not propagate: a panic while displaying an error or dropping a variable is also a panic of the attempt.
+/// `on_failure` receives the failure that the handler returned.
 pub async fn run(
     registration: &Registration,
     job: &ClaimedJob,
     shared: &Arc<Shared>,
     halt: &Halt,
-    failed: impl FnMut(Failure) + Send,
+    on_failure: impl FnMut(Failure) + Send,
 ) -> Ended {
     if registration.takes_batches() {
-        // In a box, so that single jobs do not carry what it takes.
-        let ended = Box::pin(run_batch(registration, &[job], shared, halt, failed)).await;
+        // Boxed, so that single jobs do not carry the size of the batch future.
+        let ended = Box::pin(run_batch(registration, &[job], shared, halt, on_failure)).await;
         return ended.into_iter().next().unwrap_or_else(Ended::interrupted);
     }
     let Some(payload) = &job.payload else { return Ended::terminal(NO_PAYLOAD) };
     let log = registration.options().keep_logs.map(OpenLog::open);
-    let span = || trace::attempt(&job.beginning(shared.trace));
+    let span = || trace::attempt(&job.span_info(shared.trace));
     let span = log.as_ref().map_or_else(span, |log| log.offer(span));
-    let told = trace::Told::of(&span);
-    let cx = Durable::around(context(registration, job, shared, halt));
-    let handling = AssertUnwindSafe(handle((registration, payload), job, &cx, halt, span, failed)).catch_unwind();
-    let ended = handling.await.unwrap_or_else(Ended::panicked);
+    let recorder = trace::OutcomeRecorder::new(&span);
+    let cx = Durable::new(context(registration, job, shared, halt));
+    let running = AssertUnwindSafe(run_handler((registration, payload), job, &cx, halt, span, on_failure)).catch_unwind();
+    let ended = running.await.unwrap_or_else(Ended::panicked);
     let ended = if halt.drop.is_cancelled() && ended.outcome() == Outcome::Panicked { Ended::interrupted() } else { ended };
-    cx.flush(if halt.drop.is_cancelled() { Duration::ZERO } else { LAST_COMMIT }).await;
-    let mut ended = finish(ended.put_off(cx.unsure()), job, &cx, halt).await.going_on(cx.last_journaled());
-    ended.trace(told, registration.options());
+    cx.flush(if halt.drop.is_cancelled() { Duration::ZERO } else { MAX_COMMIT_WAIT }).await;
+    let mut ended =
+        finish(ended.suspend_if_parked(cx.uncertain_retry_delay()), job, &cx, halt).await.with_last_journaled(cx.last_journaled());
+    ended.record(recorder, registration.options());
     if let Some(log) = log {
-        ended = ended.over_now();
-        let keeping = keep_log(&log, &ended, job, registration.options(), shared, halt);
-        // It is handed over at the first look; a worker that ends waits for no log.
+        ended = ended.fix_end_time();
+        let submission = submit_log(&log, &ended, job, registration.options(), shared, halt);
+        // The first poll submits the log; a stopping worker does not wait for it.
         tokio::select! {
             biased;
-            () = keeping => {}
+            () = submission => {}
             () = halt.drop.cancelled() => {}
         }
     }
     ended
 }
 
-/// Hands over what the attempt has logged before anybody is told how it ended; not if others have its job.
-async fn keep_log(log: &OpenLog, ended: &Ended, job: &ClaimedJob, options: &Options, shared: &Shared, halt: &Halt) {
+/// Submits the log of the attempt before its end is reported; skipped if the lease was lost.
+async fn submit_log(log: &OpenLog, ended: &Ended, job: &ClaimedJob, options: &Options, shared: &Shared, halt: &Halt) {
     if !log.is_taken() {
-        return log::tell_of_no_collector(options.name);
+        return log::warn_missing_collector(options.name);
     }
-    // Of a type whose completed jobs leave nothing, what earlier attempts have logged goes with the job, by housekeeping.
-    let leaves_nothing = ended.outcome() == Outcome::Ok && options.retain == Retain::None;
-    let Some(kept) = log.close().filter(|_| !leaves_nothing && (ended.is_written() || !ended.is_over())) else { return };
+    // If completed jobs leave no record, housekeeping removes the logs of earlier attempts with the job.
+    let leaves_no_record = ended.outcome() == Outcome::Ok && options.retain == Retain::None;
+    let Some(excerpt) = log.close().filter(|_| !leaves_no_record && (ended.is_written() || !ended.is_over())) else { return };
     let token = (!ended.is_written()).then_some(job.token);
-    let entry = LogEntry { token, id: job.id, attempt: job.attempt, cut: kept.cut, text: kept.text };
+    let entry = LogEntry { token, id: job.id, attempt: job.attempt, cut: excerpt.cut, text: excerpt.text };
     shared.backend.keep_log(entry, !halt.drop.is_cancelled()).await;
 }
 
-/// What the job's handler is to be given.
+/// Builds the context of the handler.
 fn context(registration: &Registration, job: &ClaimedJob, shared: &Arc<Shared>, halt: &Halt) -> Context {
     let attempts = (job.number(), job.most_attempts());
     let mut cx = Context::new(job.fence(registration), job.job_type, attempts, Arc::clone(&halt.ask), Arc::clone(shared));
-    cx.set_claimed(job.version, job.meta.clone(), job.system.clone(), job.claimed_at);
-    cx.set_room(job.room_until);
+    cx.set_claim(job.version, job.meta.clone(), job.system.clone(), job.claimed_at);
+    cx.set_start_deadline(job.room_until);
     cx
 }
 
-/// Once the handler is done with the job: waits for what it reported and for a commit of its own, and sees whether the job was cancelled.
+/// Finishes an attempt whose handler has ended: waits for its reports and its own commit, and applies a cancellation.
 async fn finish(ended: Ended, job: &ClaimedJob, cx: &Context, halt: &Halt) -> Ended {
     if let Some(report) = cx.report() {
-        let patience = if halt.drop.is_cancelled() { Duration::ZERO } else { LAST_REPORT };
-        report.end(patience).await;
+        let max_wait = if halt.drop.is_cancelled() { Duration::ZERO } else { MAX_REPORT_WAIT };
+        report.end(max_wait).await;
     }
-    // Whatever a handler makes of being cancelled: only what it completed counts.
+    // A cancelled handler counts only if it completed the job.
     let ended = if ended.outcome() != Outcome::Ok && halt.is_cancelled(job) { Ended::cancelled() } else { ended };
-    match cx.begun() {
-        Some(begun) => ended.after(begun.close(LAST_COMMIT).await, begun.said(), job.id),
+    match cx.transactions() {
+        Some(tracker) => ended.with_commit(tracker.close(MAX_COMMIT_WAIT).await, tracker.committed_outcome(), job.id),
         None => ended,
     }
 }
 
-/// Until the handler ends, its time is over, or it is to be dropped.
-async fn handle(
+/// Runs the handler until it ends, its time is up, or it is dropped.
+async fn run_handler(
     (registration, payload): (&Registration, &str),
     job: &ClaimedJob,
     cx: &Durable,
     halt: &Halt,
     span: Span,
-    mut failed: impl FnMut(Failure),
+    mut on_failure: impl FnMut(Failure),
 ) -> Ended {
     if registration.options().durable
         && let Err(error) = cx.load().await
     {
-        return Ended::failed(format!("the job's journal cannot be read: {error}"));
+        return Ended::failed(format!("failed to read the job's journal: {error}"));
     }
     if registration.options().transactional {
         tokio::select! {
-            begun = Box::pin(cx.begin_transaction()) => if let Err(error) = begun {
-                return Ended::failed(format!("the job's transaction cannot begin: {error}"));
+            result = Box::pin(cx.begin_transaction()) => if let Err(error) = result {
+                return Ended::failed(format!("failed to begin the job's transaction: {error}"));
             },
             () = halt.drop.cancelled() => return Ended::interrupted(),
         }
     }
     let running = async {
-        let output = run_within(registration, payload, cx).await?;
+        let output = run_with_middleware(registration, payload, cx).await?;
         if registration.options().transactional {
-            // In a box, so that other attempts do not carry what it takes.
+            // Boxed, so that other attempts do not carry its size.
             Box::pin(cx.commit_transaction(output.as_deref())).await?;
         }
         Ok(output)
@@ -158,7 +159,7 @@ async fn handle(
             tokio::select! {
                 biased;
                 result = &mut limited => break result,
-                ended = left(cx) => return ended,
+                ended = early_end(cx) => return ended,
                 () = changed.cancelled() => if halt.drop.is_cancelled() { return Ended::interrupted() },
             }
         } else {
@@ -166,76 +167,77 @@ async fn handle(
             tokio::select! {
                 biased;
                 result = &mut limited => break result,
-                ended = left(cx) => return ended,
+                ended = early_end(cx) => return ended,
                 () = halt.drop.cancelled() => return Ended::interrupted(),
                 () = tokio::time::sleep(halt.grace) => return Ended::cancelled(),
             }
         }
     };
     match result {
-        // Whatever its middleware made of it.
-        _ if cx.came_too_late() => Ended::interrupted(),
+        // Takes precedence over the result of middleware.
+        _ if cx.missed_start_deadline() => Ended::interrupted(),
         Ok(Ok(output)) => Ended::returned(Ok(output), false),
         Ok(Err(failure)) => {
-            let ended = Ended::returned(Err(&failure), cx.is_asked());
-            failed(failure);
+            let ended = Ended::returned(Err(&failure), cx.is_stop_requested());
+            on_failure(failure);
             ended
         }
         Err(limit) => Ended::new(Outcome::TimedOut, format!("timed out after {limit:?}")),
     }
 }
 
-/// Ends once the handler was to begin and could not any more, or is to be left half-way; asked whenever the attempt has been polled.
-async fn left(cx: &Durable) -> Ended {
-    let mut quiet: Option<Quiet> = None;
-    let asked = |task: &mut std::task::Context<'_>| {
-        if cx.came_too_late() {
+/// Resolves when the attempt must exit early: its start deadline passed, or the handler suspended itself. Checked after each poll of the
+/// attempt.
+async fn early_end(cx: &Durable) -> Ended {
+    let mut idle: Option<IdleTimer> = None;
+    let poll = |task: &mut std::task::Context<'_>| {
+        if cx.missed_start_deadline() {
             return Poll::Ready(Ended::interrupted());
         }
-        match cx.stop() {
-            None => quiet = None,
-            Some(Stop::Parked(wait, signals)) => {
-                if quiet.get_or_insert_with(Quiet::begin).is_over(task) {
+        match cx.early_exit() {
+            None => idle = None,
+            Some(EarlyExit::Parked(wait, signals)) => {
+                if idle.get_or_insert_with(IdleTimer::start).poll_elapsed(task) {
                     return Poll::Ready(Ended::parked(wait, signals));
                 }
             }
-            Some(Stop::Restarted(anew)) => return Poll::Ready(Ended::restarted(anew)),
-            Some(Stop::Broken(failure)) => return Poll::Ready(Ended::returned(Err(&failure), false)),
-            Some(Stop::Suspended(wait)) => {
-                if quiet.get_or_insert_with(Quiet::begin).is_over(task) {
+            Some(EarlyExit::Restarted(restart)) => return Poll::Ready(Ended::restarted(restart)),
+            Some(EarlyExit::Broken(failure)) => return Poll::Ready(Ended::returned(Err(&failure), false)),
+            Some(EarlyExit::Suspended(wait)) => {
+                if idle.get_or_insert_with(IdleTimer::start).poll_elapsed(task) {
                     return Poll::Ready(Ended::suspended(wait));
                 }
             }
         }
         Poll::Pending
     };
-    poll_fn(asked).await
+    poll_fn(poll).await
 }
 
-/// A handler that waits is left once it has not moved for so long: what it does beside the wait may be on its way to a step.
-const STILL: Duration = Duration::from_millis(100);
+/// Idle time before a waiting handler is suspended: work beside the wait may be about to start a step.
+const MIN_IDLE: Duration = Duration::from_millis(100);
 
-/// It is left after this time, however much it moves.
-const MOVES: Duration = Duration::from_secs(5);
+/// Maximum time before a waiting handler is suspended, even if it is not idle.
+const MAX_ACTIVE: Duration = Duration::from_secs(5);
 
-/// How long a handler that waits has not moved.
-struct Quiet {
+/// Tracks how long a waiting handler has been idle.
+struct IdleTimer {
     since: Instant,
-    over: Pin<Box<Sleep>>,
+    timer: Pin<Box<Sleep>>,
 }
 
-impl Quiet {
-    fn begin() -> Self {
-        Self { since: Instant::now(), over: Box::pin(sleep(STILL)) }
+impl IdleTimer {
+    fn start() -> Self {
+        Self { since: Instant::now(), timer: Box::pin(sleep(MIN_IDLE)) }
     }
 
-    /// Asked when the handler was polled: unless it was this that woke it, it has moved.
-    fn is_over(&mut self, task: &mut std::task::Context<'_>) -> bool {
-        if self.over.as_mut().poll(task).is_ready() || self.since.elapsed() > MOVES {
+    /// Returns whether the handler is idle long enough. A poll that this timer did not cause counts as activity.
+    fn poll_elapsed(&mut self, task: &mut std::task::Context<'_>) -> bool {
+        if self.timer.as_mut().poll(task).is_ready() || self.since.elapsed() > MAX_ACTIVE {
             return true;
         }
-        self.over.as_mut().reset(tokio::time::Instant::now() + STILL);
-        // Wakes the attempt then.
-        self.over.as_mut().poll(task).is_ready()
+        self.timer.as_mut().reset(tokio::time::Instant::now() + MIN_IDLE);
+        // Registers the waker for the new deadline.
+        self.timer.as_mut().poll(task).is_ready()
     }
 }

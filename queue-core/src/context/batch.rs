@@ -1,7 +1,7 @@
-//! Many jobs of one type, handed to one handler: what it sees of them, and what it says of each.
+//! Batches of jobs of one type, run by one call of a handler.
 //!
-//! Every job of a batch has an attempt of its own, with its own context and its own ending. This file keeps what the handler says; what
-//! follows from it is decided where attempts are run.
+//! Each job of a batch has an attempt, a context and an ending of its own. This file stores the results that the handler sets per job; the
+//! attempt room turns them into endings.
 
 use std::{
     fmt,
@@ -13,26 +13,27 @@ use std::{
 use sqlx::PgPool;
 use tokio_util::sync::CancellationToken;
 
-use super::{Ask, Cancelled, Context, Shared, decode::read};
+use super::{Ask, Cancelled, Context, Shared, decode::decode_payload};
 use crate::{
     define::{Failure, JobResult, JobType, TerminalExt as _, check_output},
     payload::encode_output,
 };
 
-/// The code that runs jobs of a type many at a time: `#[job(batch = 500)]`.
+/// Handler that runs up to `n` jobs of a type in one call: `#[job(batch = 500)]`.
 ///
-/// What it says of a job with [`complete`](BatchJob::complete) or [`fail`](BatchJob::fail) stays, whatever becomes of the rest: an error, a
-/// panic, a timeout, a shutdown. Of jobs of which it said nothing, `Ok` completes all, and an error is the failure of each: each is tried again
-/// after its type's backoff, in smaller batches, and the last time alone, so that one bad job takes no others with it. So an error that no further
-/// try mends ([`Failure::terminal`]) makes a dead letter only of a job that ran alone; say it of the job that it is about.
+/// Results set with [`complete`](BatchJob::complete) or [`fail`](BatchJob::fail) are final, even if the handler then fails, panics, times
+/// out or is shut down. For the other jobs, `Ok` completes all of them and an error fails each of them. Failed jobs are retried after the
+/// backoff of their type, in smaller batches, and alone at the last attempt, so that one bad job does not fail others. A
+/// [`Failure::terminal`] returned for the whole batch therefore makes a dead letter only of a job that ran alone; use
+/// [`fail`](BatchJob::fail) for the job it belongs to.
 ///
-/// The type's `timeout` is for the batch. Its future may be dropped at any `await`, as a [`Handler`](crate::Handler)'s.
+/// The type's `timeout` applies to the whole batch. The future may be dropped at any `await`, as with [`Handler`](crate::Handler).
 ///
 /// ```
 /// use queue_core::{BatchContext, BatchHandler, Failure, JobBatch, JobResult, job};
 /// use serde::{Deserialize, Serialize};
 ///
-/// /// One notification; up to 500 go out in one request.
+/// /// One notification; up to 500 are sent in one request.
 /// #[job(batch = 500, batch_wait = "200ms", timeout = "30s")]
 /// #[derive(Serialize, Deserialize)]
 /// struct Push {
@@ -43,10 +44,10 @@ use crate::{
 /// impl BatchHandler for Push {
 ///     async fn run(batch: &mut JobBatch<Self>, _: &BatchContext) -> JobResult {
 ///         let devices = batch.iter().map(|job| job.payload().device.as_str()).collect();
-///         let known = push_all(devices).await?; // an error: all are tried again
+///         let known = push_all(devices).await?; // on an error, all jobs are retried
 ///         for (job, known) in batch.iter_mut().zip(known) {
 ///             if !known {
-///                 job.fail(Failure::terminal("no such device")); // this one is a dead letter
+///                 job.fail(Failure::terminal("no such device")); // this job becomes a dead letter
 ///             }
 ///         }
 ///         Ok(()) // the others are completed
@@ -60,13 +61,13 @@ use crate::{
     note = "without `batch = ..` a job has a `Handler`, which runs one at a time"
 )]
 pub trait BatchHandler: JobType {
-    /// Does the work of one attempt of each job. Any `?` is a failure of all of which nothing was said.
+    /// Runs one attempt of each job. An error from `?` fails every job without a result of its own.
     ///
-    /// Written as `async fn run(batch: &mut JobBatch<Self>, cx: &BatchContext) -> JobResult`.
+    /// Implement it as `async fn run(batch: &mut JobBatch<Self>, cx: &BatchContext) -> JobResult`.
     fn run(batch: &mut JobBatch<Self>, cx: &BatchContext) -> impl Future<Output = JobResult> + Send;
 }
 
-/// The jobs that a [`BatchHandler`] is given: a slice of [`BatchJob`]s, at least one, at most as many as `#[job(batch = ..)]` says.
+/// Jobs passed to a [`BatchHandler`]: a slice of at least one and at most `#[job(batch = ..)]` [`BatchJob`]s.
 pub struct JobBatch<J> {
     jobs: Vec<BatchJob<J>>,
 }
@@ -109,57 +110,57 @@ impl<J> fmt::Debug for JobBatch<J> {
     }
 }
 
-/// One job of a batch. It is its attempt's [`Context`]: `job.id()`, `job.attempt()`, `job.meta()`, `job.cancelled()`, `job.progress(..)`,
-/// `job.begin()`, each as in a handler of its own.
+/// One job of a batch. It dereferences to the [`Context`] of its attempt: `job.id()`, `job.attempt()`, `job.meta()`, `job.cancelled()`,
+/// `job.progress(..)` and `job.begin()` work as in a handler for a single job.
 pub struct BatchJob<J> {
     payload: J,
     cx: Arc<Context>,
-    /// Its place among the jobs that were claimed for the batch.
+    /// Position among the jobs claimed for the batch.
     at: usize,
-    said: Option<Said>,
+    result: Option<BatchJobResult>,
 }
 
-/// What was said of a job.
-pub(crate) struct Said {
+/// Result that the handler set for a job.
+pub(crate) struct BatchJobResult {
     pub(crate) result: Result<Option<String>, Failure>,
-    /// The handler had been asked to end by then.
-    pub(crate) asked: bool,
+    /// Whether the attempt had been asked to end by then.
+    pub(crate) stop_requested: bool,
 }
 
 impl<J> BatchJob<J> {
-    /// What it was enqueued with.
+    /// Returns the payload.
     pub fn payload(&self) -> &J {
         &self.payload
     }
 
-    /// Whether [`complete`](Self::complete) or [`fail`](Self::fail) was said of it.
+    /// Returns whether [`complete`](Self::complete) or [`fail`](Self::fail) was called for this job.
     pub fn is_judged(&self) -> bool {
-        self.said.is_some()
+        self.result.is_some()
     }
 
-    /// Whether somebody has cancelled it, or the attempt must end now for another reason: see [`Context::cancelled`]. A cancelled job is
-    /// completed only by [`complete`](BatchJob::complete).
+    /// Returns whether the attempt must end, for example because the job was cancelled: see [`Context::cancelled`]. Only
+    /// [`complete`](BatchJob::complete) completes a cancelled job.
     pub fn is_cancelled(&self) -> bool {
         self.cx.cancelled().is_cancelled()
     }
 
-    /// This job failed: it is tried again, put off or a dead letter, as the [`Failure`] says. What is said last counts.
+    /// Fails this job: it is retried, snoozed or made a dead letter, depending on the [`Failure`]. The last call wins.
     ///
-    /// After the handler was asked to end, a failure is none: the job runs again elsewhere, and nothing is charged.
+    /// After the attempt was asked to end, a failure does not count: the job runs again on another worker, and no attempt is charged.
     pub fn fail(&mut self, failure: impl Into<Failure>) {
-        self.said = Some(Said { result: Err(failure.into()), asked: self.cx.is_asked() });
+        self.result = Some(BatchJobResult { result: Err(failure.into()), stop_requested: self.cx.is_stop_requested() });
     }
 }
 
 impl<J: JobType> BatchJob<J> {
-    /// This job is completed, with this output. What is said last counts.
-    #[allow(clippy::needless_pass_by_value, reason = "an output is given away, as a handler returns it")]
+    /// Completes this job with an output. The last call wins.
+    #[allow(clippy::needless_pass_by_value, reason = "the output is consumed, as if the handler returned it")]
     pub fn complete(&mut self, output: J::Output) {
         let result = encode_output(&output).terminal().and_then(|text| {
             let text = (text != "null").then_some(text);
             check_output(text.as_deref()).terminal().map(|()| text)
         });
-        self.said = Some(Said { result, asked: false });
+        self.result = Some(BatchJobResult { result, stop_requested: false });
     }
 }
 
@@ -177,7 +178,7 @@ impl<J> fmt::Debug for BatchJob<J> {
     }
 }
 
-/// What all jobs of a batch have in common, as its handler sees it. What is one job's own is its [`BatchJob`]'s.
+/// Context of a whole batch. Data of one job is in its [`BatchJob`].
 pub struct BatchContext {
     job_type: &'static str,
     cancelled: Cancelled,
@@ -186,41 +187,41 @@ pub struct BatchContext {
 }
 
 impl BatchContext {
-    pub(crate) fn new(job_type: &'static str, ask: &Arc<Ask>, attempts: Vec<Arc<Context>>, shared: Arc<Shared>) -> Self {
-        Self { job_type, cancelled: Cancelled::under(ask), attempts, shared }
+    pub(crate) fn new(job_type: &'static str, stop: &Arc<Ask>, attempts: Vec<Arc<Context>>, shared: Arc<Shared>) -> Self {
+        Self { job_type, cancelled: Cancelled::child_of(stop), attempts, shared }
     }
 
-    /// The name of the jobs' type. A job may be stored under an alias: its own context says which.
+    /// Returns the name of the job type. A job may be stored under an alias, which its own context returns.
     pub fn job_type(&self) -> &'static str {
         self.job_type
     }
 
-    /// Fires when the batch must end now: the grace period of the worker's shutdown has ended, or the worker has lost its right to the jobs, or
-    /// every one of them was cancelled.
+    /// Returns the cancellation token of the batch. It fires when the grace period of the worker's shutdown has ended, when the lease was
+    /// lost, or when every job of the batch was cancelled.
     pub fn cancelled(&self) -> &Cancelled {
         &self.cancelled
     }
 
-    /// Fires when the worker begins to shut down, for the batch as [`Context::shutting_down`] for an attempt.
+    /// Returns a token that fires when the worker begins to shut down: see [`Context::shutting_down`].
     pub fn shutting_down(&self) -> &CancellationToken {
         self.attempts.iter().for_each(|attempt| _ = attempt.shutting_down());
         &self.shared.shutting_down
     }
 
-    /// The worker's pool, the one given to `Worker::new`.
+    /// Returns the pool passed to `Worker::new`.
     pub fn pool(&self) -> &PgPool {
         &self.shared.pool
     }
 
-    /// The state of type `T` given to `Worker::state`.
+    /// Returns the state of type `T` registered with `Worker::state`.
     ///
     /// # Panics
-    /// As [`Context::state`].
+    /// If the worker has no such state, as [`Context::state`].
     pub fn state<T: Send + Sync + 'static>(&self) -> &T {
-        self.shared.states.known()
+        self.shared.states.expect()
     }
 
-    /// The state of type `T`, if the worker was given one.
+    /// Returns the state of type `T`, or `None` if the worker has none.
     pub fn try_state<T: Send + Sync + 'static>(&self) -> Option<&T> {
         self.shared.states.get()
     }
@@ -232,33 +233,33 @@ impl fmt::Debug for BatchContext {
     }
 }
 
-/// A batch of any type.
+/// Type-erased batch.
 pub(crate) trait AnyBatch: Send {
-    /// Reads a payload, and adds its job.
+    /// Decodes a payload and adds its job.
     fn add(&mut self, payload: &str, cx: &Arc<Context>, at: usize) -> Result<(), Failure>;
 
-    /// How many jobs it has.
+    /// Returns the number of jobs.
     fn count(&self) -> usize;
 
     /// Runs the handler.
     fn run<'a>(&'a mut self, cx: &'a BatchContext) -> Pin<Box<dyn Future<Output = JobResult> + Send + 'a>>;
 
-    /// What was said of each job, by its place.
-    fn said(&mut self) -> Vec<(usize, Option<Said>)>;
+    /// Takes the result set for each job, with the job's position.
+    fn take_results(&mut self) -> Vec<(usize, Option<BatchJobResult>)>;
 
-    /// What is said of a job by the handler's `Ok`.
+    /// Returns the result of jobs without one when the handler returned `Ok`.
     fn complete_rest(&self) -> Result<Option<String>, Failure>;
 }
 
-/// An empty one for jobs of type `J`.
+/// Returns an empty batch for jobs of type `J`.
 pub(crate) fn empty<J: BatchHandler>() -> Box<dyn AnyBatch> {
     Box::new(JobBatch::<J> { jobs: Vec::new() })
 }
 
 impl<J: BatchHandler> AnyBatch for JobBatch<J> {
     fn add(&mut self, payload: &str, cx: &Arc<Context>, at: usize) -> Result<(), Failure> {
-        let payload = read(payload, cx)?;
-        self.jobs.push(BatchJob { payload, cx: Arc::clone(cx), at, said: None });
+        let payload = decode_payload(payload, cx)?;
+        self.jobs.push(BatchJob { payload, cx: Arc::clone(cx), at, result: None });
         Ok(())
     }
 
@@ -270,15 +271,15 @@ impl<J: BatchHandler> AnyBatch for JobBatch<J> {
         Box::pin(J::run(self, cx))
     }
 
-    fn said(&mut self) -> Vec<(usize, Option<Said>)> {
-        self.jobs.iter_mut().map(|job| (job.at, job.said.take())).collect()
+    fn take_results(&mut self) -> Vec<(usize, Option<BatchJobResult>)> {
+        self.jobs.iter_mut().map(|job| (job.at, job.result.take())).collect()
     }
 
-    /// Whoever waits for an output must find one: without it, only what reads as nothing.
+    /// A job without an output completes only if its output type deserializes from `null`: waiters must be able to read the output.
     fn complete_rest(&self) -> Result<Option<String>, Failure> {
         match serde_json::from_str::<J::Output>("null") {
             Ok(_) => Ok(None),
-            Err(_) => Err("the handler returned `Ok` without an output of this job; say `job.complete(output)` of each".into()),
+            Err(_) => Err("the handler returned `Ok` without an output for this job; call `job.complete(output)` for each".into()),
         }
     }
 }

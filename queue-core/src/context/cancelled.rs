@@ -1,4 +1,4 @@
-//! How a handler learns that its attempt must end now, and why.
+//! Cancellation of attempts: the token, its reason, and the stop request of a worker.
 
 use std::{
     ops::Deref,
@@ -15,19 +15,20 @@ use tokio_util::sync::CancellationToken;
 
 use super::Context;
 
-/// Why an attempt must end now.
+/// Reason why an attempt must end.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum CancelReason {
-    /// Somebody cancelled the job: it is not tried again, unless this attempt completes it.
+    /// An operator or the application cancelled the job. It is not retried; only completing it in this attempt overrides that.
     Cancelled,
-    /// The worker stops, and its grace period has ended. An attempt that ends now without having completed is not counted, and the job runs again elsewhere.
+    /// The grace period of the worker's shutdown has ended. An attempt that ends now without completing is not counted, and the job runs
+    /// again on another worker.
     Shutdown,
-    /// The worker has lost its right to the job, so others have it: whatever this attempt makes of it is not written.
+    /// The worker lost its lease, so another worker may run the job. Nothing this attempt returns is written.
     LeaseLost,
 }
 
-/// Fires when an attempt must end now, and says why: a [`CancellationToken`] of this attempt alone, with a [`reason`](Self::reason).
+/// Cancellation token of one attempt: a [`CancellationToken`] with a [`reason`](Self::reason).
 ///
 /// ```
 /// use queue_core::{CancelReason, Context, Failure};
@@ -38,7 +39,7 @@ pub enum CancelReason {
 ///     () = step() => Ok(()),
 ///     () = cx.cancelled().cancelled() => {
 ///         if cx.cancelled().reason() == Some(CancelReason::Cancelled) {
-///             println!("nobody wants it any more: undo what was done");
+///             println!("job cancelled: undoing the work");
 ///         }
 ///         Err("not finished".into())
 ///     }
@@ -48,31 +49,30 @@ pub enum CancelReason {
 #[derive(Clone, Debug)]
 pub struct Cancelled {
     token: CancellationToken,
-    all: Arc<Ask>,
-    /// This job was cancelled, whatever becomes of the others.
-    single: Arc<AtomicBool>,
+    request: Arc<Ask>,
+    /// Set when this job was cancelled.
+    job_cancellation: Arc<AtomicBool>,
 }
 
 impl Cancelled {
-    pub(super) fn under(all: &Arc<Ask>) -> Self {
-        Self { token: all.token.child_token(), all: Arc::clone(all), single: Arc::default() }
+    pub(super) fn child_of(request: &Arc<Ask>) -> Self {
+        Self { token: request.token.child_token(), request: Arc::clone(request), job_cancellation: Arc::default() }
     }
 
-    /// Why it fired; `None` as long as it has not. If there are several reasons, a lost lease goes before a cancelled job, and that before a
-    /// shutdown.
+    /// Returns why the token fired, or `None` if it has not. A lost lease takes precedence over a cancelled job, and that over a shutdown.
     pub fn reason(&self) -> Option<CancelReason> {
-        if self.all.lost.load(Acquire) {
+        if self.request.lost.load(Acquire) {
             Some(CancelReason::LeaseLost)
-        } else if self.single.load(Acquire) {
+        } else if self.job_cancellation.load(Acquire) {
             Some(CancelReason::Cancelled)
         } else {
-            self.all.is_asked().then_some(CancelReason::Shutdown)
+            self.request.is_asked().then_some(CancelReason::Shutdown)
         }
     }
 
-    /// The job was cancelled.
+    /// Marks the job as cancelled and fires the token.
     pub(crate) fn cancel_job(&self) {
-        self.single.store(true, Release);
+        self.job_cancellation.store(true, Release);
         self.token.cancel();
     }
 }
@@ -86,10 +86,11 @@ impl Deref for Cancelled {
 }
 
 impl Context {
-    /// Fires when the worker begins to shut down. The handler may go on for the grace period; one that can resume elsewhere leaves at once.
+    /// Returns a token that fires when the worker begins to shut down. The handler may continue during the grace period; a resumable
+    /// handler returns immediately.
     ///
-    /// A handler that has called this leaves with any error: after the shutdown has begun it counts as no attempt, and the job runs again
-    /// elsewhere. An error of a handler that never called it is a failure until the grace period has ended.
+    /// For a handler that has called this, any error after the shutdown has begun is not counted as an attempt, and the job runs again on
+    /// another worker. For other handlers an error counts as a failure until the grace period has ended.
     ///
     /// ```
     /// use queue_core::{Context, Failure};
@@ -107,17 +108,17 @@ impl Context {
     /// # }
     /// ```
     pub fn shutting_down(&self) -> &CancellationToken {
-        self.heeds_shutdown.store(true, Relaxed);
+        self.observes_shutdown.store(true, Relaxed);
         &self.shared.shutting_down
     }
 
-    /// Whether the handler was asked to end, or leaves since its worker's shutdown has begun.
-    pub(crate) fn is_asked(&self) -> bool {
-        self.ask.is_asked() || self.heeds_shutdown.load(Relaxed) && self.shared.shutting_down.is_cancelled()
+    /// Returns whether the attempt was asked to end, or observes a shutdown that has begun.
+    pub(crate) fn is_stop_requested(&self) -> bool {
+        self.stop.is_asked() || self.observes_shutdown.load(Relaxed) && self.shared.shutting_down.is_cancelled()
     }
 }
 
-/// Asks all handlers of a queue to end.
+/// Request to all handlers of a queue to end.
 #[doc(hidden)]
 #[derive(Debug, Default)]
 pub struct Ask {
@@ -126,18 +127,18 @@ pub struct Ask {
 }
 
 impl Ask {
-    /// For the worker stops.
+    /// Requests the end of the handlers because the worker shuts down.
     pub fn shut_down(&self) {
         self.token.cancel();
     }
 
-    /// For others have their jobs.
+    /// Requests the end of the handlers because the lease was lost.
     pub fn lose(&self) {
         self.lost.store(true, Release);
         self.token.cancel();
     }
 
-    /// Whether it has.
+    /// Returns whether the end was requested.
     pub fn is_asked(&self) -> bool {
         self.token.is_cancelled()
     }

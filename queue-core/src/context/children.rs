@@ -1,77 +1,77 @@
-//! Children of a durable job: how a step spawns one, and how their ends are waited for. What a child is enqueued with is `enqueue`'s part.
+//! Children of durable jobs: spawning one as a step, and waiting for its end. `enqueue` defines the options of a child.
 //!
-//! The step and the child's entry are one statement's writes. What a child came to is told once, after its end, so that every attempt reads the
-//! same; it is no step.
+//! The step and the child's entry are written by one statement. The child's result is immutable once it has ended, so every attempt reads
+//! the same result; reading it is not a step.
 
 use std::time::Duration;
 
 use super::{
     ChildEntry, ChildLook, StepName,
-    durable::{Durable, LONGEST_NAME, checked},
-    journal::{Done, JOIN, Wait},
+    durable::{Durable, MAX_NAME_BYTES, checked_name},
+    journal::{JOIN_SUFFIX, StepResult, Wait},
 };
 use crate::{
     define::{Failure, JobId},
     error::Error,
 };
 
-/// While an attempt goes on beside its wait, it looks for the end: after this time first, then after twice as long, up to the longest.
-pub(super) const LOOK: Duration = Duration::from_secs(1);
-pub(super) const LONGEST_LOOK: Duration = Duration::from_mins(1);
+/// Poll interval for the child's end while the attempt also does other work: starts here and doubles up to the maximum.
+pub(super) const POLL_INTERVAL: Duration = Duration::from_secs(1);
+pub(super) const MAX_POLL_INTERVAL: Duration = Duration::from_mins(1);
 
-/// What a step that has spawned a child is journaled with.
+/// Journal entry of a step that spawned a child.
 #[derive(serde::Deserialize)]
-struct Spawned {
+struct ChildStep {
     child: JobId,
 }
 
-/// What is to be spawned.
+/// Child to enqueue.
 pub(crate) struct NewChild {
     pub(crate) job_type: &'static str,
-    /// JSON texts.
+    /// JSON text, as `options`.
     pub(crate) payload: String,
     pub(crate) options: String,
 }
 
 impl Durable {
-    /// Its name, and the child that a step of that name has spawned; none if it is to be spawned. A name is asked for once an attempt.
+    /// Checks the step name, and returns it with the child already spawned by that step, if any. Each attempt may use a name once.
     pub(crate) fn spawned(&self, name: StepName) -> Result<(String, Option<JobId>), Failure> {
-        let (journal, name) = (self.journal(), checked(self, name)?);
-        if name.len() + JOIN.len() > LONGEST_NAME {
-            return Err(Failure::terminal(journal.wrong(&name, "the name of a child has at most 193 bytes")));
+        let (journal, name) = (self.journal(), checked_name(self, name)?);
+        if name.len() + JOIN_SUFFIX.len() > MAX_NAME_BYTES {
+            return Err(Failure::terminal(journal.step_error(&name, "the name of a child step is limited to 193 bytes")));
         }
-        let wrong = || journal.wrong(&name, "it is journaled as another step, and this spawns a child; give it another name");
-        let known = match journal.ask(&name)? {
+        let mismatch = || journal.step_error(&name, "it is journaled as a different kind of step, not as a child; use another name");
+        let child = match journal.look_up(&name)? {
             None => None,
-            Some(Done::Step(Some(text))) => Some(serde_json::from_str::<Spawned>(&text).map_err(|_| wrong())?.child),
-            Some(Done::Step(None) | Done::Sleep(_)) => return Err(wrong().into()),
+            Some(StepResult::Step(Some(text))) => Some(serde_json::from_str::<ChildStep>(&text).map_err(|_| mismatch())?.child),
+            Some(StepResult::Step(None) | StepResult::Sleep(_)) => return Err(mismatch().into()),
         };
-        Ok((name, known))
+        Ok((name, child))
     }
 
-    /// Spawns it, unless the answer to that was lost before; committed when this returns. The inner error is the database's.
+    /// Spawns the child, unless an earlier attempt already did. It is committed on return. The inner error is the database's.
     pub(crate) async fn spawn_new(&self, name: &str, child: NewChild) -> Result<sqlx::Result<JobId>, Failure> {
         let journal = self.journal();
-        let _under_way = journal.begin();
+        let _in_flight = journal.begin_step();
         let NewChild { job_type, payload, options } = child;
         journal.spawn(ChildEntry { fence: journal.fence(), name: name.to_owned(), job_type, payload, options }).await
     }
 
-    /// Waits until the child of this step is over, and says what it came to.
+    /// Waits until the child of this step has ended, and returns its result.
     pub(crate) async fn child_over(&self, name: &str) -> Result<ChildLook, Failure> {
-        let (journal, mut look) = (self.journal(), LOOK);
+        let (journal, mut interval) = (self.journal(), POLL_INTERVAL);
         loop {
             {
-                let _under_way = journal.begin();
+                let _in_flight = journal.begin_step();
                 let found = self.shared().backend.child(self.id(), name).await.map_err(Error::Database)?;
-                let child = found.ok_or_else(|| journal.wrong(name, "the child that it has spawned is not there"))?;
+                let child = found.ok_or_else(|| journal.step_error(name, "the spawned child does not exist"))?;
                 if child.state.is_some() {
                     return Ok(child);
                 }
             }
-            let _waiting = journal.waiting(Wait { until: None, signal: Some(format!("{name}{JOIN}")) });
-            tokio::time::sleep(look).await;
-            look = (2 * look).min(LONGEST_LOOK);
+            let _waiting = journal.start_wait(Wait { until: None, signal: Some(format!("{name}{JOIN_SUFFIX}")) });
+            tokio::time::sleep(interval).await;
+            interval = (2 * interval).min(MAX_POLL_INTERVAL);
         }
     }
 }

@@ -1,7 +1,7 @@
-//! From a payload's text to its Rust type; or why this release cannot read it: the place and the kind of the fault, never a value.
+//! Decoding of payloads into their Rust types. Errors name the path and the kind of the fault, never a value.
 //!
-//! What is no JSON for any reader is a terminal failure. What does not fit the type may be what a newer or an older release has written, so it
-//! is tried again by whoever claims it then, after a wait that leaves a deploy some time, until its attempts have run out.
+//! Text that is not JSON is a terminal failure. A payload that does not fit the type may come from a newer or an older release, so the job
+//! is retried with a backoff long enough for a deploy, until its attempts are used up.
 
 use std::{any::type_name, cmp::Ordering, time::Duration};
 
@@ -16,48 +16,48 @@ use crate::{
     seal::{Unopened, is_sealed, open},
 };
 
-/// The least waits of a job whose payload does not fit, whatever its type says: with three attempts a deploy has half a minute.
-const DEPLOY: Backoff = Backoff::exponential(Duration::from_secs(10)).max(Duration::from_mins(5));
+/// Minimum backoff for payloads that do not fit: three attempts leave a deploy half a minute.
+const DEPLOY_BACKOFF: Backoff = Backoff::exponential(Duration::from_secs(10)).max(Duration::from_mins(5));
 
-/// The payload of this attempt, opened if it is sealed.
-pub(super) fn read<T: JobType>(payload: &str, cx: &Context) -> Result<T, Failure> {
+/// Decodes the payload of this attempt, unsealing it first if necessary.
+pub(super) fn decode_payload<T: JobType>(payload: &str, cx: &Context) -> Result<T, Failure> {
     if T::OPTIONS.seal.is_none() {
-        return read_clear(payload, cx.version(), cx.attempt());
+        return decode_clear(payload, cx.version(), cx.attempt());
     }
-    match cx.with_place(|bound| open(payload, bound)) {
-        // From before the type was sealed, or from SQL.
-        Ok(None) => read_clear(payload, cx.version(), cx.attempt()),
-        Ok(Some(clear)) => read_clear(&clear, cx.version(), cx.attempt()),
+    match cx.with_bound(|bound| open(payload, bound)) {
+        // Enqueued before the type was sealed, or by SQL.
+        Ok(None) => decode_clear(payload, cx.version(), cx.attempt()),
+        Ok(Some(clear)) => decode_clear(&clear, cx.version(), cx.attempt()),
         Err(Unopened::Here(why)) => {
             let why = format!("the payload cannot be opened: {why}, or requeue this job after that");
-            Err(Failure::retry_in(wait(cx.attempt(), &T::OPTIONS.backoff), why))
+            Err(Failure::retry_in(retry_delay(cx.attempt(), &T::OPTIONS.backoff), why))
         }
         Err(Unopened::Ever(why)) => {
-            Err(Failure::terminal(format!("the sealed payload cannot be opened: {why}; mend that, and requeue this job")))
+            Err(Failure::terminal(format!("the sealed payload cannot be opened: {why}; fix that, then requeue this job")))
         }
     }
 }
 
-/// A payload of this version in clear, read for attempt number `attempt`.
-fn read_clear<T: JobType>(payload: &str, version: u16, attempt: u32) -> Result<T, Failure> {
+/// Decodes an unsealed payload of this version.
+fn decode_clear<T: JobType>(payload: &str, version: u16, attempt: u32) -> Result<T, Failure> {
     let (newest, backoff) = (T::OPTIONS.version, &T::OPTIONS.backoff);
     match version.cmp(&newest) {
         Ordering::Equal => decode(payload, attempt, backoff),
         Ordering::Less => T::upgrade(OldPayload::new(version, payload)),
         Ordering::Greater => {
-            let why = format!("the payload is of version {version}, and this release knows `{}` up to {newest}", T::OPTIONS.name);
-            Err(Failure::retry_in(wait(attempt, backoff), why))
+            let why = format!("the payload has version {version}, but this release supports `{}` up to version {newest}", T::OPTIONS.name);
+            Err(Failure::retry_in(retry_delay(attempt, backoff), why))
         }
     }
 }
 
-/// What an upgrade returns: the job's type, or that or what is wrong. A text that is known when the program is built holds nothing of a payload.
+/// Return type of an upgrade function: the job type, or a `Result` with a static error text, which cannot contain payload data.
 #[diagnostic::on_unimplemented(
     message = "an upgrade returns `{T}` or `Result<{T}, &'static str>`, not `{Self}`",
     label = "not what the payload becomes"
 )]
 pub trait Upgraded<T> {
-    /// The same as a result.
+    /// Converts into a result.
     fn into_result(self) -> Result<T, &'static str>;
 }
 
@@ -73,86 +73,86 @@ impl<T> Upgraded<T> for Result<T, &'static str> {
     }
 }
 
-/// The old payload, read as what `by` takes, and made by it what it is now. For the expansion of `#[job]`.
+/// Decodes the payload of an older version and upgrades it with `by`. Called by the expansion of `#[job]`.
 pub fn upgrade<T: JobType, Old: DeserializeOwned, R: Upgraded<T>>(old: OldPayload<'_>, by: impl FnOnce(Old) -> R) -> Result<T, Failure> {
     let (version, newest) = (old.version(), T::OPTIONS.version);
     let read: Old = serde_json::from_str(old.text()).map_err(|error| {
         if error.classify() != Category::Data {
-            return Failure::terminal(format!("the payload of version {version} cannot be read as JSON: {}", syntax(&error)));
+            return Failure::terminal(format!("the payload of version {version} is not valid JSON: {}", describe_syntax_error(&error)));
         }
-        let (was, fault) = (type_name::<Old>(), fault::<Old>(old.text(), &error));
+        let (old_type, fault) = (type_name::<Old>(), describe_mismatch::<Old>(old.text(), &error));
         Failure::terminal(format!(
-            "the payload of version {version} does not fit `{was}`, from which it is upgraded: {fault}; after a deploy that reads it, requeue this job"
+            "the payload of version {version} does not fit `{old_type}`, the type it is upgraded from: {fault}; deploy a release that reads it, then requeue this job"
         ))
     })?;
     by(read).into_result().map_err(|why| {
         Failure::terminal(format!(
-            "the payload of version {version} cannot be upgraded to version {newest}: {why}; after a deploy that can, requeue this job"
+            "the payload of version {version} cannot be upgraded to version {newest}: {why}; deploy a release that can, then requeue this job"
         ))
     })
 }
 
-/// The payload, read for attempt number `attempt` of a type with this backoff.
+/// Decodes the payload; on a mismatch, the failure retries after a backoff.
 pub(super) fn decode<T: DeserializeOwned>(payload: &str, attempt: u32, backoff: &Backoff) -> Result<T, Failure> {
     serde_json::from_str(payload).map_err(|error| {
         let rust_type = type_name::<T>();
         if error.classify() != Category::Data {
-            return Failure::terminal(format!("the payload cannot be read as JSON for `{rust_type}`: {}", syntax(&error)));
+            return Failure::terminal(format!("the payload for `{rust_type}` is not valid JSON: {}", describe_syntax_error(&error)));
         }
-        let fault = fault::<T>(payload, &error);
+        let fault = describe_mismatch::<T>(payload, &error);
         Failure::retry_in(
-            wait(attempt, backoff),
+            retry_delay(attempt, backoff),
             format!(
-                "the payload does not fit the type `{rust_type}`: {fault}; deploy a release that reads it, or requeue this job after that"
+                "the payload does not fit the type `{rust_type}`: {fault}; deploy a release that reads it, or requeue this job afterwards"
             ),
         )
     })
 }
 
-/// What is wrong with a text that is no JSON to any release, where, and what to do.
-fn syntax(error: &serde_json::Error) -> String {
+/// Describes a syntax error: cause, position and remedy.
+fn describe_syntax_error(error: &serde_json::Error) -> String {
     let (text, line, column) = (error.to_string(), error.line(), error.column());
-    let (why, instead) = if text.starts_with("number out of range") {
-        ("a number is beyond 64 bits", " with a string in its place")
+    let (why, remedy) = if text.starts_with("number out of range") {
+        ("a number exceeds 64 bits", " with a string instead of the number")
     } else if text.starts_with("recursion limit exceeded") {
-        ("arrays and objects lie too deep in one another", " with the inner part as a string")
+        ("arrays and objects are nested too deeply", " with the inner part encoded as a string")
     } else {
-        ("it is no JSON", "")
+        ("invalid JSON", "")
     };
-    format!("{why} (line {line}, column {column}); enqueue it anew{instead} and discard this job: a requeue would end the same")
+    format!("{why} (line {line}, column {column}); enqueue it again{remedy} and discard this job: a requeue would fail again")
 }
 
-/// Until a release may be there that reads it.
-fn wait(attempt: u32, backoff: &Backoff) -> Duration {
-    backoff.wait(attempt, 0.5).max(DEPLOY.wait(attempt, 0.5))
+/// Returns the retry delay: the type's backoff, but at least [`DEPLOY_BACKOFF`].
+fn retry_delay(attempt: u32, backoff: &Backoff) -> Duration {
+    backoff.wait(attempt, 0.5).max(DEPLOY_BACKOFF.wait(attempt, 0.5))
 }
 
-/// A payload of this version, read and written again; or why it cannot be read, in as few words as possible.
+/// Decodes a payload of this version and serializes it again. The error describes the mismatch briefly.
 #[cfg(feature = "testing")]
-pub(super) fn reread<T: JobType>(payload: &serde_json::Value, version: u16) -> Result<serde_json::Value, String> {
+pub(super) fn reencode<T: JobType>(payload: &serde_json::Value, version: u16) -> Result<serde_json::Value, String> {
     let text = payload.to_string();
     let read: T = if version == T::OPTIONS.version {
-        serde_json::from_str(&text).map_err(|error| fault::<T>(&text, &error))?
+        serde_json::from_str(&text).map_err(|error| describe_mismatch::<T>(&text, &error))?
     } else {
-        read_clear(&text, version, 1).map_err(|failure| failure.to_string())?
+        decode_clear(&text, version, 1).map_err(|failure| failure.to_string())?
     };
     serde_json::to_value(&read).map_err(|error| error.to_string())
 }
 
-/// Reads it once more, to learn where the fault is: jobs that are fine do not pay for that.
-fn fault<T: DeserializeOwned>(payload: &str, first: &serde_json::Error) -> String {
+/// Describes a mismatch with its path. Decodes the payload a second time, so that valid payloads do not pay for path tracking.
+fn describe_mismatch<T: DeserializeOwned>(payload: &str, first: &serde_json::Error) -> String {
     if is_sealed(payload) {
-        return "it is sealed, and this release reads the type without `seal`".to_owned();
+        return "it is sealed, but this release defines the type without `seal`".to_owned();
     }
     let reread = serde_path_to_error::deserialize::<_, T>(&mut serde_json::Deserializer::from_str(payload));
     match reread {
-        Err(error) => format!("{} at `{}`", kind(&error.inner().to_string()), place(error.path())),
-        Ok(_) => format!("{} at line {}, column {}", kind(&first.to_string()), first.line(), first.column()),
+        Err(error) => format!("{} at `{}`", sanitize_message(&error.inner().to_string()), format_path(error.path())),
+        Ok(_) => format!("{} at line {}, column {}", sanitize_message(&first.to_string()), first.line(), first.column()),
     }
 }
 
-/// `$.user.names[3]`: keys are names in nearly every payload, and cut when long.
-fn place(path: &Path) -> String {
+/// Formats a path such as `$.user.names[3]`. Keys are usually field names; long ones are truncated.
+fn format_path(path: &Path) -> String {
     path.iter().fold("$".to_owned(), |path, segment| match segment {
         Segment::Seq { index } => format!("{path}[{index}]"),
         Segment::Map { key } => path + &path_step(key),
@@ -161,8 +161,8 @@ fn place(path: &Path) -> String {
     })
 }
 
-/// What `serde` calls the kinds of values that it meets.
-const MET: [&str; 12] = [
+/// Value kinds in the messages of `serde`.
+const SERDE_KINDS: [&str; 12] = [
     "boolean",
     "integer",
     "floating point",
@@ -177,13 +177,14 @@ const MET: [&str; 12] = [
     "enum",
 ];
 
-/// No list of what was expected is shown longer.
-const LONGEST: usize = 200;
+/// Maximum length of a list of expected values, in characters.
+const MAX_LIST_CHARS: usize = 200;
 
-/// Of the message of a data error only what is known not to come from the payload. A type's own `Deserialize` may say anything, values too.
-fn kind(message: &str) -> String {
+/// Reduces the message of a data error to the parts that cannot come from the payload. A custom `Deserialize` may include values in its
+/// message.
+fn sanitize_message(message: &str) -> String {
     let message = message.rsplit_once(" at line ").map_or(message, |(message, _)| message);
-    let expected = || message.rsplit_once(", expected ").map(|(_, expected)| shortened(expected));
+    let expected = || message.rsplit_once(", expected ").map(|(_, expected)| truncate_list(expected));
     for fault in ["missing field", "duplicate field", "unknown field"] {
         let name = message.strip_prefix(fault).and_then(|rest| rest.trim_start().strip_prefix('`')?.split_once('`'));
         if let Some((name, _)) = name.filter(|(name, _)| is_name(name)) {
@@ -191,9 +192,9 @@ fn kind(message: &str) -> String {
         }
     }
     for fault in ["invalid type", "invalid value", "invalid length"] {
-        let Some(met) = message.strip_prefix(fault).and_then(|rest| rest.strip_prefix(": ")) else { continue };
-        let met = MET.iter().find(|known| met.starts_with(**known)).map(|met| format!(": {met}")).unwrap_or_default();
-        return expected().map_or_else(|| fault.to_owned(), |expected| format!("{fault}{met}, expected {expected}"));
+        let Some(found) = message.strip_prefix(fault).and_then(|rest| rest.strip_prefix(": ")) else { continue };
+        let found = SERDE_KINDS.iter().find(|kind| found.starts_with(**kind)).map(|kind| format!(": {kind}")).unwrap_or_default();
+        return expected().map_or_else(|| fault.to_owned(), |expected| format!("{fault}{found}, expected {expected}"));
     }
     if message.starts_with("unknown variant ") {
         return expected().map_or_else(|| "unknown variant".to_owned(), |expected| format!("unknown variant, expected {expected}"));
@@ -204,10 +205,10 @@ fn kind(message: &str) -> String {
     "refused by its `Deserialize`".to_owned()
 }
 
-/// Not longer than that, and what is left out is shown by an ellipsis.
-fn shortened(list: &str) -> String {
+/// Truncates a list at a word boundary and appends an ellipsis.
+fn truncate_list(list: &str) -> String {
     let mut letters = list.chars();
-    let mut short: String = letters.by_ref().take(LONGEST).collect();
+    let mut short: String = letters.by_ref().take(MAX_LIST_CHARS).collect();
     if letters.next().is_some() {
         short.truncate(short.rfind(' ').unwrap_or(short.len()));
         short.push_str(" ...");
@@ -270,14 +271,14 @@ mod tests {
     }
 
     #[test]
-    fn a_list_that_is_too_long_ends_with_a_whole_word_and_an_ellipsis() {
-        assert_eq!(shortened("one of `a`, `b`"), "one of `a`, `b`");
+    fn a_long_list_is_truncated_at_a_word_boundary() {
+        assert_eq!(truncate_list("one of `a`, `b`"), "one of `a`, `b`");
         let long = "`variant`, ".repeat(40);
-        assert_eq!(shortened(&long), format!("{} ...", "`variant`, ".repeat(18).trim_end()));
+        assert_eq!(truncate_list(&long), format!("{} ...", "`variant`, ".repeat(18).trim_end()));
     }
 
     #[test]
-    fn a_payload_that_does_not_fit_is_told_by_place_and_kind_and_never_by_value() {
+    fn a_mismatch_is_described_by_path_and_kind_without_values() {
         for (payload, wanted) in [
             (r#"{"to": [1]}"#, "missing field `subject` at `$`"),
             (r#"{"subject": "s", "to": [1, "hunter2, expected hunter2"]}"#, "invalid type: string, expected u32 at `$.to[1]`"),
@@ -293,35 +294,35 @@ mod tests {
             (r#"["hunter2", 5]"#, "invalid type: integer, expected a sequence at `$[1]`"),
             (r#""hunter2""#, "invalid type: string, expected struct Mail at `$`"),
         ] {
-            let said = failure(payload);
-            assert!(matches!(said.kind(), FailureKind::RetryIn(_)), "{payload}: {said:?}");
-            let said = said.to_string();
-            assert!(said.contains(wanted) && said.contains("::Mail`") && said.contains("requeue"), "{payload}: {said}");
-            assert!(!said.contains("hunter2"), "{said}");
+            let failure = failure(payload);
+            assert!(matches!(failure.kind(), FailureKind::RetryIn(_)), "{payload}: {failure:?}");
+            let message = failure.to_string();
+            assert!(message.contains(wanted) && message.contains("::Mail`") && message.contains("requeue"), "{payload}: {message}");
+            assert!(!message.contains("hunter2"), "{message}");
         }
     }
 
     #[test]
-    fn what_nobody_can_read_is_not_tried_again() {
+    fn invalid_json_is_a_terminal_failure() {
         let deep = format!("{}{}", "[".repeat(200), "]".repeat(200));
         for (payload, why) in [
             (
                 r#"{"subject": 1e400}"#,
-                "a number is beyond 64 bits (line 1, column 17); enqueue it anew with a string in its place and discard",
+                "a number exceeds 64 bits (line 1, column 17); enqueue it again with a string instead of the number and discard",
             ),
-            (&deep, "arrays and objects lie too deep in one another (line 1, "),
-            ("{", "it is no JSON (line 1, "),
-            (r#"{"subject": "s"} {}"#, "it is no JSON (line 1, "),
+            (&deep, "arrays and objects are nested too deeply (line 1, "),
+            ("{", "invalid JSON (line 1, "),
+            (r#"{"subject": "s"} {}"#, "invalid JSON (line 1, "),
         ] {
-            let said = decode::<serde_json::Value>(payload, 1, &Backoff::DEFAULT).unwrap_err();
-            assert_eq!(said.kind(), FailureKind::Terminal, "{payload}");
-            let said = said.to_string();
-            assert!(said.contains(why) && said.contains("discard") && !said.contains("deploy"), "{payload}: {said}");
+            let failure = decode::<serde_json::Value>(payload, 1, &Backoff::DEFAULT).unwrap_err();
+            assert_eq!(failure.kind(), FailureKind::Terminal, "{payload}");
+            let message = failure.to_string();
+            assert!(message.contains(why) && message.contains("discard") && !message.contains("deploy"), "{payload}: {message}");
         }
     }
 
     #[test]
-    fn a_deploy_has_time_whatever_the_backoff_says_and_a_longer_backoff_stays() {
+    fn the_retry_delay_is_the_larger_of_the_deploy_backoff_and_the_type_backoff() {
         let wait = |backoff: Backoff, attempt| match decode::<Mail>("{}", attempt, &backoff).unwrap_err().kind() {
             FailureKind::RetryIn(wait) => wait.as_secs(),
             other => panic!("{other:?}"),

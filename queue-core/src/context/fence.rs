@@ -1,4 +1,4 @@
-//! What an attempt may write under, and what it journals under that.
+//! Fence of an attempt's writes, and the journal entries written under it.
 
 use std::time::{Duration, Instant};
 
@@ -6,7 +6,7 @@ use uuid::Uuid;
 
 use crate::define::{JobId, OrderingKey, Tells};
 
-/// What the verdict of an attempt is written under.
+/// Fence under which the verdict of an attempt is written.
 #[doc(hidden)]
 #[derive(Clone, Copy, Debug)]
 pub struct Fence {
@@ -22,83 +22,83 @@ pub struct Fence {
     pub since: Instant,
 }
 
-/// A step that an attempt has finished.
+/// Finished step of a journal.
 #[doc(hidden)]
 #[derive(Clone, Debug)]
 pub struct JournaledStep {
     pub name: String,
-    /// From which attempt on they count again: the one that finished it, unless that one was charged and used up none.
+    /// Attempt from which attempts are counted again: the one that finished the step, unless it was charged and used up none.
     pub attempt: i16,
-    /// JSON text; none for nothing.
+    /// JSON text; `None` for null.
     pub output: Option<String>,
-    /// Of a sleep: how long it goes on, in ms; negative if it is over.
+    /// Remaining time of a sleep in milliseconds; negative if it has ended.
     pub left_ms: Option<f64>,
 }
 
-/// A step that is to be journaled.
+/// Step to journal.
 #[doc(hidden)]
 #[derive(Debug)]
 pub struct StepEntry {
     pub fence: Fence,
     pub name: String,
     pub ran: Duration,
-    /// Of a sleep: how long it is.
+    /// Duration, if the step is a sleep.
     pub wait: Option<Duration>,
-    /// JSON text; none for nothing.
+    /// JSON text; `None` for null.
     pub output: Option<String>,
 }
 
-/// What a durable job asks for: the next signal of a name, which becomes a step.
+/// Request for the next signal with a name, which becomes a step.
 #[doc(hidden)]
 #[derive(Debug)]
 pub struct SignalEntry {
     pub fence: Fence,
-    /// The step's name.
+    /// Name of the step.
     pub name: String,
-    /// The signal's.
+    /// Name of the signal.
     pub signal: String,
-    /// The step whose time ends the wait.
+    /// Name of the step that stores the timeout of the wait.
     pub end: Option<String>,
 }
 
-/// What came of that.
+/// Result of a request for a signal.
 #[doc(hidden)]
 #[derive(Debug)]
 pub enum Heard {
-    /// A signal, which is journaled: its payload as JSON text, none for nothing.
+    /// A signal was journaled. Its payload is JSON text; `None` for null.
     Signal(Option<String>),
-    /// The wait is over, and that is journaled.
+    /// The wait timed out, and that is journaled.
     Over,
-    /// Neither.
+    /// Neither a signal nor a timeout yet.
     Nothing,
-    /// Nobody could be asked, or the answer was lost: it may be journaled, or be so soon.
+    /// The database was unreachable or its answer was lost: a result may be journaled, now or soon.
     Unknown,
-    /// The lease does not have the job any more.
+    /// The lease no longer lists the job.
     Refused,
-    /// The database does not take it.
+    /// The database rejected the statement.
     Failed(String),
 }
 
-/// A child that a durable job spawns.
+/// Child to spawn for a durable job.
 #[doc(hidden)]
 #[derive(Debug)]
 pub struct ChildEntry {
     pub fence: Fence,
-    /// The step's name.
+    /// Name of the step.
     pub name: String,
     pub job_type: &'static str,
     /// JSON text.
     pub payload: String,
-    /// As `queue.enqueue` takes them, as JSON text.
+    /// Options of `queue.enqueue`, as JSON text.
     pub options: String,
 }
 
-/// A child, as its parent sees it.
+/// State of a child, as loaded by its parent.
 #[doc(hidden)]
 #[derive(Clone, Debug)]
 pub struct ChildLook {
     pub id: JobId,
-    /// What it came to, as the tables say it; none if it is not over.
+    /// Final state as stored in the tables; `None` while the child has not ended.
     pub state: Option<String>,
     pub attempts: i16,
     /// JSON text.
@@ -106,58 +106,58 @@ pub struct ChildLook {
     pub error: Option<String>,
 }
 
-/// A chunk of jobs that a durable job maps.
+/// Chunk of jobs of a map.
 #[doc(hidden)]
 #[derive(Debug)]
 pub struct ChunkEntry {
     pub fence: Fence,
-    /// The step's name.
+    /// Name of the step.
     pub name: String,
-    /// Which chunk it is, from 0 on.
+    /// Number of the chunk, starting at 0.
     pub chunk: i32,
-    /// The place of its first job.
+    /// Position of its first job.
     pub first: i64,
     pub ids: Vec<JobId>,
-    /// How many may run at once.
+    /// Maximum number of concurrent jobs.
     pub most: Option<i32>,
 }
 
-/// That all the jobs of a map are spawned.
+/// Total of a map whose jobs are all spawned.
 #[doc(hidden)]
 #[derive(Debug)]
 pub struct CloseEntry {
     pub fence: Fence,
-    /// The step's name.
+    /// Name of the step.
     pub name: String,
     pub total: i64,
 }
 
-/// What a map has come to, as its job sees it.
+/// Progress of a map, as loaded by its job.
 #[doc(hidden)]
 #[derive(Clone, Copy, Debug, Default, sqlx::FromRow)]
 pub struct GatherLook {
-    /// How many jobs; none while there may be more.
+    /// Number of jobs; `None` while more may be spawned.
     pub total: Option<i64>,
-    /// How many are not counted as over, and one if there may be more.
+    /// Number of jobs not counted as finished, plus one while more may be spawned.
     pub need: i64,
     pub completed: i64,
     pub dead: i64,
-    /// Or expired.
+    /// Cancelled or expired.
     pub cancelled: i64,
     pub chunks: i32,
-    /// How many jobs there are in them.
+    /// Number of jobs in the chunks.
     pub spawned: i64,
 }
 
-/// What is known of a step once it is written.
-pub(super) struct Finished {
+/// Step that was just written.
+pub(super) struct WrittenStep {
     pub(super) attempt: i16,
     pub(super) name: String,
     pub(super) output: Option<String>,
     pub(super) wait: Option<Duration>,
 }
 
-impl Finished {
+impl WrittenStep {
     pub(super) fn of(entry: &StepEntry) -> Self {
         Self { attempt: entry.fence.attempt, name: entry.name.clone(), output: entry.output.clone(), wait: entry.wait }
     }

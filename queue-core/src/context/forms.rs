@@ -1,25 +1,25 @@
-//! What a payload type looks like, without its type: for the test kit.
+//! Samples and re-encoding of a payload type, with the type erased; for the test kit.
 
 use serde_json::Value;
 
-use super::decode::reread;
+use super::decode::reencode;
 use crate::{
     define::{JobType, Options},
     payload::samples,
 };
 
-/// The forms of one payload type.
+/// Functions of one payload type.
 #[derive(Clone, Copy)]
 pub(crate) struct PayloadForms {
     pub(crate) options: Options,
-    /// Payloads of the type, in each of its forms; or why none can be made.
+    /// Returns sample payloads of each form of the type, or why none can be made.
     pub(crate) samples: fn() -> Result<Vec<Value>, String>,
-    /// A payload of a version, read and written again; or why it cannot be read.
+    /// Decodes a payload of a version and encodes it again, or returns why it cannot be decoded.
     pub(crate) reread: fn(&Value, u16) -> Result<Value, String>,
 }
 
 impl PayloadForms {
     pub(crate) fn of<T: JobType>() -> Self {
-        Self { options: T::OPTIONS, samples: samples::<T>, reread: reread::<T> }
+        Self { options: T::OPTIONS, samples: samples::<T>, reread: reencode::<T> }
     }
 }

@@ -1,32 +1,32 @@
-//! The code that runs a job.
+//! Handlers of jobs.
 
 use super::{Context, Durable};
 use crate::define::{JobResult, JobType};
 
-/// The code that runs a job.
+/// Code that runs a job.
 ///
-/// `run` takes the payload by value. Its future may be dropped at any `await` (timeout, shutdown); what must not be half-done belongs
-/// in a database transaction.
+/// `run` takes the payload by value. Its future may be dropped at any `await` (timeout, shutdown), so put work that must be atomic into a
+/// database transaction.
 #[diagnostic::on_unimplemented(
     message = "the job `{Self}` has no handler",
     label = "no `impl Handler` for this job",
     note = "write `impl Handler for {Self} {{ async fn run(self, cx: &Context) -> JobResult<..> {{ .. }} }}`",
-    note = "the handler of a job that says `durable` takes `cx: &Durable`",
-    note = "a `BatchHandler` is one for a job that says `batch = ..`, and is registered with `register_batch`",
-    note = "if its handler lives in another crate, say so: `#[job(send_only)]`"
+    note = "the handler of a `durable` job takes `cx: &Durable`",
+    note = "a job with `batch = ..` has a `BatchHandler`, which is registered with `register_batch`",
+    note = "if its handler is in another crate, use `#[job(send_only)]`"
 )]
 pub trait Handler: JobType<Cx: HandlerContext> {
-    /// Does the work of one attempt. Any `?` is a retry; see [`Failure`](crate::Failure) for the rest.
+    /// Runs one attempt. An error from `?` makes the job retry; see [`Failure`](crate::Failure) for other outcomes.
     ///
-    /// Written as `async fn run(self, cx: &Context) -> JobResult<..>`, with what `#[job(output = ..)]` declares; of a type that is
-    /// [`durable`](crate::Options::durable) as `async fn run(self, cx: &Durable) -> JobResult<..>`.
+    /// Implement it as `async fn run(self, cx: &Context) -> JobResult<T>`, where `T` is the type in `#[job(output = T)]`, or `()` without
+    /// it. For a [`durable`](crate::Options::durable) type, implement it as `async fn run(self, cx: &Durable) -> JobResult<T>`.
     fn run(self, cx: &Self::Cx) -> impl JobFuture<Self::Output> + Send;
 }
 
-/// What a handler may be given: a [`Context`], or a [`Durable`].
-#[diagnostic::on_unimplemented(message = "a handler is given a `Context` or a `Durable`", label = "neither of them")]
+/// Context type of a handler: [`Context`], or [`Durable`] for durable jobs.
+#[diagnostic::on_unimplemented(message = "a handler takes a `Context` or a `Durable`", label = "neither of them")]
 pub trait HandlerContext: Send + Sync + 'static {
-    /// Whether its attempts go on where earlier ones ended.
+    /// Whether attempts resume from the journal of earlier ones.
     #[doc(hidden)]
     const IS_DURABLE: bool;
 
@@ -50,8 +50,8 @@ impl HandlerContext for Durable {
     }
 }
 
-/// A future that ends with a [`JobResult<T>`](JobResult): every such future is one. So that a handler whose output is not the declared one is
-/// told of `output`; a bound on [`Future::Output`] is answered with types alone.
+/// Future with a [`JobResult<T>`](JobResult) as its output; implemented for every such future. A bound on this trait, unlike one on
+/// [`Future::Output`], lets the compiler explain `#[job(output = ..)]` to handlers with another output.
 #[diagnostic::on_unimplemented(
     message = "the handler returns another output than its job declares, which is `{T}`",
     label = "not `JobResult<{T}>`",

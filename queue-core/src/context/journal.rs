@@ -1,6 +1,6 @@
-//! What one attempt of a durable job knows of the job's journal: what earlier attempts have finished, what it has asked for, and what it waits for.
+//! Journal of a durable job, as one attempt tracks it: finished steps, used names, and current waits.
 //!
-//! Nothing here decides what a handler may do: `durable` asks, this file keeps count. How steps are written is the backend's part.
+//! This file only keeps state; `durable` decides what a handler may do, and the backend writes steps.
 
 use std::{
     collections::{BTreeMap, BTreeSet, HashMap, HashSet},
@@ -8,85 +8,85 @@ use std::{
     time::{Duration, Instant},
 };
 
-use tokio::{sync::watch, time::timeout};
+use tokio::sync::watch;
 
 use super::{
-    ChildEntry, CommitResult, Fence, Heard, JournaledStep, OwnTransaction, Shared, SignalEntry, StepEntry, Written, fence::Finished,
-    since::LastJournaled,
+    ChildEntry, CommitResult, Fence, Heard, JournaledStep, OwnTransaction, Shared, SignalEntry, StepEntry, Written, fence::WrittenStep,
+    last_journaled::LastJournaled,
 };
 use crate::{
     define::{Anew, Failure, JobId},
     error::Error,
 };
 
-/// The most steps of a job, and the most bytes of their outputs.
-const MOST_STEPS: usize = 10_000;
-const MOST_BYTES: usize = 16 * 1024 * 1024;
+/// Maximum number of steps of a job, and maximum total size of their outputs in bytes.
+const MAX_STEPS: usize = 10_000;
+const MAX_OUTPUT_BYTES: usize = 16 * 1024 * 1024;
 
-/// A sleep that is over sooner is waited for where it is: leaving and coming back would take as long.
-const IN_PLACE: Duration = Duration::from_secs(1);
+/// Maximum remaining sleep that is waited for in place: suspending and claiming again would take as long.
+const MAX_IN_PLACE_WAIT: Duration = Duration::from_secs(1);
 
-/// For so long a job is put off whose journal is not known.
-pub(crate) const UNSURE: Duration = Duration::from_secs(1);
+/// Retry delay of a job whose journal may be incomplete in memory.
+pub(crate) const UNCERTAIN_RETRY_DELAY: Duration = Duration::from_secs(1);
 
-/// The step whose time ends the wait of another is called as that, and so.
+/// Suffix of the step that stores the timeout of a wait.
 pub(crate) const END: &str = " (timeout)";
 
-/// The wait for the end of the child that a step has spawned is called as that, and so; as `queue.join_name` calls it.
-pub(crate) const JOIN: &str = " (join)";
+/// Suffix of the wait for a spawned child; the same as in `queue.join_name`.
+pub(crate) const JOIN_SUFFIX: &str = " (join)";
 
-/// Why an attempt is left half-way.
-pub(crate) enum Stop {
-    /// Its handler waits, for so long at least.
+/// Early exit of an attempt, before its handler returned.
+pub(crate) enum EarlyExit {
+    /// The handler waits for at least this duration.
     Suspended(Duration),
-    /// Its handler waits for one of these signals, for so long at most.
+    /// The handler waits for one of these signals, for at most this duration.
     Parked(Option<Duration>, Vec<String>),
-    /// Its handler begins the job anew, with this.
+    /// The handler restarted the job with this payload.
     Restarted(Anew),
-    /// What it waits for could not be journaled.
+    /// A wait could not be journaled.
     Broken(Failure),
 }
 
-/// The journal, as one attempt sees it.
+/// Journal of one attempt.
 #[derive(Debug)]
 pub(super) struct Journal {
     fence: Fence,
     id: JobId,
     shared: Arc<Shared>,
-    last: LastJournaled,
-    state: Mutex<State>,
-    /// So many steps are on their way to the database, whatever becomes of the handler.
+    last_journaled: LastJournaled,
+    state: Mutex<JournalState>,
+    /// Number of steps being written, independent of the handler.
     writing: watch::Sender<usize>,
 }
 
 #[derive(Debug, Default)]
-struct State {
-    /// What earlier attempts have finished, or this one.
-    done: HashMap<String, Done>,
-    /// What this attempt has asked for.
-    asked: HashSet<String>,
-    bytes: usize,
-    /// So many steps are on their way.
-    under_way: usize,
-    /// A signal may be journaled, and this attempt does not know.
-    is_unsure: bool,
-    /// What the handler waits for.
+struct JournalState {
+    /// Finished steps by name.
+    finished: HashMap<String, StepResult>,
+    /// Step names that this attempt has used.
+    used_names: HashSet<String>,
+    output_bytes: usize,
+    /// Number of running steps.
+    running_steps: usize,
+    /// Whether a signal may be journaled without this attempt knowing.
+    is_uncertain: bool,
+    /// Current waits of the handler.
     waits: BTreeMap<u64, Wait>,
-    waited: u64,
-    broken: Option<Failure>,
-    anew: Option<Anew>,
+    last_wait_id: u64,
+    aborted: Option<Failure>,
+    restarted: Option<Anew>,
 }
 
-/// What a step came to.
+/// Result of a finished step.
 #[derive(Clone, Debug)]
-pub(super) enum Done {
-    /// It gave this, or received it.
+pub(super) enum StepResult {
+    /// Output of a step or payload of a signal.
     Step(Option<String>),
-    /// It is over then: a sleep, or a wait for a signal that did not come.
+    /// End of a sleep, or of a wait that timed out.
     Sleep(Instant),
 }
 
-/// Something that a handler waits for: a time, a signal, or what comes first.
+/// Wait of a handler: for a time, for a signal, or for the first of both.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Wait {
     pub(super) until: Option<Instant>,
@@ -94,169 +94,172 @@ pub(super) struct Wait {
 }
 
 impl Journal {
-    pub(super) fn new(fence: Fence, shared: Arc<Shared>, last: LastJournaled) -> Self {
-        Self { fence, id: fence.id, shared, last, state: Mutex::default(), writing: watch::Sender::default() }
+    pub(super) fn new(fence: Fence, shared: Arc<Shared>, last_journaled: LastJournaled) -> Self {
+        Self { fence, id: fence.id, shared, last_journaled, state: Mutex::default(), writing: watch::Sender::default() }
     }
 
-    /// Reads what earlier attempts have finished. While that cannot be known, no failure is the last.
+    /// Loads the finished steps. While they are unknown, no failure counts as the last.
     pub(super) async fn load(&self) -> Result<(), Error> {
         let steps = self.shared.backend.steps(self.id).await;
         let (mut state, now) = (self.lock(), Instant::now());
         if steps.is_err() {
-            self.last.set(self.fence.attempt);
+            self.last_journaled.set(self.fence.attempt);
         }
         for JournaledStep { name, attempt, output, left_ms } in steps? {
-            // They come in the order in which they were done: after a requeue attempts are counted anew.
-            self.last.set(attempt);
-            state.bytes += output.as_ref().map_or(0, String::len);
-            let done = left_ms.map_or(Done::Step(output), |left| Done::Sleep(now + within(left)));
-            state.done.insert(name, done);
+            // In the order of completion: a requeue restarts the attempt count.
+            self.last_journaled.set(attempt);
+            state.output_bytes += output.as_ref().map_or(0, String::len);
+            let result = left_ms.map_or(StepResult::Step(output), |left| StepResult::Sleep(now + duration_from_ms(left)));
+            state.finished.insert(name, result);
         }
         Ok(())
     }
 
-    /// Whether a step of this name is done.
+    /// Returns whether a step with this name is finished.
     pub(super) fn has(&self, name: &str) -> bool {
-        self.lock().done.contains_key(name)
+        self.lock().finished.contains_key(name)
     }
 
-    /// What the step came to, if it is done. A name is asked for once an attempt.
-    pub(super) fn ask(&self, name: &str) -> Result<Option<Done>, Failure> {
+    /// Returns the step's result if it is finished. Each attempt may use a name once.
+    pub(super) fn look_up(&self, name: &str) -> Result<Option<StepResult>, Failure> {
         let mut state = self.lock();
-        if !state.asked.insert(name.to_owned()) {
+        if !state.used_names.insert(name.to_owned()) {
             return Err(Failure::terminal(
-                self.wrong(name, "an attempt asks for it twice; give each step a name of its own, as in `(\"resize\", i)`"),
+                self.step_error(name, "the attempt uses this step name twice; give each step a unique name, such as `(\"resize\", i)`"),
             ));
         }
-        let found = state.done.get(name).cloned();
-        if found.is_none() && (state.done.len() >= MOST_STEPS || state.bytes >= MOST_BYTES) {
-            return Err(self.too_much(name));
+        let found = state.finished.get(name).cloned();
+        if found.is_none() && (state.finished.len() >= MAX_STEPS || state.output_bytes >= MAX_OUTPUT_BYTES) {
+            return Err(self.limit_exceeded(name));
         }
         Ok(found)
     }
 
-    /// Counts a step as on its way, until this is dropped.
-    pub(super) fn begin(self: &Arc<Self>) -> UnderWay {
-        self.lock().under_way += 1;
-        UnderWay(Arc::clone(self))
+    /// Counts a running step until the guard is dropped.
+    pub(super) fn begin_step(self: &Arc<Self>) -> RunningStep {
+        self.lock().running_steps += 1;
+        RunningStep(Arc::clone(self))
     }
 
-    /// What is to be written of a step.
+    /// Returns the journal entry of a step, and adds its size to the total.
     pub(super) fn entry(&self, name: &str, output: Option<String>, since: Instant, wait: Option<Duration>) -> Result<StepEntry, Failure> {
         let mut state = self.lock();
-        state.bytes += output.as_ref().map_or(0, String::len);
-        if state.bytes > MOST_BYTES {
-            return Err(self.too_much(name));
+        state.output_bytes += output.as_ref().map_or(0, String::len);
+        if state.output_bytes > MAX_OUTPUT_BYTES {
+            return Err(self.limit_exceeded(name));
         }
         Ok(StepEntry { fence: self.fence, name: name.to_owned(), ran: since.elapsed(), wait, output })
     }
 
-    /// Writes a step; committed when this returns. It goes on when this is dropped: the work is done, and the attempt waits for it.
+    /// Writes a step; it is committed on return. The write continues if this future is dropped, and the attempt waits for it.
     pub(super) async fn write(self: &Arc<Self>, entry: StepEntry) -> Result<(), Error> {
-        let (journal, writing) = (Arc::clone(self), self.writing());
+        let (journal, writing) = (Arc::clone(self), self.begin_write());
         let written = self.shared.handlers.spawn(async move {
-            let done = Finished::of(&entry);
+            let step = WrittenStep::of(&entry);
             let written = journal.shared.backend.journal(entry).await;
             if matches!(written, Written::Yes) {
-                journal.note(done);
+                journal.record(step);
             }
             drop(writing);
             written
         });
         match written.await {
             Ok(Written::Yes) => Ok(()),
-            Ok(Written::Refused) => Err(self.lost()),
+            Ok(Written::Refused) => Err(self.lease_lost()),
             Ok(Written::Failed(why)) => Err(Error::NotWritten { job: self.id, why }),
             Err(error) => Err(Error::NotWritten { job: self.id, why: error.to_string() }),
         }
     }
 
-    /// Journals a step with what it wrote, as [`write`](Self::write).
+    /// Writes a step in the transaction of its work, and commits; continues if dropped, as [`write`](Self::write).
     pub(super) async fn commit(self: &Arc<Self>, tx: OwnTransaction, entry: StepEntry) -> Result<(), Failure> {
-        let (journal, writing) = (Arc::clone(self), self.writing());
+        let (journal, writing) = (Arc::clone(self), self.begin_write());
         let committed = self.shared.handlers.spawn(async move {
-            let done = Finished::of(&entry);
+            let step = WrittenStep::of(&entry);
             let committed = Arc::clone(&journal.shared.backend).commit_step(tx, entry).await;
             if matches!(committed, CommitResult::Written) {
-                journal.note(done);
+                journal.record(step);
             }
             drop(writing);
             committed
         });
         match committed.await? {
             CommitResult::Written => Ok(()),
-            CommitResult::Lost => Err(self.lost().into()),
+            CommitResult::Lost => Err(self.lease_lost().into()),
             CommitResult::Undone(failure) | CommitResult::Unknown(failure) => Err(failure),
         }
     }
 
-    /// That a step was written just now.
-    pub(super) fn note(&self, Finished { attempt, name, output, wait }: Finished) {
+    /// Records a step that was just written.
+    pub(super) fn record(&self, WrittenStep { attempt, name, output, wait }: WrittenStep) {
         let mut state = self.lock();
-        self.last.set(attempt);
-        // Not before the database's time for it: that was a moment ago.
-        let done = wait.map_or(Done::Step(output), |wait| Done::Sleep(Instant::now() + wait));
-        state.done.insert(name, done);
+        self.last_journaled.set(attempt);
+        // Slightly later than by the database, whose clock started earlier.
+        let result = wait.map_or(StepResult::Step(output), |wait| StepResult::Sleep(Instant::now() + wait));
+        state.finished.insert(name, result);
     }
 
-    /// Counts a step as on its way to the database, until this is dropped.
-    fn writing(self: &Arc<Self>) -> Writing {
+    /// Counts a step being written until the guard is dropped.
+    fn begin_write(self: &Arc<Self>) -> PendingWrite {
         self.writing.send_modify(|count| *count += 1);
-        Writing(Arc::clone(self))
+        PendingWrite(Arc::clone(self))
     }
 
-    /// Once the handler has ended: waits for so long for steps that are on their way to the database.
-    pub(super) async fn flush(&self, patience: Duration) {
+    /// Waits, after the handler has ended, until no step is being written, or until `timeout` elapses.
+    pub(super) async fn flush(&self, timeout: Duration) {
         let mut writing = self.writing.subscribe();
-        let _ = timeout(patience, writing.wait_for(|count| *count == 0)).await;
+        let _ = tokio::time::timeout(timeout, writing.wait_for(|count| *count == 0)).await;
     }
 
-    /// Takes the next signal of a name into the journal, or, if none has come, the end of the wait if that has; `None` if neither. As
-    /// [`write`](Self::write), it goes on when this is dropped.
-    pub(super) async fn receive(self: &Arc<Self>, ask: SignalEntry) -> Result<Option<Done>, Failure> {
-        let (journal, writing) = (Arc::clone(self), self.writing());
-        let heard = self.shared.handlers.spawn(async move {
-            let (attempt, name) = (ask.fence.attempt, ask.name.clone());
-            let heard = journal.shared.backend.receive(ask).await;
-            match &heard {
-                Heard::Signal(output) => journal.note(Finished { attempt, name, output: output.clone(), wait: None }),
-                Heard::Over => journal.note(Finished { attempt, name, output: None, wait: Some(Duration::ZERO) }),
-                Heard::Unknown => journal.lock().is_unsure = true,
+    /// Journals the next signal with a name, or the timeout of the wait if that has passed; returns `None` if neither exists. It continues
+    /// if dropped, as [`write`](Self::write).
+    pub(super) async fn receive(self: &Arc<Self>, request: SignalEntry) -> Result<Option<StepResult>, Failure> {
+        let (journal, writing) = (Arc::clone(self), self.begin_write());
+        let result = self.shared.handlers.spawn(async move {
+            let (attempt, name) = (request.fence.attempt, request.name.clone());
+            let result = journal.shared.backend.receive(request).await;
+            match &result {
+                Heard::Signal(output) => journal.record(WrittenStep { attempt, name, output: output.clone(), wait: None }),
+                Heard::Over => journal.record(WrittenStep { attempt, name, output: None, wait: Some(Duration::ZERO) }),
+                Heard::Unknown => journal.lock().is_uncertain = true,
                 Heard::Nothing | Heard::Refused | Heard::Failed(_) => {}
             }
             drop(writing);
-            heard
+            result
         });
-        match heard.await? {
-            Heard::Signal(output) => Ok(Some(Done::Step(output))),
-            Heard::Over => Ok(Some(Done::Sleep(Instant::now()))),
+        match result.await? {
+            Heard::Signal(output) => Ok(Some(StepResult::Step(output))),
+            Heard::Over => Ok(Some(StepResult::Sleep(Instant::now()))),
             Heard::Nothing | Heard::Unknown => Ok(None),
-            Heard::Refused => Err(self.lost().into()),
+            Heard::Refused => Err(self.lease_lost().into()),
             Heard::Failed(why) => Err(Error::NotWritten { job: self.id, why }.into()),
         }
     }
 
-    /// Spawns a child; committed when this returns. As [`write`](Self::write), it goes on when this is dropped.
+    /// Spawns a child; it is committed on return, and continues if dropped, as [`write`](Self::write).
     pub(super) async fn spawn(self: &Arc<Self>, child: ChildEntry) -> Result<sqlx::Result<JobId>, Failure> {
         let journal = Arc::clone(self);
-        let spawned = self.beside(async move {
+        let spawned = self.run_detached(async move {
             let (attempt, name) = (child.fence.attempt, child.name.clone());
             let spawned = journal.shared.backend.spawn(child).await;
             if let Ok(Some(id)) = &spawned {
-                journal.note(Finished { attempt, name, output: Some(format!("{{\"child\":\"{id}\"}}")), wait: None });
+                journal.record(WrittenStep { attempt, name, output: Some(format!("{{\"child\":\"{id}\"}}")), wait: None });
             }
             spawned
         });
         match spawned.await? {
             Ok(Some(id)) => Ok(Ok(id)),
-            Ok(None) => Err(self.lost().into()),
+            Ok(None) => Err(self.lease_lost().into()),
             Err(error) => Ok(Err(error)),
         }
     }
 
-    /// Does what writes beside the handler: it goes on when this is dropped, and the attempt waits for it.
-    pub(super) async fn beside<T: Send + 'static>(self: &Arc<Self>, work: impl Future<Output = T> + Send + 'static) -> Result<T, Failure> {
-        let writing = self.writing();
+    /// Runs a write in a separate task: it continues if this future is dropped, and the attempt waits for it.
+    pub(super) async fn run_detached<T: Send + 'static>(
+        self: &Arc<Self>,
+        work: impl Future<Output = T> + Send + 'static,
+    ) -> Result<T, Failure> {
+        let writing = self.begin_write();
         let done = self.shared.handlers.spawn(async move {
             let done = work.await;
             drop(writing);
@@ -265,90 +268,91 @@ impl Journal {
         Ok(done.await?)
     }
 
-    /// What is journaled is written under this.
+    /// Returns the fence of the attempt's writes.
     pub(super) fn fence(&self) -> Fence {
         self.fence
     }
 
-    /// What is asked for, of a signal.
-    pub(super) fn ask_for(&self, name: &str, signal: &str, end: Option<String>) -> SignalEntry {
+    /// Returns the request for a signal.
+    pub(super) fn signal_request(&self, name: &str, signal: &str, end: Option<String>) -> SignalEntry {
         SignalEntry { fence: self.fence, name: name.to_owned(), signal: signal.to_owned(), end }
     }
 
-    /// Waits until then: here, if that is soon; otherwise the attempt is left meanwhile, unless a step is on its way.
-    pub(super) async fn wait(self: &Arc<Self>, until: Instant) {
-        let _waiting = self.waiting(Wait { until: Some(until), signal: None });
+    /// Waits until the deadline, in place. Meanwhile a longer wait lets the attempt be suspended, unless a step is running.
+    pub(super) async fn wait_until(self: &Arc<Self>, deadline: Instant) {
+        let _waiting = self.start_wait(Wait { until: Some(deadline), signal: None });
         loop {
-            let left = until.saturating_duration_since(Instant::now());
-            if left.is_zero() {
+            let remaining = deadline.saturating_duration_since(Instant::now());
+            if remaining.is_zero() {
                 return;
             }
-            // Timers have a longest time.
-            tokio::time::sleep(left.min(Duration::from_hours(24))).await;
+            // Timers have a maximum duration.
+            tokio::time::sleep(remaining.min(Duration::from_hours(24))).await;
         }
     }
 
-    /// That the handler waits for this, until it is dropped.
-    pub(super) fn waiting(self: &Arc<Self>, wait: Wait) -> Waiting {
+    /// Registers a wait of the handler until the guard is dropped.
+    pub(super) fn start_wait(self: &Arc<Self>, wait: Wait) -> WaitGuard {
         let mut state = self.lock();
-        state.waited += 1;
-        let number = state.waited;
-        state.waits.insert(number, wait);
-        Waiting(Arc::clone(self), number)
+        state.last_wait_id += 1;
+        let id = state.last_wait_id;
+        state.waits.insert(id, wait);
+        WaitGuard(Arc::clone(self), id)
     }
 
-    /// That what the handler waits for could not be journaled: its attempt ends with this.
-    pub(super) fn break_off(&self, failure: Failure) {
-        self.lock().broken.get_or_insert(failure);
+    /// Aborts the attempt with this failure because a wait could not be journaled.
+    pub(super) fn abort(&self, failure: Failure) {
+        self.lock().aborted.get_or_insert(failure);
     }
 
-    /// That the job begins anew, with this; what is said first counts.
-    pub(super) fn restart(&self, anew: Anew) {
-        self.lock().anew.get_or_insert(anew);
+    /// Requests a restart of the job. The first call wins.
+    pub(super) fn restart(&self, restart: Anew) {
+        self.lock().restarted.get_or_insert(restart);
     }
 
-    /// Whether the attempt is to be left; asked whenever its handler has nothing to do.
-    pub(super) fn stop(&self) -> Option<Stop> {
+    /// Returns how the attempt should exit early, if it should. Polled whenever the handler is idle.
+    pub(super) fn early_exit(&self) -> Option<EarlyExit> {
         let mut state = self.lock();
-        if let Some(failure) = state.broken.take() {
-            return Some(Stop::Broken(failure));
+        if let Some(failure) = state.aborted.take() {
+            return Some(EarlyExit::Broken(failure));
         }
-        if let Some(anew) = state.anew.take() {
-            return Some(Stop::Restarted(anew));
+        if let Some(restart) = state.restarted.take() {
+            return Some(EarlyExit::Restarted(restart));
         }
-        if state.waits.is_empty() || state.under_way > 0 {
+        if state.waits.is_empty() || state.running_steps > 0 {
             return None;
         }
         let first = state.waits.values().filter_map(|wait| wait.until).min();
-        let left = first.map(|first| first.saturating_duration_since(Instant::now()));
-        if left.is_some_and(|left| left <= IN_PLACE) {
+        let remaining = first.map(|first| first.saturating_duration_since(Instant::now()));
+        if remaining.is_some_and(|remaining| remaining <= MAX_IN_PLACE_WAIT) {
             return None;
         }
-        if state.is_unsure {
-            return Some(Stop::Suspended(UNSURE));
+        if state.is_uncertain {
+            return Some(EarlyExit::Suspended(UNCERTAIN_RETRY_DELAY));
         }
         let signals: BTreeSet<&String> = state.waits.values().filter_map(|wait| wait.signal.as_ref()).collect();
-        match left {
-            Some(left) if signals.is_empty() => Some(Stop::Suspended(left)),
-            left => Some(Stop::Parked(left, signals.into_iter().cloned().collect())),
+        match remaining {
+            Some(remaining) if signals.is_empty() => Some(EarlyExit::Suspended(remaining)),
+            remaining => Some(EarlyExit::Parked(remaining, signals.into_iter().cloned().collect())),
         }
     }
 
-    /// Whether something may be journaled that this attempt does not know. Who is parked then would wait for a signal that it has: it is put off.
-    pub(super) fn is_unsure(&self) -> bool {
-        self.lock().is_unsure || *self.writing.borrow() > 0
+    /// Returns whether a step may be journaled without this attempt knowing. Parking such a job could wait for a signal that was already
+    /// received.
+    pub(super) fn is_uncertain(&self) -> bool {
+        self.lock().is_uncertain || *self.writing.borrow() > 0
     }
 
-    pub(super) fn wrong(&self, step: &str, why: &str) -> Error {
+    pub(super) fn step_error(&self, step: &str, why: &str) -> Error {
         Error::Step { job: self.id, step: step.to_owned(), why: why.to_owned() }
     }
 
-    fn too_much(&self, step: &str) -> Failure {
-        let why = "the job has 10,000 steps, or 16 MiB of what they gave, which is the most; begin it anew before, with `cx.restart(..)`";
-        Failure::terminal(self.wrong(step, why))
+    fn limit_exceeded(&self, step: &str) -> Failure {
+        let why = "the job reached the limit of 10,000 steps or 16 MiB of step outputs; restart it earlier with `cx.restart(..)`";
+        Failure::terminal(self.step_error(step, why))
     }
 
-    pub(super) fn lost(&self) -> Error {
+    pub(super) fn lease_lost(&self) -> Error {
         Error::LeaseLost { job: self.id }
     }
 
@@ -356,39 +360,39 @@ impl Journal {
         &self.shared
     }
 
-    /// A lock that a panic elsewhere left poisoned is as good as any: nothing is half-written under it.
-    fn lock(&self) -> MutexGuard<'_, State> {
+    /// A poisoned lock is safe to use: no update under it is partial.
+    fn lock(&self) -> MutexGuard<'_, JournalState> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-/// So many ms; zero if they are over.
-fn within(left_ms: f64) -> Duration {
-    Duration::try_from_secs_f64((left_ms / 1000.0).max(0.0)).unwrap_or(Duration::from_hours(24 * 366))
+/// Converts milliseconds into a duration; negative values are zero.
+fn duration_from_ms(ms: f64) -> Duration {
+    Duration::try_from_secs_f64((ms / 1000.0).max(0.0)).unwrap_or(Duration::from_hours(24 * 366))
 }
 
-/// A step on its way to the database.
-struct Writing(Arc<Journal>);
+/// Guard of a step being written.
+struct PendingWrite(Arc<Journal>);
 
-impl Drop for Writing {
+impl Drop for PendingWrite {
     fn drop(&mut self) {
         self.0.writing.send_modify(|count| *count -= 1);
     }
 }
 
-/// A step on its way.
-pub(super) struct UnderWay(Arc<Journal>);
+/// Guard of a running step.
+pub(super) struct RunningStep(Arc<Journal>);
 
-impl Drop for UnderWay {
+impl Drop for RunningStep {
     fn drop(&mut self) {
-        self.0.lock().under_way -= 1;
+        self.0.lock().running_steps -= 1;
     }
 }
 
-/// Something that a handler waits for.
-pub(super) struct Waiting(Arc<Journal>, u64);
+/// Guard of a registered wait.
+pub(super) struct WaitGuard(Arc<Journal>, u64);
 
-impl Drop for Waiting {
+impl Drop for WaitGuard {
     fn drop(&mut self) {
         self.0.lock().waits.remove(&self.1);
     }

@@ -1,4 +1,4 @@
-//! A job's metadata, and the tick that enqueued it.
+//! Metadata of a job, and the schedule tick that enqueued it.
 
 use std::{collections::BTreeMap, sync::OnceLock};
 
@@ -6,7 +6,7 @@ use serde_json::{Map, Value, value::RawValue};
 
 use crate::define::{System, Tick};
 
-/// Kept as text, and read when somebody asks.
+/// Metadata as JSON text, parsed on first use.
 #[derive(Default)]
 pub(super) struct Meta {
     text: Option<String>,
@@ -28,8 +28,7 @@ impl Meta {
     }
 }
 
-/// The metadata in this JSON text. The store has nothing but objects there. A number that only SQL can have written, too large for `f64`, is
-/// given as its text.
+/// Parses metadata from JSON text; the store holds only objects. A number too large for `f64`, which only SQL can write, becomes a string.
 pub(crate) fn read_meta(text: Option<&str>) -> Map<String, Value> {
     let entries: BTreeMap<String, Box<RawValue>> = text.and_then(|text| serde_json::from_str(text).ok()).unwrap_or_default();
     let value = |raw: &RawValue| serde_json::from_str(raw.get()).unwrap_or_else(|_| Value::String(raw.get().to_owned()));
@@ -41,7 +40,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_no_metadata_is_none_and_a_number_too_large_is_text() {
+    fn missing_metadata_is_empty_and_a_number_too_large_becomes_text() {
         assert_eq!(read_meta(None), Map::new());
         assert_eq!(read_meta(Some("{}")), Map::new());
         let huge = "1".repeat(400);

@@ -1,4 +1,4 @@
-//! What runs around the handler of every job: tracing, tenancy, reports of errors.
+//! Middleware around handlers, for example for tracing, tenancy and error reports.
 
 use std::{fmt, sync::Arc};
 
@@ -8,127 +8,129 @@ use tokio::sync::{mpsc::UnboundedSender, oneshot};
 use super::{Context, Durable, HandlerFuture, Registration};
 use crate::define::{Failure, JobId};
 
-/// Runs around each attempt of a worker, whatever the job's type. A worker is given it with `Worker::middleware`, a test with `.middleware(..)`.
+/// Middleware around every attempt of a worker, for all job types. Register it with `Worker::middleware`; in tests with `.middleware(..)`.
 ///
-/// What stands before [`Next::run`] happens before the handler, on its task and in its span; what stands after it knows what the handler
-/// returned. The first middleware is the outermost. All of it is part of the attempt: it counts towards the timeout, is dropped with the handler,
-/// and its error or panic is the attempt's. What became of the attempt, as a dead letter, the worker's `on_outcome` tells.
+/// Code before [`Next::run`] runs before the handler, in its task and span; code after it sees the handler's result. The first middleware
+/// is the outermost. Middleware is part of the attempt: it counts towards the timeout and is dropped with the handler, and its error or
+/// panic is the attempt's. The final outcome, such as a dead letter, is reported to the worker's `on_outcome`.
 ///
-/// Of a batch it runs around the attempt of each job, with that job's context: all of them up to their `next.run()`, then the handler once for
-/// those that came so far, then the rest of each, with what was said of its job. Its failure or panic is that job's alone, and leaves it out of
-/// the batch if it comes before `next.run()`. One handler runs for all of them, so it finds no task-local of any: it asks `job.meta()`.
+/// For a batch, middleware runs once per job, with that job's context. All of them run up to their `next.run()`, then the handler runs
+/// once, then each continues with the result of its job. A failure or panic fails only that job, and before `next.run()` it excludes the
+/// job from the batch. Since one handler runs for all jobs, it does not see their task-locals; use `job.meta()` instead.
 ///
 /// ```
 /// use queue_core::{AttemptOutput, Context, Failure, Middleware, Next, async_trait};
 ///
 /// tokio::task_local! { static TENANT: String; }
 ///
-/// /// Handlers find the tenant that the job was enqueued for in `TENANT`.
+/// /// Provides the job's tenant to handlers in `TENANT`.
 /// struct Tenancy;
 ///
 /// #[async_trait]
 /// impl Middleware for Tenancy {
 ///     async fn attempt(&self, cx: &Context, next: Next<'_>) -> Result<AttemptOutput, Failure> {
-///         let tenant = cx.meta().get("tenant").and_then(|tenant| tenant.as_str()).unwrap_or("nobody");
+///         let tenant = cx.meta().get("tenant").and_then(|tenant| tenant.as_str()).unwrap_or("default");
 ///         TENANT.scope(tenant.to_owned(), next.run()).await
 ///     }
 /// }
 /// ```
 #[async_trait]
 pub trait Middleware: Send + Sync + 'static {
-    /// Around one attempt. It runs the handler with [`next.run()`](Next::run), or ends the attempt without it by a [`Failure`].
+    /// Runs around one attempt. Calls [`next.run()`](Next::run) to run the handler, or returns a [`Failure`] to end the attempt without it.
     async fn attempt(&self, cx: &Context, next: Next<'_>) -> Result<AttemptOutput, Failure>;
 }
 
-/// The rest of an attempt: further middleware, then the handler.
+/// Remainder of an attempt: the inner middleware and the handler.
 #[must_use = "the handler does not run until `run` is awaited"]
 pub struct Next<'a> {
     rest: &'a [Arc<dyn Middleware>],
-    inner: Inner<'a>,
+    target: NextTarget<'a>,
     cx: &'a Context,
 }
 
-/// What all middleware runs around.
-enum Inner<'a> {
+/// Target inside all middleware.
+enum NextTarget<'a> {
     Handler(&'a Registration, &'a str, &'a Durable),
-    Batch(Place),
+    Batch(BatchBarrier),
 }
 
-/// An attempt's place in a batch.
-pub(crate) struct Place {
-    /// Told once all middleware has let the attempt through.
-    pub(crate) arrive: UnboundedSender<usize>,
-    /// Its number.
-    pub(crate) at: usize,
-    /// What the handler said of the job; dropped if it ended otherwise.
-    pub(crate) said: oneshot::Receiver<Result<Option<String>, Failure>>,
+/// Barrier at which the attempts of a batch wait for the handler.
+pub(crate) struct BatchBarrier {
+    /// Receives the attempt's index once all its middleware has called `next.run()`.
+    pub(crate) arrivals: UnboundedSender<usize>,
+    /// Index of the attempt in the batch.
+    pub(crate) index: usize,
+    /// Result of the job; closed if the batch ended otherwise.
+    pub(crate) result: oneshot::Receiver<Result<Option<String>, Failure>>,
 }
 
-impl Place {
+impl BatchBarrier {
     async fn wait(self) -> Result<Option<String>, Failure> {
-        // Fails only when the batch is gone, and this with it.
-        let _ = self.arrive.send(self.at);
-        match self.said.await {
-            Ok(said) => said,
-            // Whoever runs the batch drops this, as a panic or a timeout drops what is around a handler.
+        // Fails only if the batch is gone, and this future with it.
+        let _ = self.arrivals.send(self.index);
+        match self.result.await {
+            Ok(result) => result,
+            // The batch drops this future, as a panic or a timeout drops the middleware around a handler.
             Err(_) => std::future::pending().await,
         }
     }
 }
 
-/// What a handler returned. Only a handler makes one, so an attempt completes only if its handler did: that of another attempt is refused.
+/// Output of a handler. Only running the handler of the same attempt creates one, so middleware cannot complete an attempt without it.
 pub struct AttemptOutput {
-    of: (JobId, u32),
+    attempt: (JobId, u32),
     text: Option<String>,
 }
 
 impl<'a> Next<'a> {
-    /// All of it, around an attempt's place in a batch.
-    pub(crate) async fn around(place: Place, cx: &'a Context) -> Result<Option<String>, Failure> {
-        let next = Self { rest: &cx.shared.middleware, inner: Inner::Batch(place), cx };
-        next.run().await?.own(cx)
+    /// Runs the middleware of an attempt of a batch, up to the batch's handler and back.
+    pub(crate) async fn run_in_batch(barrier: BatchBarrier, cx: &'a Context) -> Result<Option<String>, Failure> {
+        let next = Self { rest: &cx.shared.middleware, target: NextTarget::Batch(barrier), cx };
+        next.run().await?.into_text(cx)
     }
 }
 
 impl Next<'_> {
-    /// Runs it.
+    /// Runs the inner middleware and the handler.
     ///
     /// # Errors
-    /// The handler's, or that of a middleware further in.
+    /// The failure of the handler or of an inner middleware.
     pub async fn run(self) -> Result<AttemptOutput, Failure> {
-        let Self { rest, inner, cx } = self;
-        let ran = match (rest.split_first(), inner) {
-            (Some((first, rest)), inner) => return first.attempt(cx, Next { rest, inner, cx }).await,
-            (None, Inner::Handler(registration, payload, cx)) => registration.run(payload, cx).await,
-            (None, Inner::Batch(place)) => place.wait().await,
+        let Self { rest, target, cx } = self;
+        let result = match (rest.split_first(), target) {
+            (Some((first, rest)), target) => return first.attempt(cx, Next { rest, target, cx }).await,
+            (None, NextTarget::Handler(registration, payload, cx)) => registration.run(payload, cx).await,
+            (None, NextTarget::Batch(barrier)) => barrier.wait().await,
         };
-        ran.map(|text| AttemptOutput { of: attempt_of(cx), text })
+        result.map(|text| AttemptOutput { attempt: attempt_id(cx), text })
     }
 }
 
-/// The handler, within the middleware of its worker.
-pub(crate) fn run_within<'a>(registration: &'a Registration, payload: &'a str, cx: &'a Durable) -> HandlerFuture<'a> {
+/// Runs the handler inside the worker's middleware.
+pub(crate) fn run_with_middleware<'a>(registration: &'a Registration, payload: &'a str, cx: &'a Durable) -> HandlerFuture<'a> {
     let rest = &*cx.shared().middleware;
     if rest.is_empty() {
         return registration.run(payload, cx);
     }
-    Box::pin(async move { Next { rest, inner: Inner::Handler(registration, payload, cx), cx }.run().await?.own(cx) })
+    Box::pin(async move { Next { rest, target: NextTarget::Handler(registration, payload, cx), cx }.run().await?.into_text(cx) })
 }
 
 impl AttemptOutput {
-    /// What the handler of this attempt returned; that of another is refused.
-    fn own(self, cx: &Context) -> Result<Option<String>, Failure> {
-        let Self { of: (job, attempt), text } = self;
-        if (job, attempt) == attempt_of(cx) {
+    /// Returns the output, if it belongs to this attempt.
+    fn into_text(self, cx: &Context) -> Result<Option<String>, Failure> {
+        let Self { attempt: (job, attempt), text } = self;
+        if (job, attempt) == attempt_id(cx) {
             return Ok(text);
         }
-        Err(format!("a middleware returned the output of attempt {attempt} of job {job}; it is to return what its own `next.run()` does")
-            .into())
+        Err(format!(
+            "a middleware returned the output of attempt {attempt} of job {job}; it must return the output of its own `next.run()`"
+        )
+        .into())
     }
 }
 
-/// What tells one attempt from all others.
-fn attempt_of(cx: &Context) -> (JobId, u32) {
+/// Returns the identity of an attempt.
+fn attempt_id(cx: &Context) -> (JobId, u32) {
     (cx.id(), cx.attempt())
 }
 

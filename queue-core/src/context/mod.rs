@@ -1,6 +1,6 @@
-//! What a running handler can ask for.
+//! Handler-facing types: contexts, middleware, transactions, progress reports and the registry of job types.
 //!
-//! The worker builds one context an attempt. Everything shared by all attempts sits behind one `Arc`.
+//! The worker builds one [`Context`] per attempt. Data common to all attempts is behind one `Arc<Shared>`.
 
 mod backend;
 mod batch;
@@ -9,7 +9,7 @@ mod children;
 mod decode;
 mod durable;
 mod fence;
-mod gathers;
+mod maps;
 #[cfg(feature = "testing")]
 mod forms;
 mod handler;
@@ -21,10 +21,10 @@ mod registry;
 mod registry_error;
 mod report;
 mod revision;
-mod since;
+mod last_journaled;
 mod states;
 mod transaction;
-mod whole;
+mod transactional;
 
 use std::{
     fmt,
@@ -42,19 +42,19 @@ use sqlx::PgPool;
 use tokio::runtime::Handle;
 use tokio_util::sync::CancellationToken;
 
-pub(crate) use self::batch::{AnyBatch, Said};
+pub(crate) use self::batch::{AnyBatch, BatchJobResult};
 pub(crate) use self::children::NewChild;
 pub(crate) use self::durable::connection;
 #[cfg(feature = "testing")]
 pub(crate) use self::forms::PayloadForms;
-pub(crate) use self::gathers::NewChunk;
-pub(crate) use self::journal::{END, Stop};
+pub(crate) use self::journal::{END, EarlyExit};
+pub(crate) use self::last_journaled::attempts_since;
+pub(crate) use self::maps::NewChunk;
 #[cfg(feature = "testing")]
 pub(crate) use self::meta::read_meta;
-pub(crate) use self::middleware::{Place, run_within};
-pub(crate) use self::since::attempts_since;
-pub(crate) use self::transaction::{Begun, CommitState, NOT_COMPLETED};
-pub(crate) use self::whole::WholeTransaction;
+pub(crate) use self::middleware::{BatchBarrier, run_with_middleware};
+pub(crate) use self::transaction::{CommitState, NOT_COMPLETED, TransactionTracker};
+pub(crate) use self::transactional::AttemptTransaction;
 pub use self::{
     backend::{Backend, CommitResult, Lent, LogEntry, OwnTransaction},
     batch::{BatchContext, BatchHandler, BatchJob, JobBatch},
@@ -69,9 +69,9 @@ pub use self::{
     report::{Report, ReportEntry, ReportSender, Reporter, Written},
     states::States,
     transaction::JobTransaction,
-    whole::TransactionGuard,
+    transactional::TransactionGuard,
 };
-use self::{meta::Meta, since::LastJournaled};
+use self::{last_journaled::LastJournaled, meta::Meta};
 use crate::{
     define::{Failure, JobId, Tick, stored_type},
     error::Error,
@@ -80,7 +80,7 @@ use crate::{
     trace::TraceRelation,
 };
 
-/// One attempt of one job, as its handler sees it.
+/// Context of one attempt of a job: metadata, cancellation, progress reports, state and transactions.
 pub struct Context {
     job_type: &'static str,
     version: u16,
@@ -88,19 +88,19 @@ pub struct Context {
     max_attempts: u32,
     claimed_at: DateTime<Utc>,
     meta: Meta,
-    /// The handler begins by then or not at all, if a rate says so; and whether it came too late.
-    room_until: Option<Instant>,
-    came_late: AtomicBool,
-    ask: Arc<Ask>,
+    /// Latest start of the handler under a rate limit, and whether the attempt missed it.
+    start_deadline: Option<Instant>,
+    missed_start: AtomicBool,
+    stop: Arc<Ask>,
     cancelled: OnceLock<Cancelled>,
-    heeds_shutdown: AtomicBool,
+    observes_shutdown: AtomicBool,
     shared: Arc<Shared>,
-    transaction: WholeTransaction,
+    transaction: AttemptTransaction,
     fence: Fence,
-    begun: OnceLock<Arc<Begun>>,
+    transactions: OnceLock<Arc<TransactionTracker>>,
     reporter: OnceLock<Reporter>,
-    /// Of a durable job.
-    journaled: OnceLock<LastJournaled>,
+    /// Set for durable jobs only.
+    last_journaled: OnceLock<LastJournaled>,
 }
 
 impl Context {
@@ -108,7 +108,7 @@ impl Context {
         fence: Fence,
         job_type: &'static str,
         (attempt, max_attempts): (u32, u32),
-        ask: Arc<Ask>,
+        stop: Arc<Ask>,
         shared: Arc<Shared>,
     ) -> Self {
         Self {
@@ -118,112 +118,113 @@ impl Context {
             max_attempts,
             claimed_at: DateTime::UNIX_EPOCH,
             meta: Meta::default(),
-            room_until: None,
-            came_late: AtomicBool::new(false),
-            ask,
+            start_deadline: None,
+            missed_start: AtomicBool::new(false),
+            stop,
             cancelled: OnceLock::new(),
-            heeds_shutdown: AtomicBool::new(false),
+            observes_shutdown: AtomicBool::new(false),
             shared,
-            transaction: WholeTransaction::default(),
+            transaction: AttemptTransaction::default(),
             fence,
-            begun: OnceLock::new(),
+            transactions: OnceLock::new(),
             reporter: OnceLock::new(),
-            journaled: OnceLock::new(),
+            last_journaled: OnceLock::new(),
         }
     }
 
-    /// Sets the version, metadata, system attributes and claim time.
-    pub(crate) fn set_claimed(&mut self, version: u16, meta: Option<String>, system: Option<String>, at: DateTime<Utc>) {
+    /// Sets the payload version, metadata, system attributes and claim time.
+    pub(crate) fn set_claim(&mut self, version: u16, meta: Option<String>, system: Option<String>, at: DateTime<Utc>) {
         (self.version, self.meta, self.claimed_at) = (version, Meta::new(meta, system), at);
     }
 
-    pub(crate) fn set_room(&mut self, until: Option<Instant>) {
-        self.room_until = until;
+    pub(crate) fn set_start_deadline(&mut self, deadline: Option<Instant>) {
+        self.start_deadline = deadline;
     }
 
-    /// To be asked before the handler begins: whether it may not any more. Whoever runs the attempt sees it and ends it.
-    pub(crate) fn comes_too_late(&self) -> bool {
-        let is_late = self.room_until.is_some_and(|until| Instant::now() >= until);
-        self.came_late.fetch_or(is_late, Relaxed);
+    /// Returns whether the handler may no longer start, and records that; the attempt then ends as interrupted.
+    pub(crate) fn check_start_deadline(&self) -> bool {
+        let is_late = self.start_deadline.is_some_and(|deadline| Instant::now() >= deadline);
+        self.missed_start.fetch_or(is_late, Relaxed);
         is_late
     }
 
-    /// Whether that was so.
-    pub(crate) fn came_too_late(&self) -> bool {
-        self.came_late.load(Relaxed)
+    /// Returns whether the attempt missed its start deadline.
+    pub(crate) fn missed_start_deadline(&self) -> bool {
+        self.missed_start.load(Relaxed)
     }
 
-    /// What is done with where its payload is stored.
-    fn with_place<T>(&self, act: impl FnOnce(Bound<'_>) -> T) -> T {
-        act(Bound { store: self.shared.store, stored: &stored_type(self.job_type, self.version) })
+    /// Calls `f` with the store and the stored type name, which a sealed payload is bound to.
+    fn with_bound<T>(&self, f: impl FnOnce(Bound<'_>) -> T) -> T {
+        f(Bound { store: self.shared.store, stored: &stored_type(self.job_type, self.version) })
     }
 
-    pub(crate) fn begun(&self) -> Option<&Arc<Begun>> {
-        self.begun.get()
+    pub(crate) fn transactions(&self) -> Option<&Arc<TransactionTracker>> {
+        self.transactions.get()
     }
 
     pub(crate) fn report(&self) -> Option<&Arc<Report>> {
         self.reporter.get().map(Reporter::report)
     }
 
-    /// What all attempts of its worker share.
+    /// Returns the data common to all attempts of the worker.
     pub(crate) fn shared(&self) -> &Shared {
         &self.shared
     }
 
-    /// The job's id.
+    /// Returns the job's id.
     pub fn id(&self) -> JobId {
         self.fence.id
     }
 
-    /// The name that the job's type is stored under, which may be an alias.
+    /// Returns the stored name of the job type, which may be an alias.
     pub fn job_type(&self) -> &'static str {
         self.job_type
     }
 
-    /// The version of the payload as it was enqueued; the handler is given it upgraded to its type's own.
+    /// Returns the payload version at enqueue time. The handler receives the payload upgraded to the current version of its type.
     pub fn version(&self) -> u16 {
         self.version
     }
 
-    /// The number of this attempt; the first is 1.
+    /// Returns the number of this attempt, starting at 1.
     pub fn attempt(&self) -> u32 {
         self.attempt
     }
 
-    /// How many attempts this job has in all.
+    /// Returns the maximum number of attempts of this job.
     pub fn max_attempts(&self) -> u32 {
         self.max_attempts
     }
 
-    /// Whether a failure of this attempt makes the job a dead letter; of a durable job: unless it journals a step before.
+    /// Returns whether a failure of this attempt makes the job a dead letter. A durable job gets further attempts if this one journals a
+    /// step.
     pub fn is_last_attempt(&self) -> bool {
         attempts_since(self.attempt, self.last_journaled()) >= self.max_attempts
     }
 
-    /// The attempt that journaled last, if any did: of a durable job.
+    /// Returns the last attempt that journaled a step; `None` for jobs that are not durable.
     pub(crate) fn last_journaled(&self) -> Option<i16> {
-        self.journaled.get()?.get()
+        self.last_journaled.get()?.get()
     }
 
-    /// When the job was enqueued, by the database's clock; whatever became of it since.
+    /// Returns the time at which the job was enqueued, by the database's clock. Retries do not change it.
     ///
     /// ```
     /// # use queue_core::Context;
     /// # fn example(cx: &Context) {
-    /// let waited = cx.claimed_at() - cx.enqueued_at(); // both by one clock: the worker's may be wrong
+    /// let waited = cx.claimed_at() - cx.enqueued_at(); // both by the database's clock
     /// # }
     /// ```
     pub fn enqueued_at(&self) -> DateTime<Utc> {
         self.id().enqueued_at().unwrap_or_default()
     }
 
-    /// When this attempt was claimed, by the database's clock. Its handler may begin later: jobs are claimed some ahead.
+    /// Returns the time at which this attempt was claimed, by the database's clock. The handler may start later: workers claim ahead.
     pub fn claimed_at(&self) -> DateTime<Utc> {
         self.claimed_at
     }
 
-    /// The metadata that the job was enqueued with, as [`Enqueue::meta`](crate::Enqueue::meta) gave it; empty if it has none.
+    /// Returns the metadata set with [`Enqueue::meta`](crate::Enqueue::meta); empty by default.
     ///
     /// ```
     /// # use queue_core::Context;
@@ -235,114 +236,114 @@ impl Context {
         self.meta.entries()
     }
 
-    /// Returns the tick of a schedule that enqueued the job, if one did: the time for which it runs, however late that is.
+    /// Returns the schedule tick that enqueued the job, if any: the time the run is for, even if it starts late.
     pub fn tick(&self) -> Option<Tick> {
         self.meta.tick()
     }
 
-    /// Fires when the attempt must end now, and says why: the job was cancelled, or the grace period of the worker's shutdown has ended, or the
-    /// worker has lost its right to this job. [`shutting_down`](Self::shutting_down) fires at the shutdown's begin.
+    /// Returns the cancellation token of this attempt. It fires when the attempt must end: the job was cancelled, the grace period of the
+    /// worker's shutdown has ended, or the lease was lost. [`shutting_down`](Self::shutting_down) fires earlier, when the shutdown begins.
     pub fn cancelled(&self) -> &Cancelled {
-        // Made when first asked for: most handlers never do, and a token of its own for each attempt shows in a profile.
-        self.cancelled.get_or_init(|| Cancelled::under(&self.ask))
+        // Created on first use: most handlers never call this, and a token per attempt shows in a profile.
+        self.cancelled.get_or_init(|| Cancelled::child_of(&self.stop))
     }
 
-    /// The worker's pool, the one given to `Worker::new`.
+    /// Returns the pool passed to `Worker::new`.
     pub fn pool(&self) -> &PgPool {
         &self.shared.pool
     }
 
-    /// Begins a transaction on the worker's pool that ends this job with its commit: see [`JobTransaction`]. What is written and enqueued on it is
-    /// committed together with the job's completion, or not at all.
+    /// Begins a transaction on the worker's pool that commits together with the job's completion: see [`JobTransaction`].
     ///
-    /// A handler that began one completes the job by it: if it returns `Ok` without [`JobTransaction::complete`], the attempt has failed. Errors
-    /// and panics before the commit roll back and are tried again as ever. Its isolation is `read committed`; do not end it in SQL.
+    /// The handler completes the job with [`JobTransaction::complete`] and returns its result. Returning `Ok` without it fails the attempt.
+    /// Errors and panics before the commit roll the transaction back, and the job is retried as usual. The isolation level is `read
+    /// committed`; do not end the transaction in SQL.
     ///
-    /// It takes one of the pool's connections until it ends: do slow work before it, and let the pool have as many as handlers that begin one.
+    /// The transaction occupies one connection of the pool until it ends. Do slow work before it, and size the pool for the number of
+    /// handlers that begin one.
     ///
-    /// This is for any job type, at any point of its handler. A type that is [`transactional`](crate::Options::transactional) has one
-    /// transaction for the whole attempt instead, [`Context::transaction`], and nothing to complete.
+    /// Any job type may call this, at any point of its handler. A [`transactional`](crate::Options::transactional) type has one transaction
+    /// for the whole attempt instead: [`Context::transaction`].
     ///
     /// # Errors
-    /// [`Error::Transactional`] for such a type, [`Error::LeaseLost`] when the job is over already, and what the pool says.
+    /// [`Error::Transactional`] for a transactional type, [`Error::LeaseLost`] if the job is already finished, and errors of the pool.
     pub async fn begin(&self) -> Result<JobTransaction, Error> {
         if self.transaction.has_begun() {
             return Err(Error::Transactional { job: self.id() });
         }
-        JobTransaction::begin(self.begun_by()).await
+        JobTransaction::begin(self.transaction_tracker()).await
     }
 
-    fn begun_by(&self) -> &Arc<Begun> {
+    fn transaction_tracker(&self) -> &Arc<TransactionTracker> {
         let report = self.reporter().report();
-        self.begun.get_or_init(|| Arc::new(Begun::new(self.fence, Arc::clone(&self.shared), Arc::clone(report))))
+        self.transactions.get_or_init(|| Arc::new(TransactionTracker::new(self.fence, Arc::clone(&self.shared), Arc::clone(report))))
     }
 
     pub(crate) async fn begin_transaction(&self) -> Result<(), Error> {
-        self.transaction.begin(self.begun_by()).await
+        self.transaction.begin(self.transaction_tracker()).await
     }
 
     pub(crate) async fn commit_transaction(&self, output: Option<&str>) -> Result<(), Failure> {
         self.transaction.commit(output).await
     }
 
-    /// The transaction that completes this job, if its type is [`transactional`](crate::Options::transactional): what is written on it, and what is
-    /// enqueued on it, is committed together with the job's completion, or not at all.
+    /// Waits for the transaction that completes this job, for [`transactional`](crate::Options::transactional) types. Writes and enqueues
+    /// on it commit together with the job's completion.
     ///
-    /// One guard at a time: a second call waits until the first one's guard is dropped. Statements on it go as on any connection of yours;
-    /// do not end the transaction yourself, and begin nested ones with `begin` of the guard, not in SQL.
-    ///
-    /// Other types have [`Context::begin`], which begins a transaction when the handler wants one, and commits when it says so.
+    /// One guard exists at a time: a second call waits until the first guard is dropped. Use the guard as a connection. Do not end the
+    /// transaction yourself, and begin nested transactions with the guard's `begin`, not in SQL. Other types use [`Context::begin`].
     ///
     /// # Panics
-    /// When the type is not transactional.
+    /// If the type is not transactional.
     pub async fn transaction(&self) -> TransactionGuard<'_> {
         let guard = self.transaction.lock().await;
-        guard.unwrap_or_else(|| panic!("this job has no transaction: say `#[job(transactional)]` of its type"))
+        guard.unwrap_or_else(|| panic!("this job has no transaction: its type needs `#[job(transactional)]`"))
     }
 
-    /// Says how far the job is, from 0 to 1, to whoever looks: its handle, the command line, SQL. What lies outside is taken for the nearer end;
-    /// NaN is ignored.
+    /// Reports the job's progress as a fraction from 0 to 1. Values outside are clamped; NaN is ignored.
     ///
-    /// This and [`stage`](Self::stage) and [`event`](Self::event) only set values in memory, so they may be said as often as is convenient: what
-    /// has changed is written, for all jobs of the process together, at most every 250 ms, and once more before the attempt's verdict.
+    /// This method, [`stage`](Self::stage) and [`event`](Self::event) only set values in memory, so they are cheap to call often. The
+    /// worker writes changed values of all its jobs at most every 250 ms, and once more before the attempt's verdict.
     pub fn progress(&self, fraction: f64) {
         self.reporter().progress(fraction);
     }
 
-    /// Says what the job does now, for people: at most 200 characters are kept.
+    /// Reports the current stage of the job as text for people. Only the first 200 characters are kept.
     pub fn stage(&self, stage: impl AsRef<str>) {
         self.reporter().stage(stage.as_ref());
     }
 
-    /// Counts one event of this name; see [`Reporter::event_by`].
+    /// Counts one event with this name; see [`Reporter::event_by`].
     pub fn event(&self, name: impl AsRef<str>) {
         self.reporter().event(name.as_ref());
     }
 
-    /// Counts so many events of this name; see [`Reporter::event_by`].
+    /// Adds `count` events with this name; see [`Reporter::event_by`].
     pub fn event_by(&self, name: impl AsRef<str>, count: u64) {
         self.reporter().event_by(name.as_ref(), count);
     }
 
-    /// Keeps this value for the job's next attempt, which gets it from [`last_checkpoint`](Self::last_checkpoint); when this returns, it is committed.
+    /// Stores a checkpoint for the job's next attempt, which reads it with [`last_checkpoint`](Self::last_checkpoint). It is committed on
+    /// return.
     ///
-    /// It is kept over failures, crashes, snoozes and releases, and with a dead letter. It goes when the job is completed or cancelled.
+    /// The checkpoint survives failures, crashes, snoozes and releases, and stays with a dead letter. It is deleted when the job is
+    /// completed or cancelled.
     ///
     /// # Errors
-    /// As [`Reporter::checkpoint`]: above all [`Error::LeaseLost`] when others have the job, which is no failure of the attempt.
+    /// The errors of [`Reporter::checkpoint`]. [`Error::LeaseLost`] means that another worker has the job; it does not fail the attempt.
     pub async fn checkpoint<T: Serialize + ?Sized>(&self, value: &T) -> Result<(), Error> {
         self.reporter().checkpoint(value).await
     }
 
-    /// What the job's last [`checkpoint`](Self::checkpoint) was, or `None`. It is read when asked for.
+    /// Reads the job's last [`checkpoint`](Self::checkpoint); `None` if there is none. Each call queries the database.
     ///
     /// # Errors
-    /// As [`Reporter::last_checkpoint`].
+    /// The errors of [`Reporter::last_checkpoint`].
     pub async fn last_checkpoint<T: DeserializeOwned>(&self) -> Result<Option<T>, Error> {
         self.reporter().last_checkpoint().await
     }
 
-    /// What reports on this attempt, for a thread or a task of the handler's own.
+    /// Returns the reporter of this attempt. Clones of it may move to other threads and tasks.
     pub fn reporter(&self) -> &Reporter {
         self.reporter.get_or_init(|| {
             let report = Arc::new(Report::new(self.fence, self.shared.reports.clone()));
@@ -350,15 +351,15 @@ impl Context {
         })
     }
 
-    /// The state of type `T` given to `Worker::state`.
+    /// Returns the state of type `T` registered with `Worker::state`.
     ///
     /// # Panics
-    /// When the worker was not given one. Name the type in `#[job(state(T))]` and the worker refuses to start instead.
+    /// If the worker has no such state. List the type in `#[job(state(T))]` to make the worker refuse to start instead.
     pub fn state<T: Send + Sync + 'static>(&self) -> &T {
-        self.shared.states.known()
+        self.shared.states.expect()
     }
 
-    /// The state of type `T`, if the worker was given one.
+    /// Returns the state of type `T`, or `None` if the worker has none.
     pub fn try_state<T: Send + Sync + 'static>(&self) -> Option<&T> {
         self.shared.states.get()
     }
@@ -370,22 +371,22 @@ impl fmt::Debug for Context {
     }
 }
 
-/// What all attempts of one worker share.
+/// Data common to all attempts of one worker.
 #[doc(hidden)]
 pub struct Shared {
     pub pool: PgPool,
-    /// The store that its jobs are of.
+    /// Store of the worker's jobs.
     pub store: Store,
     pub states: States,
-    /// The runtime that handlers run on.
+    /// Runtime on which handlers run.
     pub handlers: Handle,
-    /// What attempts ask of outside.
+    /// Database access of attempts.
     pub backend: Arc<dyn Backend>,
-    /// Where what handlers say of their jobs goes.
+    /// Queue of progress reports to write.
     pub reports: ReportSender,
-    /// What runs around each of them, from the outermost inwards.
+    /// Middleware, outermost first.
     pub middleware: Vec<Arc<dyn Middleware>>,
-    /// How the spans of attempts stand to those of enqueues.
+    /// Relation between attempt spans and enqueue spans.
     pub trace: TraceRelation,
     /// Fires when the worker begins to shut down.
     pub shutting_down: CancellationToken,

@@ -1,7 +1,6 @@
-//! What a durable job receives: signals, each journaled as a step, in the order in which they came.
+//! Signals received by durable jobs, each journaled as a step in the order of arrival.
 //!
-//! Whether a signal or the end of the wait came first is decided once, by the database, with the row of the journal. A handler that waits is left as
-//! one that sleeps.
+//! The database decides whether a signal or the timeout came first, with the journal row. A waiting handler is suspended as for a sleep.
 
 use std::{
     any::type_name,
@@ -16,115 +15,116 @@ use std::{
 use serde::de::DeserializeOwned;
 
 use super::{
-    durable::{Durable, LONGEST_NAME, StepName, checked, decode},
-    journal::{Done, END, Journal, Wait},
+    durable::{Durable, MAX_NAME_BYTES, StepName, checked_name, decode},
+    journal::{END, Journal, StepResult, Wait},
 };
 use crate::{
     define::{Failure, LONGEST_WAIT},
     error::Error,
 };
 
-/// While an attempt goes on beside its wait, it looks for a signal: after this time first, then after twice as long, up to the longest.
-const LOOK: Duration = Duration::from_secs(1);
-const LONGEST_LOOK: Duration = Duration::from_mins(1);
+/// Poll interval for a signal while the attempt also does other work: starts here and doubles up to the maximum.
+const POLL_INTERVAL: Duration = Duration::from_secs(1);
+const MAX_POLL_INTERVAL: Duration = Duration::from_mins(1);
 
-/// Never sooner again than this.
-const PAUSE: Duration = Duration::from_millis(100);
+/// Minimum poll interval.
+const MIN_POLL_INTERVAL: Duration = Duration::from_millis(100);
 
 impl Durable {
-    /// Waits for the next signal of this name, and gives its payload: the same in each attempt, for it is journaled as a step. Meanwhile the job is
-    /// `parked`, and holds no slot, no lease and no connection. A signal that came before the job asked is there at once.
+    /// Waits for the next signal with this name and returns its payload. It is journaled as a step, so each attempt returns the same
+    /// payload. Meanwhile the job is `parked`, and holds no slot, no lease and no connection. A signal sent before this call is received
+    /// immediately.
     ///
-    /// Senders use [`JobRef::signal`](crate::JobRef::signal), or `queue.signal` in SQL. One name is received once an attempt; to receive more signals
-    /// of it, say which: `("vote", i)` takes the next one called `vote`.
+    /// Signals are sent with [`JobRef::signal`](crate::JobRef::signal), or `queue.signal` in SQL. An attempt may use a name once. To
+    /// receive several signals with one name, add a suffix: `("vote", i)` receives the next signal named `vote`.
     ///
-    /// The attempt is left as in a [`sleep`](Self::sleep). While a step goes on beside it, a signal is seen within seconds, later within a minute. A
-    /// payload that does not fit `T` is an error of the attempt, as of a step; it stays received.
+    /// The attempt is suspended as for a [`sleep`](Self::sleep). While a step runs concurrently, a signal is noticed within seconds, after
+    /// a longer wait within a minute. A payload that does not fit `T` fails the attempt, as for a step; the signal stays received.
     ///
     /// ```
     /// # use queue_core::Durable;
     /// # use std::time::Duration;
     /// # async fn example(cx: &Durable) -> queue_core::JobResult {
     /// let who: String = cx.receive("approved").await;
-    /// let paid: Option<u64> = cx.receive("paid").timeout(Duration::from_hours(72)).await; // `None`: not within three days
+    /// let paid: Option<u64> = cx.receive("paid").timeout(Duration::from_hours(72)).await; // `None` after three days
     /// # Ok(()) }
     /// ```
     pub fn receive<T: DeserializeOwned>(&self, name: impl Into<StepName>) -> Receive<'_, T> {
         Receive { cx: self, name: name.into(), payload: PhantomData }
     }
 
-    /// What came, or the end of the wait.
-    async fn hear(&self, journal: &Arc<Journal>, name: &StepName, timeout: Option<Duration>) -> Result<Done, Failure> {
-        let (signal, step) = (name.text(), checked(self, name.clone())?);
+    /// Waits for the signal or for the timeout.
+    async fn receive_step(&self, journal: &Arc<Journal>, name: &StepName, timeout: Option<Duration>) -> Result<StepResult, Failure> {
+        let (signal, step) = (name.text(), checked_name(self, name.clone())?);
         if signal.is_empty() {
-            return Err(Failure::terminal(journal.wrong(&step, "a signal has a name, before what tells its waits apart")));
+            return Err(Failure::terminal(journal.step_error(&step, "the name of a signal must not be empty")));
         }
-        let bound = format!("{step}{END}");
-        checked_length(journal, &step, &bound)?;
-        if let Some(done) = journal.ask(&step)? {
-            return Ok(done);
+        let timeout_step = format!("{step}{END}");
+        check_length(journal, &step, &timeout_step)?;
+        if let Some(result) = journal.look_up(&step)? {
+            return Ok(result);
         }
         let until = match timeout {
-            Some(timeout) => Some(self.end(journal, &bound, timeout).await?),
+            Some(timeout) => Some(self.deadline(journal, &timeout_step, timeout).await?),
             None => None,
         };
-        let mut look = LOOK;
+        let mut interval = POLL_INTERVAL;
         loop {
             {
-                let _under_way = journal.begin();
-                let ask = journal.ask_for(&step, signal, until.is_some().then(|| bound.clone()));
-                if let Some(done) = journal.receive(ask).await? {
-                    return Ok(done);
+                let _in_flight = journal.begin_step();
+                let request = journal.signal_request(&step, signal, until.is_some().then(|| timeout_step.clone()));
+                if let Some(result) = journal.receive(request).await? {
+                    return Ok(result);
                 }
             }
-            let _waiting = journal.waiting(Wait { until, signal: Some(signal.to_owned()) });
-            let left = until.map_or(look, |until| until.saturating_duration_since(Instant::now()).min(look));
-            tokio::time::sleep(left.max(PAUSE)).await;
-            look = (2 * look).min(LONGEST_LOOK);
+            let _waiting = journal.start_wait(Wait { until, signal: Some(signal.to_owned()) });
+            let remaining = until.map_or(interval, |until| until.saturating_duration_since(Instant::now()).min(interval));
+            tokio::time::sleep(remaining.max(MIN_POLL_INTERVAL)).await;
+            interval = (2 * interval).min(MAX_POLL_INTERVAL);
         }
     }
 
-    /// When a wait is over, counted from when the job first came here.
-    async fn end(&self, journal: &Arc<Journal>, bound: &str, timeout: Duration) -> Result<Instant, Failure> {
-        if let Some(Done::Sleep(until)) = journal.ask(bound)? {
+    /// Returns the deadline of the wait, counted from the first time the job reached it.
+    async fn deadline(&self, journal: &Arc<Journal>, step: &str, timeout: Duration) -> Result<Instant, Failure> {
+        if let Some(StepResult::Sleep(until)) = journal.look_up(step)? {
             return Ok(until);
         }
         if timeout > LONGEST_WAIT {
-            return Err(Failure::terminal(journal.wrong(bound, "no wait is longer than 100 years")));
+            return Err(Failure::terminal(journal.step_error(step, "a timeout is limited to 100 years")));
         }
-        let _under_way = journal.begin();
-        journal.write(journal.entry(bound, None, Instant::now(), Some(timeout))?).await?;
+        let _in_flight = journal.begin_step();
+        journal.write(journal.entry(step, None, Instant::now(), Some(timeout))?).await?;
         Ok(Instant::now() + timeout)
     }
 
-    /// What cannot be given ends the attempt.
-    async fn or_break_off<T>(&self, result: Result<T, Failure>) -> T {
+    /// Returns the value, or aborts the attempt with the failure.
+    async fn or_abort<T>(&self, result: Result<T, Failure>) -> T {
         match result {
             Ok(value) => value,
             Err(failure) => {
-                self.journal().break_off(failure);
+                self.journal().abort(failure);
                 pending().await
             }
         }
     }
 }
 
-/// What a signal says.
-fn received<T: DeserializeOwned>(journal: &Journal, name: &str, done: Done) -> Result<T, Error> {
-    decode(journal, name, done).map_err(|error| match error {
-        Error::Step { why, .. } => journal.wrong(name, &format!("it is what a signal said, which stays received: {why}")),
+/// Decodes the payload of a signal.
+fn decode_signal<T: DeserializeOwned>(journal: &Journal, name: &str, result: StepResult) -> Result<T, Error> {
+    decode(journal, name, result).map_err(|error| match error {
+        Error::Step { why, .. } => journal.step_error(name, &format!("the payload of the signal, which stays received: {why}")),
         error => error,
     })
 }
 
-fn checked_length(journal: &Journal, step: &str, bound: &str) -> Result<(), Failure> {
-    if bound.len() > LONGEST_NAME {
-        return Err(Failure::terminal(journal.wrong(step, "the name of what is received has at most 190 bytes")));
+fn check_length(journal: &Journal, step: &str, timeout_step: &str) -> Result<(), Failure> {
+    if timeout_step.len() > MAX_NAME_BYTES {
+        return Err(Failure::terminal(journal.step_error(step, "the name of a received signal is limited to 190 bytes")));
     }
     Ok(())
 }
 
-/// A signal that a job is about to wait for; from [`Durable::receive`].
+/// Future of a signal; from [`Durable::receive`].
 #[must_use = "nothing is received until this is awaited"]
 pub struct Receive<'c, T> {
     cx: &'c Durable,
@@ -133,27 +133,27 @@ pub struct Receive<'c, T> {
 }
 
 impl<'c, T: DeserializeOwned + Send> Receive<'c, T> {
-    /// Waits no longer than this, counted from when the job first came here, by the database's clock. A signal that came before the end is looked
-    /// for is received, even if it is late; one that comes after that is kept for the next who asks for this name. A timeout of more than 100 years is a
-    /// terminal failure.
+    /// Limits the wait, counted by the database's clock from the first time the job reached it. A signal that arrives before the timeout is
+    /// evaluated is received, even if it is late. Later signals are kept for the next wait for the name. A timeout of more than 100 years
+    /// is a terminal failure.
     pub fn timeout(self, timeout: Duration) -> ReceiveWithin<'c, T> {
         ReceiveWithin { receive: self, timeout }
     }
 
     async fn wait(self) -> T {
         let (journal, Self { cx, name, .. }) = (self.cx.journal(), self);
-        let heard = cx.hear(journal, &name, None).await.and_then(|done| match done {
-            Done::Step(_) => Ok(received(journal, &name.name, done)?),
-            Done::Sleep(_) => {
-                let why = format!("its wait is journaled as over, so there is no `{}`; give it another name", type_name::<T>());
-                Err(journal.wrong(&name.name, &why).into())
+        let result = cx.receive_step(journal, &name, None).await.and_then(|result| match result {
+            StepResult::Step(_) => Ok(decode_signal(journal, &name.name, result)?),
+            StepResult::Sleep(_) => {
+                let why = format!("its wait is journaled as timed out, so there is no `{}`; use another name", type_name::<T>());
+                Err(journal.step_error(&name.name, &why).into())
             }
         });
-        cx.or_break_off(heard).await
+        cx.or_abort(result).await
     }
 }
 
-/// A signal that a job is about to wait for, for some time; from [`Receive::timeout`].
+/// Future of a signal with a timeout; from [`Receive::timeout`].
 #[must_use = "nothing is received until this is awaited"]
 pub struct ReceiveWithin<'c, T> {
     receive: Receive<'c, T>,
@@ -164,11 +164,11 @@ impl<T: DeserializeOwned + Send> ReceiveWithin<'_, T> {
     async fn wait(self) -> Option<T> {
         let Self { receive: Receive { cx, name, .. }, timeout } = self;
         let journal = cx.journal();
-        let heard = cx.hear(journal, &name, Some(timeout)).await.and_then(|done| match done {
-            Done::Step(_) => Ok(Some(received(journal, &name.name, done)?)),
-            Done::Sleep(_) => Ok(None),
+        let result = cx.receive_step(journal, &name, Some(timeout)).await.and_then(|result| match result {
+            StepResult::Step(_) => Ok(Some(decode_signal(journal, &name.name, result)?)),
+            StepResult::Sleep(_) => Ok(None),
         });
-        cx.or_break_off(heard).await
+        cx.or_abort(result).await
     }
 }
 

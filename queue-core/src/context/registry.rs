@@ -1,7 +1,7 @@
-//! Which job types this binary can run.
+//! Registry of the job types that this binary can run.
 //!
-//! `#[job]` submits a [`Registration`] at link time; [`Registry::linked`] collects them. It sees only crates that the binary names: a
-//! dependency that is never mentioned is not linked, which is why an empty registry is an error that says so.
+//! `#[job]` submits a [`Registration`] at link time; [`Registry::linked`] collects them. Only crates that the binary names are linked, so
+//! an empty registry is an error that explains this.
 
 use std::{
     any::type_name,
@@ -17,7 +17,7 @@ pub use super::registry_error::RegistryError;
 use super::{
     Durable, Handler, HandlerContext as _, States,
     batch::{self, AnyBatch, BatchHandler},
-    decode::read,
+    decode::decode_payload,
 };
 use crate::{
     define::{Failure, NEWEST, Options, TerminalExt as _},
@@ -26,32 +26,32 @@ use crate::{
     seal,
 };
 
-/// One job type with its handler, the types erased.
+/// Type-erased job type with its handler.
 #[derive(Clone, Copy)]
 pub struct Registration {
     options: Options,
     rust_type: fn() -> &'static str,
-    run: Run,
+    run: RunFn,
     is_durable: bool,
-    /// Makes an empty batch, if the handler takes batches.
+    /// Creates an empty batch, for batch handlers.
     batch: Option<fn() -> Box<dyn AnyBatch>>,
     #[cfg(feature = "testing")]
     pub(crate) forms: fn() -> PayloadForms,
 }
 
-/// Decodes a payload and runs its handler; the output comes back as JSON text, `None` for `()`.
-type Run = for<'a> fn(&'a str, &'a Durable) -> HandlerFuture<'a>;
+/// Decodes a payload and runs its handler. The output is JSON text; `None` for `()`.
+type RunFn = for<'a> fn(&'a str, &'a Durable) -> HandlerFuture<'a>;
 
-/// A handler at work.
+/// Future of a running handler.
 pub type HandlerFuture<'a> = Pin<Box<dyn Future<Output = Result<Option<String>, Failure>> + Send + 'a>>;
 
 inventory::collect!(Registration);
 
-/// Types of ours have names that begin so. Every worker runs them, whatever types it is told.
-const OURS: &str = "queue:";
+/// Name prefix of built-in types. Every worker runs them, even if it is restricted to some types.
+const BUILT_IN_PREFIX: &str = "queue:";
 
 impl Registration {
-    /// The registration of `T`.
+    /// Returns the registration of `T`.
     pub const fn of<T: Handler>() -> Self {
         Self {
             options: T::OPTIONS,
@@ -64,7 +64,7 @@ impl Registration {
         }
     }
 
-    /// The registration of `T`, whose handler takes batches.
+    /// Returns the registration of `T` with its batch handler.
     pub const fn of_batch<T: BatchHandler>() -> Self {
         Self {
             options: T::OPTIONS,
@@ -77,33 +77,33 @@ impl Registration {
         }
     }
 
-    /// What `#[job(..)]` said.
+    /// Returns the options of `#[job(..)]`.
     pub fn options(&self) -> &Options {
         &self.options
     }
 
-    fn is_ours(&self) -> bool {
-        self.options.name.starts_with(OURS)
+    fn is_built_in(&self) -> bool {
+        self.options.name.starts_with(BUILT_IN_PREFIX)
     }
 
-    /// The Rust type, with its path.
+    /// Returns the full path of the Rust type.
     pub fn rust_type(&self) -> &'static str {
         (self.rust_type)()
     }
 
-    /// An empty batch, if the handler takes batches.
+    /// Returns an empty batch, if this is a batch handler.
     pub(crate) fn batch(&self) -> Option<Box<dyn AnyBatch>> {
         self.batch.map(|empty| empty())
     }
 
-    /// Whether the handler takes batches.
+    /// Returns whether this is a batch handler.
     #[doc(hidden)]
     pub fn takes_batches(&self) -> bool {
         self.batch.is_some()
     }
 
-    /// Runs one attempt on the payload's JSON text. A payload that does not fit the type is a failure to be tried again,
-    /// for another release may read it; one that no JSON reader takes is a terminal failure. So is any of a type whose handler takes batches.
+    /// Runs one attempt on the payload's JSON text. A payload that does not fit the type is retried, because another release may read it.
+    /// Invalid JSON is a terminal failure, and so is a call for a batch handler.
     pub(crate) fn run<'a>(&self, payload: &'a str, cx: &'a Durable) -> HandlerFuture<'a> {
         (self.run)(payload, cx)
     }
@@ -117,9 +117,9 @@ impl fmt::Debug for Registration {
 
 fn run<'a, T: Handler>(payload: &'a str, cx: &'a Durable) -> HandlerFuture<'a> {
     Box::pin(async move {
-        let job: T = read(payload, cx)?;
-        if cx.comes_too_late() {
-            // Whoever runs the attempt sees that, and drops this with the middleware around it.
+        let job: T = decode_payload(payload, cx)?;
+        if cx.check_start_deadline() {
+            // The attempt checks the flag and drops this future with the middleware around it.
             return pending().await;
         }
         let output = encode_output(&job.run(T::Cx::of(cx)).await?).terminal()?;
@@ -127,49 +127,51 @@ fn run<'a, T: Handler>(payload: &'a str, cx: &'a Durable) -> HandlerFuture<'a> {
     })
 }
 
-/// Attempts of such a type are begun in batches, be they of one.
+/// Rejects single runs of a batch handler: its attempts run in batches, if only of one job.
 fn run_in_batch<'a>(_: &'a str, cx: &'a Durable) -> HandlerFuture<'a> {
-    Box::pin(async move { Err(Failure::terminal(format!("the handler of `{}` takes batches only", cx.job_type()))) })
+    Box::pin(async move { Err(Failure::terminal(format!("the handler of `{}` runs only batches", cx.job_type()))) })
 }
 
-/// The job types of one worker, by every name they go under.
+/// Job types of one worker, by name and alias.
 #[derive(Clone, Debug, Default)]
 pub struct Registry {
     by_name: BTreeMap<&'static str, Registration>,
 }
 
 impl Registry {
-    /// An empty registry, to be filled with [`Registry::register`].
+    /// Creates an empty registry; add types with [`Registry::register`].
     pub fn new() -> Self {
         Self::default()
     }
 
-    /// Every type linked into this binary.
+    /// Returns a registry of all job types linked into this binary.
     ///
     /// # Errors
-    /// [`RegistryError::Duplicate`] when two types share a name or an alias; [`RegistryError::InvalidOption`] when a hand-written
-    /// `Job` carries an option out of range.
+    /// [`RegistryError::Duplicate`] if two types share a name or an alias. [`RegistryError::InvalidOption`] if an option is out of range,
+    /// as in a hand-written `Job`.
     pub fn linked() -> Result<Self, RegistryError> {
         let mut registry = Self::new();
-        for registration in inventory::iter::<Registration>.into_iter().filter(|one| !one.is_ours() || check(one).is_err()) {
+        for registration in
+            inventory::iter::<Registration>.into_iter().filter(|registration| !registration.is_built_in() || check(registration).is_err())
+        {
             registry.add(registration)?;
         }
         Ok(registry)
     }
 
-    /// With the types of ours.
+    /// Adds the built-in types.
     ///
     /// # Errors
-    /// [`RegistryError::Duplicate`] when another type has the name of one.
+    /// [`RegistryError::Duplicate`] if another type uses one of their names.
     #[doc(hidden)]
     pub fn with_ours(mut self) -> Result<Self, RegistryError> {
-        for registration in inventory::iter::<Registration>.into_iter().filter(|registration| registration.is_ours()) {
+        for registration in inventory::iter::<Registration>.into_iter().filter(|registration| registration.is_built_in()) {
             self.add(registration)?;
         }
         Ok(self)
     }
 
-    /// Adds `T`; registering the same type twice is fine.
+    /// Adds `T`. Registering a type again has no effect.
     ///
     /// # Errors
     /// As [`Registry::linked`].
@@ -177,7 +179,7 @@ impl Registry {
         self.add(&Registration::of::<T>())
     }
 
-    /// Adds `T`, whose handler takes batches; registering the same type twice is fine.
+    /// Adds `T` with its batch handler. Registering a type again has no effect.
     ///
     /// # Errors
     /// As [`Registry::linked`].
@@ -185,40 +187,41 @@ impl Registry {
         self.add(&Registration::of_batch::<T>())
     }
 
-    /// The type stored under `name`, be it an alias.
+    /// Returns the type with this name or alias.
     pub fn get(&self, name: &str) -> Option<&Registration> {
         self.by_name.get(name)
     }
 
-    /// Each name and alias with its type, in order of name.
+    /// Returns an iterator over names and aliases with their types, sorted by name.
     pub fn names(&self) -> impl Iterator<Item = (&'static str, &Registration)> {
         self.by_name.iter().map(|(name, registration)| (*name, registration))
     }
 
-    /// Each type once, in order of name.
+    /// Returns an iterator over the types, sorted by name.
     pub fn types(&self) -> impl Iterator<Item = &Registration> {
         self.by_name.iter().filter(|(name, registration)| **name == registration.options.name).map(|(_, registration)| registration)
     }
 
-    /// Whether nothing is registered.
+    /// Returns whether the registry is empty.
     pub fn is_empty(&self) -> bool {
         self.by_name.is_empty()
     }
 
-    /// Without the types whose payloads this process cannot open, of each of which `left` is told, with its keyring: they are for others.
+    /// Removes the types whose keyring this process lacks, and calls `on_removed` with each type and keyring; other workers run them.
     ///
     /// # Errors
-    /// [`RegistryError::NoKeyring`] if none remains of those there were.
+    /// [`RegistryError::NoKeyring`] if no type remains.
     #[doc(hidden)]
-    pub fn served(mut self, mut left: impl FnMut(&'static str, &'static str)) -> Result<Self, RegistryError> {
-        let lacks = |registration: &Registration| registration.options.seal.filter(|keyring| !seal::is_known(keyring));
-        let lacking: Vec<_> = self.types().filter_map(|known| Some((known.options.name, lacks(known)?))).collect();
-        self.by_name.retain(|_, known| lacks(known).is_none());
-        match lacking.first() {
+    pub fn served(mut self, mut on_removed: impl FnMut(&'static str, &'static str)) -> Result<Self, RegistryError> {
+        let missing_keyring = |registration: &Registration| registration.options.seal.filter(|keyring| !seal::is_known(keyring));
+        let removed: Vec<_> =
+            self.types().filter_map(|registration| Some((registration.options.name, missing_keyring(registration)?))).collect();
+        self.by_name.retain(|_, registration| missing_keyring(registration).is_none());
+        match removed.first() {
             Some((job_type, keyring)) if self.is_empty() => Err(RegistryError::NoKeyring { job_type, keyring }),
             _ => {
-                for (job_type, keyring) in lacking {
-                    left(job_type, keyring);
+                for (job_type, keyring) in removed {
+                    on_removed(job_type, keyring);
                 }
                 Ok(self)
             }
@@ -228,7 +231,7 @@ impl Registry {
     /// Checks that a worker with these `states` can run every type.
     ///
     /// # Errors
-    /// [`RegistryError::Empty`], or [`RegistryError::MissingState`] with all that is missing.
+    /// [`RegistryError::Empty`], or [`RegistryError::MissingState`] with all missing types.
     #[doc(hidden)]
     pub fn check(&self, states: &States) -> Result<(), RegistryError> {
         if self.is_empty() {
@@ -257,8 +260,8 @@ impl Registry {
     }
 }
 
-/// No history is kept longer by its type, and no job may wait longer for its beginning.
-const LONGEST_HISTORY: std::time::Duration = std::time::Duration::from_hours(100 * 365 * 24);
+/// Maximum retention of a type's history, and maximum time until expiry.
+const MAX_RETENTION: std::time::Duration = std::time::Duration::from_hours(100 * 365 * 24);
 
 fn check(registration: &Registration) -> Result<(), RegistryError> {
     let options = &registration.options;
@@ -266,13 +269,13 @@ fn check(registration: &Registration) -> Result<(), RegistryError> {
     for name in std::iter::once(&options.name).chain(options.aliases).chain([&options.queue]) {
         check_name("name", name).map_err(|error| invalid(error.to_string()))?;
     }
-    if registration.is_ours() && !registration.rust_type().starts_with("queue_core::") {
-        return Err(invalid(format!("names that begin with `{OURS}` are ours")));
+    if registration.is_built_in() && !registration.rust_type().starts_with("queue_core::") {
+        return Err(invalid(format!("names with the prefix `{BUILT_IN_PREFIX}` are reserved")));
     }
-    if options.retain.history().is_some_and(|history| history.is_zero() || history > LONGEST_HISTORY) {
+    if options.retain.history().is_some_and(|history| history.is_zero() || history > MAX_RETENTION) {
         return Err(invalid("retain must be longer than zero and at most 100 years".to_owned()));
     }
-    if options.expires.is_some_and(|time| time.as_micros() == 0 || time > LONGEST_HISTORY) {
+    if options.expires.is_some_and(|time| time.as_micros() == 0 || time > MAX_RETENTION) {
         return Err(invalid("expires must be longer than zero and at most 100 years".to_owned()));
     }
     for limit in options.limits {
@@ -280,35 +283,37 @@ fn check(registration: &Registration) -> Result<(), RegistryError> {
         limit.fault().map_or(Ok(()), |fault| Err(invalid(fault)))?;
     }
     if !(1..=NEWEST).contains(&options.version) {
-        return Err(invalid(format!("version is {}, and it is from 1 to {NEWEST}", options.version)));
+        return Err(invalid(format!("version is {}, but must be 1 to {NEWEST}", options.version)));
     }
     if options.max_attempts < 1 {
-        return Err(invalid(format!("max_attempts is {}, and a job needs at least one", options.max_attempts)));
+        return Err(invalid(format!("max_attempts is {}, but must be at least 1", options.max_attempts)));
     }
     if let Some(keyring) = options.seal {
         check_name("name of a keyring", keyring).map_err(|error| invalid(error.to_string()))?;
     }
     if options.keep_logs.is_some_and(|bytes| !(1..=Options::LARGEST_LOG).contains(&bytes) || options.batch.is_some()) {
-        return Err(invalid("keep_logs must be 1 byte to 1 MiB, and does not go with batch".to_owned()));
+        return Err(invalid("keep_logs must be 1 byte to 1 MiB, and cannot be combined with batch".to_owned()));
     }
     if options.durable != registration.is_durable || options.durable && options.transactional {
-        return Err(invalid("`durable` goes with a handler that takes a `Durable`, and not with transactional, nor with batch".to_owned()));
+        return Err(invalid(
+            "`durable` requires a handler that takes a `Durable`, and cannot be combined with transactional or batch".to_owned(),
+        ));
     }
     check_batch(registration).map_err(invalid)
 }
 
-/// The option and the handler belong together.
+/// Checks that the batch options match the kind of handler.
 fn check_batch(registration: &Registration) -> Result<(), String> {
     let Options { batch, batch_wait, transactional, max_attempts, .. } = registration.options;
     if batch.is_some() != registration.takes_batches() {
-        return Err("`batch` goes with a `BatchHandler`, and a `BatchHandler` with `batch`".to_owned());
+        return Err("`batch` requires a `BatchHandler`, and a `BatchHandler` requires `batch`".to_owned());
     }
-    let Some(most) = batch else { return Ok(()) };
-    if !(2..=Options::LARGEST_BATCH).contains(&most) || batch_wait > Options::LONGEST_BATCH_WAIT {
+    let Some(max_jobs) = batch else { return Ok(()) };
+    if !(2..=Options::LARGEST_BATCH).contains(&max_jobs) || batch_wait > Options::LONGEST_BATCH_WAIT {
         return Err("batch must be 2 to 10000, and batch_wait at most a minute".to_owned());
     }
     if transactional || max_attempts < 2 {
-        return Err("batch does not go with transactional, nor with max_attempts = 1, for the last attempt runs alone".to_owned());
+        return Err("batch cannot be combined with transactional or max_attempts = 1, because the last attempt runs alone".to_owned());
     }
     Ok(())
 }

@@ -1,52 +1,52 @@
-//! What is wrong with the job types of a worker.
+//! Errors of the registry of job types.
 
-/// Why a worker cannot start with the job types it has.
+/// Reason why a worker cannot start with its job types.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum RegistryError {
-    /// Nothing is registered.
+    /// No job type is registered.
     #[error(
         "no job types are linked into this binary; name the crate that defines them (`use my_app as _;` or `queue_worker::main!(my_app)`), or call `Worker::register::<T>()`"
     )]
     Empty,
-    /// Two types share a name.
-    #[error("two job types are called `{name}`: `{first}` and `{second}`; give one of them another `name = ..`")]
+    /// Two job types share a name.
+    #[error("two job types have the name `{name}`: `{first}` and `{second}`; give one of them another `name = ..`")]
     Duplicate {
-        /// The name.
+        /// Shared name or alias.
         name: &'static str,
-        /// One Rust type.
+        /// First Rust type.
         first: &'static str,
-        /// The other.
+        /// Second Rust type.
         second: &'static str,
     },
-    /// Handlers need state that the worker was not given.
-    #[error("state is missing: {missing}; give it with `Worker::state(value)`")]
+    /// Handlers need state that the worker does not have.
+    #[error("state is missing: {missing}; register it with `Worker::state(value)`")]
     MissingState {
-        /// Each missing type with the job types that need it.
+        /// Missing types, each with the job types that need it.
         missing: String,
     },
-    /// Payloads of all types are sealed by keyrings that this process does not have.
+    /// This process lacks the keyrings that seal the payloads of all registered types.
     #[error(
-        "the worker could run nothing: payloads of `{job_type}` are sealed with the keyring `{keyring}`, which is not known to this process; give it with `queue_core::use_keyring` before the worker runs"
+        "no job type can run: payloads of `{job_type}` are sealed with the keyring `{keyring}`, which this process does not have; add it with `queue_core::use_keyring` before the worker runs"
     )]
     NoKeyring {
-        /// The first of the types.
+        /// First of the job types.
         job_type: &'static str,
-        /// Its keyring.
+        /// Name of its keyring.
         keyring: &'static str,
     },
-    /// A hand-written `Job` with an option out of range.
-    #[error("the options of `{rust_type}` are wrong: {what}")]
+    /// An option is out of range, as in a hand-written `Job`.
+    #[error("the options of `{rust_type}` are invalid: {what}")]
     InvalidOption {
-        /// The Rust type.
+        /// Rust type of the job.
         rust_type: &'static str,
-        /// What is wrong.
+        /// Description of the invalid option.
         what: String,
     },
 }
 
 impl RegistryError {
-    /// From pairs of job type and missing Rust type.
+    /// Builds the error from pairs of job type and missing Rust type.
     pub(crate) fn missing_state(missing: &[(&str, &str)]) -> Self {
         let listed: Vec<String> = missing.iter().map(|(job, state)| format!("`{state}` (for `{job}`)")).collect();
         Self::MissingState { missing: listed.join(", ") }

@@ -1,7 +1,7 @@
-//! What a running job says of itself: how far it is, what it does, what it has counted, and from where the next attempt goes on.
+//! Progress reports of running attempts: fraction, stage, event counts and checkpoints.
 //!
-//! Saying something only sets values in memory; the worker writes those that changed, of all its jobs together, under their leases. This
-//! file keeps the values of one attempt; when and how they are written is the worker's part.
+//! Reporting only sets values in memory. The worker writes changed values of all its jobs together, under their leases. This file keeps the
+//! values of one attempt; the worker decides when they are written.
 
 use std::{
     any::type_name,
@@ -20,22 +20,22 @@ use tokio::{
 use super::{Fence, Shared};
 use crate::{define::JobId, error::Error, payload};
 
-/// The longest stage, in characters; what is longer is cut.
-const LONGEST_STAGE: usize = 200;
+/// Maximum length of a stage, in characters; longer text is truncated.
+const MAX_STAGE_CHARS: usize = 200;
 
-/// The longest name of an event, in characters; what is longer is cut.
-const LONGEST_NAME: usize = 64;
+/// Maximum length of an event name, in characters; longer names are truncated.
+const MAX_EVENT_NAME_CHARS: usize = 64;
 
-/// So many names of events an attempt may have; those beyond are counted as [`OTHERS`].
-const MOST_NAMES: usize = 32;
+/// Maximum number of event names per attempt; further names are counted as [`OTHER_EVENTS`].
+const MAX_EVENT_NAMES: usize = 32;
 
-/// The name for all names beyond the first.
-const OTHERS: &str = "others";
+/// Name under which events beyond the limit are counted.
+const OTHER_EVENTS: &str = "others";
 
-/// Reports on one attempt of a job, from wherever its work is done: a clone may go into a thread or a task. From
+/// Reports the progress of one attempt from any thread or task; clones share the attempt. Returned by
 /// [`Context::reporter`](crate::Context::reporter); a context has the same methods.
 ///
-/// Once the attempt is over, or its lease is lost, what is said changes nothing, and [`checkpoint`](Self::checkpoint) is refused.
+/// After the attempt has ended or its lease was lost, reports are ignored, and [`checkpoint`](Self::checkpoint) returns an error.
 #[derive(Clone)]
 pub struct Reporter {
     id: JobId,
@@ -52,78 +52,78 @@ impl Reporter {
         &self.report
     }
 
-    /// How far the job is, from 0 to 1. What lies outside is taken for the nearer end; NaN is ignored.
+    /// Reports the job's progress as a fraction from 0 to 1. Values outside are clamped; NaN is ignored.
     pub fn progress(&self, fraction: f64) {
         if !fraction.is_nan() {
             self.change(|values| values.fraction = Some(fraction.clamp(0.0, 1.0)));
         }
     }
 
-    /// What the job does now, for people: at most 200 characters are kept. NUL becomes U+FFFD.
+    /// Reports the current stage of the job as text for people. Only the first 200 characters are kept; NUL becomes U+FFFD.
     pub fn stage(&self, stage: &str) {
-        self.change(|values| values.stage = Some(storable(stage, LONGEST_STAGE)));
+        self.change(|values| values.stage = Some(truncate(stage, MAX_STAGE_CHARS)));
     }
 
-    /// Counts one event of this name; see [`event_by`](Self::event_by).
+    /// Counts one event with this name; see [`event_by`](Self::event_by).
     pub fn event(&self, name: &str) {
         self.event_by(name, 1);
     }
 
-    /// Counts so many events of this name, which keeps at most 64 characters. Every attempt counts from zero. After 32 names, others are counted
-    /// together as `others`.
+    /// Adds `count` events with this name, of which 64 characters are kept. Each attempt counts from zero. Beyond 32 names, events are
+    /// counted together as `others`.
     pub fn event_by(&self, name: &str, count: u64) {
         self.change(|values| {
-            let name = storable(name, LONGEST_NAME);
-            let known = values.counts.len() < MOST_NAMES || values.counts.contains_key(&name);
-            let total = values.counts.entry(if known { name } else { OTHERS.to_owned() }).or_default();
+            let name = truncate(name, MAX_EVENT_NAME_CHARS);
+            let is_counted = values.counts.len() < MAX_EVENT_NAMES || values.counts.contains_key(&name);
+            let total = values.counts.entry(if is_counted { name } else { OTHER_EVENTS.to_owned() }).or_default();
             *total = total.saturating_add(count).min(i64::MAX.unsigned_abs());
         });
     }
 
-    /// Keeps this value for the next attempt of the job, which gets it from [`last_checkpoint`](Self::last_checkpoint). It replaces the one before.
-    /// When this returns `Ok`, it is committed, and with it whatever was reported before.
+    /// Stores a checkpoint for the job's next attempt, which reads it with [`last_checkpoint`](Self::last_checkpoint). It replaces the
+    /// previous one. On `Ok` it is committed, along with earlier reports.
     ///
     /// # Errors
-    /// [`Error::LeaseLost`] when others have the job or the attempt is over: nothing was written. [`Error::Checkpoint`] for a value that jsonb would not
-    /// give back exactly, or of more than 256 KiB. [`Error::NotWritten`] for what the database refuses.
+    /// [`Error::LeaseLost`] if another worker has the job or the attempt has ended; nothing was written. [`Error::Checkpoint`] for a value
+    /// of more than 256 KiB, or one that jsonb cannot represent exactly. [`Error::NotWritten`] if the database rejected the write.
     pub async fn checkpoint<T: Serialize + ?Sized>(&self, value: &T) -> Result<(), Error> {
         let report = &self.report;
         let text = payload::encode(value, payload::DEFAULT_LIMIT).map_err(|source| Error::Checkpoint { job: self.id, source })?;
-        let answer = {
+        let result = {
             let mut values = report.lock();
-            if values.life != Life::Open {
-                return Err(report.lost());
+            if values.state != ReportState::Open {
+                return Err(report.lease_lost());
             }
             values.checkpoint = Some(text);
-            report.ask(&mut values)
+            report.request_write(&mut values)
         };
-        match answer.await {
+        match result.await {
             Ok(Written::Yes) => Ok(()),
-            Ok(Written::Refused) => Err(report.lost()),
+            Ok(Written::Refused) => Err(report.lease_lost()),
             Ok(Written::Failed(why)) => Err(report.not_written(why)),
-            Err(_) if report.lock().life != Life::Open => Err(report.lost()),
+            Err(_) if report.lock().state != ReportState::Open => Err(report.lease_lost()),
             Err(_) => Err(report.not_written("the worker has ended".to_owned())),
         }
     }
 
-    /// What the job's last [`checkpoint`](Self::checkpoint) was, whichever attempt or process wrote it; `None` if there was none. It is read when asked
-    /// for, over the worker's pool: a job that does not ask pays nothing.
+    /// Reads the job's last [`checkpoint`](Self::checkpoint), written by any attempt in any process; `None` if there is none. Each call
+    /// queries the database on the worker's pool.
     ///
     /// # Errors
-    /// [`Error::CheckpointType`] when it is no `T`, as after a deploy. [`Error::Database`].
+    /// [`Error::CheckpointType`] if it does not deserialize as `T`, for example after a deploy. [`Error::Database`].
     pub async fn last_checkpoint<T: DeserializeOwned>(&self) -> Result<Option<T>, Error> {
         let decode = |text: String| {
-            let wrong =
+            let mismatch =
                 |error: serde_json::Error| Error::CheckpointType { job: self.id, rust_type: type_name::<T>(), column: error.column() };
-            serde_json::from_str(&text).map_err(wrong)
+            serde_json::from_str(&text).map_err(mismatch)
         };
         self.shared.backend.checkpoint(self.id).await?.map(decode).transpose()
     }
 
-    fn change(&self, change: impl FnOnce(&mut Values)) {
+    fn change(&self, change: impl FnOnce(&mut ReportValues)) {
         let report = &self.report;
         let mut values = report.lock();
-        if values.life == Life::Open {
+        if values.state == ReportState::Open {
             change(&mut values);
             values.changed = true;
             if !std::mem::replace(&mut values.queued, true) {
@@ -139,71 +139,72 @@ impl fmt::Debug for Reporter {
     }
 }
 
-/// Where reports go that have something to be written.
+/// Queue of reports with values to write.
 #[doc(hidden)]
 #[derive(Clone, Debug)]
 pub struct ReportSender(mpsc::UnboundedSender<Arc<Report>>);
 
 impl ReportSender {
-    /// A sender, and what it sends. Each report is in it once, and once more for each that waits to be written, so what runs bounds it.
+    /// Creates the queue. Each report is in it at most once, and once more for each waiting write, so the number of running attempts bounds
+    /// it.
     pub fn open() -> (Self, mpsc::UnboundedReceiver<Arc<Report>>) {
         let (sender, receiver) = mpsc::unbounded_channel();
         (Self(sender), receiver)
     }
 
-    /// Returns whether anybody is left to write: nobody is once the worker has ended.
+    /// Returns whether the worker still receives reports.
     fn send(&self, report: &Arc<Report>) -> bool {
         self.0.send(Arc::clone(report)).is_ok()
     }
 }
 
-/// What one attempt has said.
+/// Reported values of one attempt.
 #[doc(hidden)]
 #[derive(Debug)]
 pub struct Report {
     fence: Fence,
     sender: ReportSender,
-    values: Mutex<Values>,
+    values: Mutex<ReportValues>,
 }
 
 #[derive(Debug, Default)]
-struct Values {
+struct ReportValues {
     fraction: Option<f64>,
     stage: Option<String>,
     counts: BTreeMap<String, u64>,
-    /// Not taken yet.
+    /// Checkpoint to write.
     checkpoint: Option<String>,
     changed: bool,
-    /// Sent, to be written when its time has come.
+    /// Whether the report is in the queue.
     queued: bool,
-    /// Who waits until this is written.
-    asks: Vec<oneshot::Sender<Written>>,
-    /// There is a row.
-    kept: bool,
-    life: Life,
+    /// Notified once the values are written.
+    waiters: Vec<oneshot::Sender<Written>>,
+    /// Whether the database has a row for this attempt.
+    has_row: bool,
+    state: ReportState,
 }
 
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-enum Life {
+enum ReportState {
     #[default]
     Open,
-    /// The attempt is over.
+    /// The attempt has ended.
     Ended,
-    /// Its lease is lost.
+    /// The lease was lost.
     Lost,
 }
 
-/// What became of an entry.
+/// Result of a write.
 #[doc(hidden)]
 #[derive(Clone, Debug)]
 pub enum Written {
     Yes,
-    /// The lease does not have the job any more.
+    /// The lease no longer lists the job.
     Refused,
     Failed(String),
 }
 
-/// What is to be written of one attempt.
+/// Values of one attempt to write.
 #[doc(hidden)]
 #[derive(Debug)]
 pub struct ReportEntry {
@@ -214,7 +215,7 @@ pub struct ReportEntry {
     pub counts: String,
     /// JSON text.
     pub checkpoint: Option<String>,
-    asks: Vec<oneshot::Sender<Written>>,
+    waiters: Vec<oneshot::Sender<Written>>,
 }
 
 impl Report {
@@ -222,88 +223,88 @@ impl Report {
         Self { fence, sender, values: Mutex::default() }
     }
 
-    /// Whether somebody waits for what is to be written.
+    /// Returns whether a caller waits for the write.
     pub fn is_urgent(&self) -> bool {
-        !self.lock().asks.is_empty()
+        !self.lock().waiters.is_empty()
     }
 
-    /// The job, if its attempt is over and there is a row that should go after it.
+    /// Returns the job, if its attempt has ended and left a row to delete.
     pub fn is_left_behind(&self) -> Option<JobId> {
         let values = self.lock();
-        (values.life == Life::Ended && values.kept).then_some(self.fence.id)
+        (values.state == ReportState::Ended && values.has_row).then_some(self.fence.id)
     }
 
-    /// What is to be written now, if anything.
+    /// Takes the values to write, if any.
     pub fn take(&self) -> Option<ReportEntry> {
         let mut values = self.lock();
         values.queued = false;
-        let asks = std::mem::take(&mut values.asks);
-        if values.life == Life::Lost {
-            tell(asks, &Written::Refused);
+        let waiters = std::mem::take(&mut values.waiters);
+        if values.state == ReportState::Lost {
+            notify(waiters, &Written::Refused);
             return None;
         }
         let changed = std::mem::take(&mut values.changed);
         let checkpoint = values.checkpoint.take();
         if !changed && checkpoint.is_none() {
-            tell(asks, &Written::Yes);
+            notify(waiters, &Written::Yes);
             return None;
         }
-        // A map of texts to numbers is written without fail.
+        // Serializing a map of strings to numbers cannot fail.
         let counts = serde_json::to_string(&values.counts).unwrap_or_else(|_| "{}".to_owned());
-        Some(ReportEntry { fence: self.fence, fraction: values.fraction, stage: values.stage.clone(), counts, checkpoint, asks })
+        Some(ReportEntry { fence: self.fence, fraction: values.fraction, stage: values.stage.clone(), counts, checkpoint, waiters })
     }
 
-    /// Says what became of an entry of this report.
+    /// Records the result of writing an entry, and notifies its waiters.
     pub fn answer(&self, entry: ReportEntry, written: &Written) {
         let mut values = self.lock();
         match written {
-            Written::Yes => values.kept = true,
-            Written::Refused => values.life = Life::Lost,
+            Written::Yes => values.has_row = true,
+            Written::Refused => values.state = ReportState::Lost,
             Written::Failed(_) => {}
         }
-        tell(entry.asks, written);
+        notify(entry.waiters, written);
     }
 
-    /// Once the attempt is over: refuses whatever else is said, and waits for so long until what was said is written, so that it is there
-    /// before the verdict.
-    pub async fn end(self: &Arc<Self>, patience: Duration) {
+    /// Ends the report with the attempt: rejects further values, and waits up to `max_wait` until pending values are written, so that they
+    /// precede the verdict.
+    pub async fn end(self: &Arc<Self>, max_wait: Duration) {
         {
             let mut values = self.lock();
-            if values.life == Life::Open {
-                values.life = Life::Ended;
+            if values.state == ReportState::Open {
+                values.state = ReportState::Ended;
             }
         }
-        self.flush(patience).await;
+        self.flush(max_wait).await;
         let mut values = self.lock();
         (values.changed, values.checkpoint) = (false, None);
-        values.asks.clear();
-        if values.kept {
+        values.waiters.clear();
+        if values.has_row {
             self.sender.send(self);
         }
     }
 
-    /// Waits for so long until what was said is written.
-    pub(crate) async fn flush(self: &Arc<Self>, patience: Duration) {
-        let answer = {
+    /// Waits up to `max_wait` until pending values are written.
+    pub(crate) async fn flush(self: &Arc<Self>, max_wait: Duration) {
+        let result = {
             let mut values = self.lock();
-            (values.changed || values.checkpoint.is_some()).then(|| self.ask(&mut values))
+            (values.changed || values.checkpoint.is_some()).then(|| self.request_write(&mut values))
         };
-        if let Some(answer) = answer {
-            let _ = timeout(patience, answer).await;
+        if let Some(result) = result {
+            let _ = timeout(max_wait, result).await;
         }
     }
 
-    fn ask(self: &Arc<Self>, values: &mut Values) -> oneshot::Receiver<Written> {
-        let (ask, answer) = oneshot::channel();
-        values.asks.push(ask);
+    fn request_write(self: &Arc<Self>, values: &mut ReportValues) -> oneshot::Receiver<Written> {
+        let (sender, receiver) = oneshot::channel();
+        values.waiters.push(sender);
         if !self.sender.send(self) {
-            // Whoever waits is told so.
-            values.asks.clear();
+            // Dropping the senders notifies the waiters.
+            values.waiters.clear();
         }
-        answer
+        receiver
     }
 
-    fn lost(&self) -> Error {
+    fn lease_lost(&self) -> Error {
         Error::LeaseLost { job: self.fence.id }
     }
 
@@ -311,22 +312,22 @@ impl Report {
         Error::NotWritten { job: self.fence.id, why }
     }
 
-    /// A lock that a panic elsewhere left poisoned is as good as any: nothing is half-written under it.
-    fn lock(&self) -> MutexGuard<'_, Values> {
+    /// A poisoned lock is safe to use: no update under it is partial.
+    fn lock(&self) -> MutexGuard<'_, ReportValues> {
         self.values.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-/// Whoever does not wait any more need not know.
-fn tell(asks: Vec<oneshot::Sender<Written>>, written: &Written) {
-    for ask in asks {
-        let _ = ask.send(written.clone());
+/// Notifies the waiters; one that stopped waiting is skipped.
+fn notify(waiters: Vec<oneshot::Sender<Written>>, written: &Written) {
+    for waiter in waiters {
+        let _ = waiter.send(written.clone());
     }
 }
 
-/// The first so many characters, without NUL.
-fn storable(text: &str, most: usize) -> String {
-    text.chars().take(most).map(|letter| if letter == '\0' { '\u{fffd}' } else { letter }).collect()
+/// Returns the first `max_chars` characters, with NUL replaced.
+fn truncate(text: &str, max_chars: usize) -> String {
+    text.chars().take(max_chars).map(|letter| if letter == '\0' { '\u{fffd}' } else { letter }).collect()
 }
 
 #[cfg(test)]
@@ -335,7 +336,7 @@ mod tests {
 
     #[test]
     fn f02_texts_are_cut_at_a_character_and_keep_no_nul() {
-        assert_eq!(storable("a\0é", 9), "a\u{fffd}é");
-        assert_eq!(storable(&"é".repeat(300), LONGEST_STAGE).chars().count(), LONGEST_STAGE);
+        assert_eq!(truncate("a\0é", 9), "a\u{fffd}é");
+        assert_eq!(truncate(&"é".repeat(300), MAX_STAGE_CHARS).chars().count(), MAX_STAGE_CHARS);
     }
 }

@@ -1,16 +1,16 @@
-//! What tells a release how a durable job began: for changes that a name of a step alone does not carry, and how an attempt is left for good.
+//! Code revisions of durable jobs, and requests to restart a job.
 
 use super::{StepName, durable::Durable};
 use crate::define::{Anew, Failure, JobResult};
 
 impl Durable {
-    /// Which revision of the code the job is under: the first attempt that asks for this name journals `current`, and every later one is given that,
-    /// whatever `current` is by then. So a release can do it another way and keep the old way for jobs that are on it.
+    /// Returns the revision of the code that this job follows. The first attempt that calls this with a name journals `current`; later
+    /// attempts return the journaled number. A release can so keep an old code path for jobs that started on it.
     ///
-    /// It is a step of this name, and counts as one. Raise the number in each release that changes what comes after, and ask in the first release
-    /// already: jobs that had come further before anybody asked are given the number that is current when they first do; tell these by
-    /// [`journaled`](Self::journaled). Most changes need no revision: steps may be added, removed and reordered freely, and one that does something
-    /// else takes a new name.
+    /// The revision is a step with this name, and counts as one. Increase the number in each release that changes the code after it. Call
+    /// this from the first release on: jobs already past this point journal the number that is current when they first call it. Distinguish
+    /// those by [`journaled`](Self::journaled). Most changes need no revision: steps may be added, removed and reordered, and a step that
+    /// changes its effect takes a new name.
     ///
     /// ```
     /// # use queue_core::Durable;
@@ -18,7 +18,7 @@ impl Durable {
     /// # async fn reserve() -> Result<u64, std::io::Error> { Ok(1) }
     /// # async fn example(cx: &Durable) -> queue_core::JobResult {
     /// match cx.revision("checkout", 2).await? {
-    ///     1 => drop(cx.step("charge", charge()).await?), // jobs that began before we reserved first
+    ///     1 => drop(cx.step("charge", charge()).await?), // jobs that started before the step `reserve` existed
     ///     _ => {
     ///         cx.step("reserve", reserve()).await?;
     ///         cx.step("charge", charge()).await?;
@@ -28,30 +28,30 @@ impl Durable {
     /// ```
     ///
     /// # Errors
-    /// As of a [`step`](Self::step). A job that began under a later revision than `current`, because a release was rolled back, is an error of the
-    /// attempt, tried again until one runs that knows it.
+    /// As [`step`](Self::step). If the journaled revision exceeds `current`, for example after a rollback of a release, the attempt fails.
+    /// It is retried until a release runs that knows the revision.
     pub async fn revision(&self, name: impl Into<StepName>, current: u32) -> JobResult<u32> {
         let name = name.into();
         let journaled: u32 = self.step(name.clone(), async move { Ok::<_, Failure>(current) }).await?;
         if journaled > current {
-            let why = format!("the job began under revision {journaled}, and this release knows it up to {current}");
-            return Err(self.journal().wrong(&name.name, &why).into());
+            let why = format!("the job started with revision {journaled}, but this release supports revisions up to {current}");
+            return Err(self.journal().step_error(&name.name, &why).into());
         }
         Ok(journaled)
     }
 
-    /// The name of the job's type, which may be an alias.
+    /// Returns the stored name of the job type, which may be an alias.
     pub(crate) fn type_name(&self) -> &'static str {
         self.job_type
     }
 
-    /// That the attempt is left, and the job begins anew.
-    pub(crate) fn begin_anew(&self, anew: Anew) {
-        self.journal().restart(anew);
+    /// Requests a restart of the job; the attempt exits.
+    pub(crate) fn begin_anew(&self, restart: Anew) {
+        self.journal().restart(restart);
     }
 
-    /// That it cannot: the attempt is left with this.
+    /// Aborts the attempt because the restart failed.
     pub(crate) fn fail_to_begin_anew(&self, failure: Failure) {
-        self.journal().break_off(failure);
+        self.journal().abort(failure);
     }
 }

@@ -1,4 +1,4 @@
-//! What handlers share, by its type.
+//! State shared by handlers, by type.
 
 use std::{
     any::{Any, TypeId, type_name},
@@ -8,33 +8,36 @@ use std::{
 
 use crate::define::StateKey;
 
-/// One value a type.
+/// Map with one value per type.
 #[doc(hidden)]
 #[derive(Clone, Default)]
 pub struct States(HashMap<TypeId, Arc<dyn Any + Send + Sync>>);
 
 impl States {
-    /// Keeps `value`, in place of an earlier one of its type.
+    /// Stores `value`, replacing an earlier value of its type.
     pub fn put<T: Send + Sync + 'static>(&mut self, value: T) {
         self.0.insert(TypeId::of::<T>(), Arc::new(value));
     }
 
-    /// The value of type `T`.
+    /// Returns the value of type `T`.
     pub fn get<T: Send + Sync + 'static>(&self) -> Option<&T> {
         self.0.get(&TypeId::of::<T>())?.downcast_ref()
     }
 
-    /// The value of type `T`, which a handler asks for.
+    /// Returns the value of type `T`.
     ///
     /// # Panics
-    /// When there is none.
-    pub(super) fn known<T: Send + Sync + 'static>(&self) -> &T {
+    /// If there is none.
+    pub(super) fn expect<T: Send + Sync + 'static>(&self) -> &T {
         self.get().unwrap_or_else(|| {
-            panic!("no state `{0}` in this worker: give it with `Worker::state`, and name it in `#[job(state({0}))]`", type_name::<T>())
+            panic!(
+                "this worker has no state `{0}`: register it with `Worker::state`, and list it in `#[job(state({0}))]`",
+                type_name::<T>()
+            )
         })
     }
 
-    /// Whether there is a value of the type that `key` names.
+    /// Returns whether there is a value of the type of `key`.
     pub fn has(&self, key: StateKey) -> bool {
         self.0.contains_key(&key.id())
     }

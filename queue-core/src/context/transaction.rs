@@ -1,7 +1,7 @@
-//! A handler's own transaction that ends its job: what it writes, what it enqueues and the job's completion are one commit.
+//! Transactions begun by handlers that end their job: writes, enqueues and the job's completion are one commit.
 //!
-//! This file hands the transaction out and keeps, for one attempt, what came of it. How a transaction is begun, how a verdict is written, and
-//! what a commit came to whose answer was lost, is its [`Backend`](super::backend::Backend)'s part.
+//! This file tracks the transactions of one attempt. Its [`Backend`](super::backend::Backend) begins them, writes the verdict, and resolves
+//! commits whose answer was lost.
 
 use std::{
     error::Error as StdError,
@@ -27,26 +27,26 @@ use crate::{
     payload::encode_output,
 };
 
-/// A transaction that ends its job with its commit; from [`Context::begin`](crate::Context::begin).
+/// Transaction that ends its job with its commit; from [`Context::begin`](crate::Context::begin).
 ///
-/// It is a connection: `&mut *tx` for sqlx, `&mut tx` for an enqueue. [`complete`](Self::complete) and [`fail`](Self::fail) write the job's
-/// verdict as the last statement, under the lease that the job was claimed with, and commit. Dropped, it is rolled back.
+/// Use it as a connection: `&mut *tx` for sqlx, `&mut tx` for an enqueue. [`complete`](Self::complete) and [`fail`](Self::fail) write the
+/// job's verdict as the last statement, fenced by the job's lease, and commit. Dropping it rolls it back.
 ///
 /// ```
 /// use queue_core::{Context, Handler, Job, JobResult, job};
 /// use serde::{Deserialize, Serialize};
 ///
-/// /// Ships an order, once.
+/// /// Ships an order, exactly once.
 /// #[job(output = i64)]
 /// #[derive(Serialize, Deserialize)]
 /// struct Ship {
 ///     order: i64,
 /// }
 ///
-/// /// Tells the customer; enqueued by the same commit.
+/// /// Notifies the customer; enqueued by the same commit.
 /// #[job(send_only)]
 /// #[derive(Serialize, Deserialize)]
-/// struct Tell {
+/// struct NotifyCustomer {
 ///     order: i64,
 /// }
 ///
@@ -55,43 +55,44 @@ use crate::{
 ///         let mut tx = cx.begin().await?;
 ///         let update = "update orders set shipped = true where id = $1 returning parcel";
 ///         let Some(parcel) = sqlx::query_scalar(update).bind(self.order).fetch_optional(&mut *tx).await? else {
-///             return Err(tx.fail("no such order").await); // a dead letter
+///             return Err(tx.fail("no such order").await); // the job becomes a dead letter
 ///         };
-///         Tell { order: self.order }.enqueue(&mut tx).await?;
+///         NotifyCustomer { order: self.order }.enqueue(&mut tx).await?;
 ///         tx.complete(parcel).await
 ///     }
 /// }
 /// ```
-#[must_use = "dropped, it is rolled back: end it with `complete` or `fail`"]
+#[must_use = "dropping it rolls it back: end it with `complete` or `fail`"]
 pub struct JobTransaction {
     tx: OwnTransaction,
-    begun: Arc<Begun>,
+    tracker: Arc<TransactionTracker>,
 }
 
 impl JobTransaction {
-    pub(super) async fn begin(begun: &Arc<Begun>) -> Result<Self, Error> {
-        if *begun.state.borrow() != CommitState::Open {
-            return Err(begun.lost());
+    pub(super) async fn begin(tracker: &Arc<TransactionTracker>) -> Result<Self, Error> {
+        if *tracker.state.borrow() != CommitState::Open {
+            return Err(tracker.lease_lost());
         }
-        let (backend, job) = (Arc::clone(&begun.shared.backend), begun.fence.id);
-        // In a task of its own, which is never dropped half-way: that would leave the pool a connection in the middle of a transaction.
-        let beginning = begun.shared.handlers.spawn(async move { backend.begin(job).await });
+        let (backend, job) = (Arc::clone(&tracker.shared.backend), tracker.fence.id);
+        // In a separate task, which is never cancelled: that would return a connection to the pool inside a transaction.
+        let beginning = tracker.shared.handlers.spawn(async move { backend.begin(job).await });
         let tx = beginning.await.map_err(|error| Error::Database(sqlx::Error::Io(std::io::Error::other(error))))??;
-        Ok(Self { tx, begun: Arc::clone(begun) })
+        Ok(Self { tx, tracker: Arc::clone(tracker) })
     }
 
-    /// Completes the job with this output, and commits; returns the output, for the handler to return.
+    /// Completes the job with this output and commits. Returns the output, for the handler to return.
     ///
-    /// After this the job is completed, whatever the handler does: an error or a panic that follows is only logged.
+    /// The job is then completed; a later error or panic of the handler is only logged.
     ///
     /// # Errors
-    /// Nothing was written, and the job was not completed:
-    /// - [`Error::LeaseLost`] when others have the job, or it is over already. Returned by the handler, it is no failure of the attempt: nothing
-    ///   is written for that at all.
-    /// - [`Error::Database`] for what the database refused, deferred constraints included, and for a connection that was lost before the commit.
+    /// On an error nothing was written, and the job is not completed:
+    /// - [`Error::LeaseLost`] if another worker has the job or it has already ended. If the handler returns it, the attempt does not fail:
+    ///   nothing is written.
+    /// - [`Error::Database`] if the database rejected a statement or the commit, including by deferred constraints, or the connection was
+    ///   lost before the commit.
     ///
-    /// A connection that is lost in the commit is no error by itself: what the commit came to is looked up. Only if the database stays out of
-    /// reach that is an error, and then the attempt counts as failed if, and only if, it turns out not to have been committed.
+    /// A connection lost during the commit is not an error by itself: the result of the commit is looked up. If the database stays
+    /// unreachable, an error is returned. The attempt then fails only if the commit turns out not to have happened.
     pub async fn complete<T: Serialize + Send>(self, output: T) -> JobResult<T> {
         let text = encode_output(&output).terminal()?;
         let text = (text != "null").then_some(text);
@@ -100,17 +101,17 @@ impl JobTransaction {
         Ok(output)
     }
 
-    /// Completes a job of a transactional type with the output of its handler, as JSON text.
+    /// Completes a job of a transactional type with its handler's output, as JSON text.
     pub(super) async fn complete_job(self, output: Option<String>) -> Result<(), Failure> {
         check_output(output.as_deref()).terminal()?;
         let settled = self.settle(Outcome::Ok, output, None).await;
         settled.map_err(|why| format!("the handler succeeded, but its transaction cannot be committed: {why}").into())
     }
 
-    /// Makes the job a dead letter with this error, and commits what was written. Returns the failure, for the handler to return:
-    /// `return Err(tx.fail("bounced").await)`.
+    /// Makes the job a dead letter with this error and commits the other writes. Returns the failure, for the handler to return: `return
+    /// Err(tx.fail("bounced").await)`.
     ///
-    /// If that cannot be committed, it is another failure, as of [`complete`](Self::complete).
+    /// If the commit fails, returns that failure instead, as [`complete`](Self::complete).
     #[must_use = "return it: `return Err(tx.fail(..).await)`"]
     pub async fn fail(self, error: impl Into<Box<dyn StdError + Send + Sync>>) -> Failure {
         let failure = Failure::terminal(error);
@@ -120,7 +121,7 @@ impl JobTransaction {
         }
     }
 
-    /// Is not there: a job's transaction ends with [`complete`](Self::complete) or [`fail`](Self::fail), which commit.
+    /// Not available: a job's transaction ends with [`complete`](Self::complete) or [`fail`](Self::fail), which commit.
     #[doc(hidden)]
     pub fn commit(self) -> Pending<Result<(), Error>>
     where
@@ -130,7 +131,7 @@ impl JobTransaction {
         pending()
     }
 
-    /// Is not there either: dropped, the transaction is rolled back.
+    /// Not available: dropping the transaction rolls it back.
     #[doc(hidden)]
     pub fn rollback(self) -> Pending<Result<(), Error>>
     where
@@ -141,61 +142,61 @@ impl JobTransaction {
     }
 
     async fn settle(self, outcome: Outcome, output: Option<String>, error: Option<String>) -> Result<(), Failure> {
-        let Self { tx, begun } = self;
-        // Under the lease, which has the job no longer once this is committed.
-        begun.report.flush(LAST_REPORT).await;
-        if !begun.move_on(CommitState::Open, CommitState::Committing) {
-            return Err(begun.lost().into());
+        let Self { tx, tracker } = self;
+        // Reports are fenced by the lease, which no longer lists the job after the commit.
+        tracker.report.flush(MAX_REPORT_WAIT).await;
+        if !tracker.advance(CommitState::Open, CommitState::Committing) {
+            return Err(tracker.lease_lost().into());
         }
-        // Only one gets here at a time.
-        *begun.said.lock().unwrap_or_else(PoisonError::into_inner) = Some(outcome);
-        let (fence, backend, answer) = (begun.fence, Arc::clone(&begun.shared.backend), Answer(Arc::clone(&begun)));
+        // `advance` admits one caller at a time.
+        *tracker.outcome.lock().unwrap_or_else(PoisonError::into_inner) = Some(outcome);
+        let (fence, backend, guard) = (tracker.fence, Arc::clone(&tracker.shared.backend), CommitGuard(Arc::clone(&tracker)));
         let number = fence.attempt.unsigned_abs().into();
-        // Neither outcome is tried again, so neither the attempts left nor the backoff counts.
+        // Neither outcome is retried, so attempts and backoff are irrelevant.
         let ending = Ending::new(verdict(outcome, number, number, &Backoff::DEFAULT, 0.0), fence.attempt, fence.key)
             .kept(fence.keep)
             .telling(fence.tells)
             .after(fence.since.elapsed())
             .with_output(output)
             .with_error(error);
-        // Goes on when this future is dropped by a timeout: the attempt waits for what comes of it.
-        let committing = begun.shared.handlers.spawn(async move {
+        // Continues if a timeout drops this future: the attempt waits for the result.
+        let committing = tracker.shared.handlers.spawn(async move {
             let result = backend.commit(tx, fence, ending).await;
-            answer.0.move_on(CommitState::Committing, CommitState::of(&result));
+            guard.0.advance(CommitState::Committing, CommitState::of(&result));
             result
         });
         match committing.await {
             Ok(CommitResult::Written) => Ok(()),
-            Ok(CommitResult::Lost) => Err(begun.lost().into()),
+            Ok(CommitResult::Lost) => Err(tracker.lease_lost().into()),
             Ok(CommitResult::Undone(failure) | CommitResult::Unknown(failure)) => Err(failure),
             Err(error) => Err(error.into()),
         }
     }
 }
 
-/// What has it can be called; nothing has.
+/// Bound that no type satisfies: it turns a call into a compile error with a message.
 #[diagnostic::on_unimplemented(
-    message = "a job's transaction is not ended with `commit`",
-    label = "say `complete` or `fail`",
-    note = "`tx.complete(output).await` writes the job's completion, commits, and gives what the handler returns: it is its last expression",
-    note = "`Err(tx.fail(\"why\").await)` commits what was written and makes the job a dead letter"
+    message = "a job's transaction does not end with `commit`",
+    label = "use `complete` or `fail`",
+    note = "`tx.complete(output).await` writes the job's completion, commits and returns the handler's result: make it the last expression",
+    note = "`Err(tx.fail(\"why\").await)` commits the other writes and makes the job a dead letter"
 )]
 pub trait ByCommit {}
 
-/// What has it can be called; nothing has.
+/// Bound that no type satisfies: it turns a call into a compile error with a message.
 #[diagnostic::on_unimplemented(
-    message = "a job's transaction is not ended with `rollback`",
+    message = "a job's transaction does not end with `rollback`",
     label = "drop it",
-    note = "dropped, it is rolled back: `drop(tx)`, or return an error and the attempt is tried again"
+    note = "dropping it rolls it back: `drop(tx)`, or return an error to retry the attempt"
 )]
 pub trait ByRollback {}
 
-/// The failure of a handler that returned `Ok` over its own transaction.
+/// Failure of a handler that returned `Ok` without completing its transaction.
 pub(crate) const NOT_COMPLETED: &str =
-    "the handler began a transaction and did not complete it, so what it wrote is rolled back; return what `tx.complete(..)` returns";
+    "the handler began a transaction without completing it, so its writes were rolled back; return the result of `tx.complete(..)`";
 
-/// So long a commit waits until what the handler reported is written.
-const LAST_REPORT: Duration = Duration::from_secs(1);
+/// Maximum time that a commit waits for pending reports to be written.
+const MAX_REPORT_WAIT: Duration = Duration::from_secs(1);
 
 impl Deref for JobTransaction {
     type Target = PgConnection;
@@ -219,33 +220,33 @@ impl DerefMut for JobTransaction {
 
 impl fmt::Debug for JobTransaction {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("JobTransaction").field("job", &self.begun.fence.id).finish_non_exhaustive()
+        f.debug_struct("JobTransaction").field("job", &self.tracker.fence.id).finish_non_exhaustive()
     }
 }
 
-/// The transactions of one attempt.
+/// Tracks the transactions of one attempt.
 #[derive(Debug)]
-pub(crate) struct Begun {
+pub(crate) struct TransactionTracker {
     fence: Fence,
     shared: Arc<Shared>,
     report: Arc<Report>,
     state: watch::Sender<CommitState>,
-    /// What the last commit says of the job.
-    said: Mutex<Option<Outcome>>,
+    /// Outcome of the job that the last commit writes.
+    outcome: Mutex<Option<Outcome>>,
 }
 
-/// How far an attempt is with its transaction.
+/// State of an attempt's transactions.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum CommitState {
-    /// Nothing has been committed.
+    /// Nothing was committed.
     Open,
-    /// A commit is on its way.
+    /// A commit is in flight.
     Committing,
-    /// The verdict has been committed.
+    /// The verdict was committed.
     Written,
-    /// Others have the job.
+    /// The lease was lost.
     Lost,
-    /// Nobody knows what became of a commit.
+    /// The result of a commit is unknown.
     Unknown,
     /// The handler has ended.
     Closed,
@@ -262,19 +263,19 @@ impl CommitState {
     }
 }
 
-impl Begun {
+impl TransactionTracker {
     pub(super) fn new(fence: Fence, shared: Arc<Shared>, report: Arc<Report>) -> Self {
-        Self { fence, shared, report, state: watch::Sender::new(CommitState::Open), said: Mutex::default() }
+        Self { fence, shared, report, state: watch::Sender::new(CommitState::Open), outcome: Mutex::default() }
     }
 
-    /// Its job, and how many connections the pool has.
-    pub(super) fn waits_for(&self) -> (JobId, u32) {
+    /// Returns the job and the size of the pool, for log lines.
+    pub(super) fn job_and_pool_size(&self) -> (JobId, u32) {
         (self.fence.id, self.shared.pool.size())
     }
 
-    /// Once the handler has ended: waits for a commit that is on its way, refuses any later one, and says how far it came.
-    pub(crate) async fn close(&self, patience: Duration) -> CommitState {
-        let until = tokio::time::Instant::now() + patience;
+    /// Closes the tracker after the handler has ended: waits for a commit in flight, rejects later ones, and returns the last state.
+    pub(crate) async fn close(&self, timeout: Duration) -> CommitState {
+        let until = tokio::time::Instant::now() + timeout;
         let mut state = self.state.subscribe();
         loop {
             let in_time = timeout_at(until, state.wait_for(|state| *state != CommitState::Committing)).await.is_ok();
@@ -293,31 +294,31 @@ impl Begun {
         }
     }
 
-    /// What the last commit says of the job, if there was one.
-    pub(crate) fn said(&self) -> Option<Outcome> {
-        *self.said.lock().unwrap_or_else(PoisonError::into_inner)
+    /// Returns the outcome of the last commit, if there was one.
+    pub(crate) fn committed_outcome(&self) -> Option<Outcome> {
+        *self.outcome.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn move_on(&self, from: CommitState, to: CommitState) -> bool {
+    fn advance(&self, from: CommitState, to: CommitState) -> bool {
         self.state.send_if_modified(|state| {
-            let moves = *state == from;
-            if moves {
+            let matches = *state == from;
+            if matches {
                 *state = to;
             }
-            moves
+            matches
         })
     }
 
-    fn lost(&self) -> Error {
+    fn lease_lost(&self) -> Error {
         Error::LeaseLost { job: self.fence.id }
     }
 }
 
-/// A commit that ends without an answer, with its runtime for one, leaves its attempt in doubt, not waiting.
-struct Answer(Arc<Begun>);
+/// Marks the commit as unknown on drop, unless its result was recorded: an attempt never waits for a lost task.
+struct CommitGuard(Arc<TransactionTracker>);
 
-impl Drop for Answer {
+impl Drop for CommitGuard {
     fn drop(&mut self) {
-        self.0.move_on(CommitState::Committing, CommitState::Unknown);
+        self.0.advance(CommitState::Committing, CommitState::Unknown);
     }
 }

@@ -1,10 +1,10 @@
-//! The spans of an enqueue and of an attempt, and the trace that goes with a job.
+//! Spans of enqueues and attempts, and the trace context stored with a job.
 //!
-//! Names and attributes are those of OpenTelemetry's conventions for messaging. What of it a job carries is the W3C's `traceparent` and
-//! `tracestate`, in its metadata. Without the feature `otel` there are the spans alone, and nothing is carried. Knows nothing of the rest of this crate.
+//! Names and attributes follow OpenTelemetry's semantic conventions for messaging. A job stores the W3C `traceparent` and `tracestate` in
+//! its metadata. Without the feature `otel`, spans exist but no trace context is stored. This room does not use the rest of the crate.
 
 #[cfg(not(feature = "otel"))]
-mod off;
+mod disabled;
 #[cfg(feature = "otel")]
 mod otel;
 #[cfg(feature = "otel")]
@@ -15,52 +15,52 @@ use std::fmt::Display;
 use tracing::{Level, Span, field::Empty};
 
 #[cfg(not(feature = "otel"))]
-pub(crate) use self::off::{Told, begin, begin_batch, carried};
+pub(crate) use self::disabled::{OutcomeRecorder, begin, begin_batch, carried};
 #[cfg(feature = "otel")]
-pub(crate) use self::otel::{Told, begin, begin_batch, carried};
+pub(crate) use self::otel::{OutcomeRecorder, begin, begin_batch, carried};
 
-/// The keys of metadata under which a job carries the trace that it was enqueued in.
+/// Metadata keys of the trace context in which a job was enqueued.
 pub(crate) const TRACEPARENT: &str = "traceparent";
 pub(crate) const TRACESTATE: &str = "tracestate";
 
-/// What the conventions call the kind of queue.
+/// Value of `messaging.system`.
 const SYSTEM: &str = "postgresql";
 
-/// Only whoever collects traces sees the span of an enqueue in its usual logs.
+/// Level of enqueue spans: usual logs show them only with the feature `otel`.
 const ENQUEUE: Level = if cfg!(feature = "otel") { Level::INFO } else { Level::DEBUG };
 
-/// How the span of an attempt stands to the span of the enqueue, if the job carries that. Needs the feature `otel`.
+/// Relation between the span of an attempt and the span of the enqueue, if the job stores one. Requires the feature `otel`.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum TraceRelation {
-    /// An attempt begins a trace of its own, with a link to the enqueue: a job may run days later, and more than once.
+    /// An attempt starts a new trace with a link to the enqueue: a job may run days later, and several times.
     #[default]
     Link,
-    /// An attempt is a child of the enqueue, in its trace, which decides whether it is sampled. An attempt of a batch has a link all the same.
+    /// An attempt is a child of the enqueue in the same trace, which also decides about sampling. Attempts in a batch always use links.
     Child,
 }
 
-/// What a job carries of a trace.
-#[cfg_attr(not(feature = "otel"), allow(dead_code, reason = "nothing is carried then"))]
+/// Trace context stored with a job.
+#[cfg_attr(not(feature = "otel"), allow(dead_code, reason = "no trace context is stored then"))]
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Carried {
     pub(crate) traceparent: String,
     pub(crate) tracestate: Option<String>,
 }
 
-/// An attempt that is about to begin.
-#[cfg_attr(not(feature = "otel"), allow(dead_code, reason = "the span has less of it then"))]
-pub(crate) struct Beginning<'a> {
+/// Span attributes of an attempt that starts.
+#[cfg_attr(not(feature = "otel"), allow(dead_code, reason = "the span has fewer attributes then"))]
+pub(crate) struct AttemptSpanInfo<'a> {
     pub(crate) job: &'a dyn Display,
     pub(crate) job_type: &'a str,
     pub(crate) attempt: i16,
     pub(crate) queue: &'a str,
-    /// As JSON text.
+    /// JSON text.
     pub(crate) meta: Option<&'a str>,
     pub(crate) relation: TraceRelation,
 }
 
-/// The span of an enqueue: into this queue and of this type, if all its jobs are.
+/// Creates the span of an enqueue; queue and type are set if they are the same for all jobs.
 pub(crate) fn enqueue(queue: Option<&str>, job_type: Option<&str>) -> Span {
     tracing::span!(
         target: "queue_core::enqueue",
@@ -79,7 +79,7 @@ pub(crate) fn enqueue(queue: Option<&str>, job_type: Option<&str>) -> Span {
     )
 }
 
-/// Says in an enqueue's span what came of it: the job, if it is a new one, or the error. Nothing is said of a commit, which may be the caller's.
+/// Records the result of an enqueue in its span: the id of a new job, or the error. A commit is not recorded, since it may be the caller's.
 pub(crate) fn enqueued<E: Display>(span: &Span, sent: Result<Option<&dyn Display>, &E>) {
     match sent {
         Ok(Some(job)) => span.record("messaging.message.id", tracing::field::display(job)),
@@ -88,7 +88,7 @@ pub(crate) fn enqueued<E: Display>(span: &Span, sent: Result<Option<&dyn Display
     };
 }
 
-/// Says how many jobs an enqueue of many had.
+/// Records the job count of a bulk enqueue in its span, or the error.
 pub(crate) fn enqueued_all<E: Display>(span: &Span, sent: Result<u64, &E>) {
     match sent {
         Ok(jobs) => span.record("messaging.batch.message_count", jobs),
@@ -96,9 +96,9 @@ pub(crate) fn enqueued_all<E: Display>(span: &Span, sent: Result<u64, &E>) {
     };
 }
 
-/// The span of an attempt: at the highest level, so that what handlers log is told apart wherever they log at all.
-pub(crate) fn attempt(beginning: &Beginning<'_>) -> Span {
-    let Beginning { job, job_type, attempt, .. } = beginning;
+/// Creates the span of an attempt, at the highest level, so that every log line of a handler has it.
+pub(crate) fn attempt(info: &AttemptSpanInfo<'_>) -> Span {
+    let AttemptSpanInfo { job, job_type, attempt, .. } = info;
     let span = tracing::error_span!(
         target: "queue_core::attempt",
         "attempt",
@@ -109,13 +109,13 @@ pub(crate) fn attempt(beginning: &Beginning<'_>) -> Span {
         otel.kind = Empty,
     );
     if !span.is_disabled() {
-        begin(&span, beginning);
+        begin(&span, info);
     }
     span
 }
 
-/// The span of a handler that runs several jobs at once.
-pub(crate) fn batch<'a>(job_type: &str, members: impl ExactSizeIterator<Item = Beginning<'a>>) -> Span {
+/// Creates the span of a batch handler.
+pub(crate) fn batch<'a>(job_type: &str, members: impl ExactSizeIterator<Item = AttemptSpanInfo<'a>>) -> Span {
     let span = tracing::error_span!(
         target: "queue_core::attempt",
         "batch",

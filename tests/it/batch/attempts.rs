@@ -221,7 +221,7 @@ async fn a_job_of_a_batch_has_a_transaction_reports_and_metadata_of_its_own() {
     assert_eq!(output(&db, jobs[2]).await.as_deref(), Some("Some(\"here\")"));
     assert_eq!(output(&db, jobs[3]).await.as_deref(), Some("plain 1 Some(String(\"plain\"))"));
     let error: String = sqlx::query_scalar("select error from queue.dead where id = $1").bind(jobs[1]).fetch_one(&db.pool).await.unwrap();
-    assert!(error.contains("did not complete it"), "{error}");
+    assert!(error.contains("without completing it"), "{error}");
     db.finish().await;
 }
 

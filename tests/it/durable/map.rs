@@ -55,7 +55,7 @@ async fn an_iterator_that_gives_fewer_than_were_spawned_ends_the_job() {
     let parent = broken.enqueue(&db.pool).await.unwrap();
     db.run_while(parents(&db), db.until(parent.id(), JobState::Dead)).await;
     let error = db.death(parent.id()).await;
-    assert!(error.contains("has to be the same in each attempt"), "{error}");
+    assert!(error.contains("must be the same in each attempt"), "{error}");
     db.finish().await;
 }
 

@@ -64,10 +64,10 @@ async fn what_becomes_of_plans() {
         ("steps may be under way together", at_once, Completed, &[], None, &["44850"]),
         ("a name is asked for once an attempt", vec![step("a"), step("a")], Dead, &[("a", 1)], Some(&["a"]), &["the step `a`", "twice"]),
         ("a name is not longer", longer, Dead, &[], Some(&[]), &["1 to 200 bytes"]),
-        ("nor that of a signal", long, Dead, &[], Some(&[]), &["at most 190 bytes"]),
-        ("no name is that of the end of a wait", vec![step("paid (timeout)")], Dead, &[], Some(&[]), &["the ends of waits"]),
-        ("a payload fits", vec![Part::Receive("paid".into())], Dead, &[], None, &["what it gave does not fit the type"]),
-        ("a signal is asked for once an attempt", vec![vote(), vote()], Dead, &[], None, &["an attempt asks for it twice"]),
+        ("nor that of a signal", long, Dead, &[], Some(&[]), &["limited to 190 bytes"]),
+        ("no name is that of the end of a wait", vec![step("paid (timeout)")], Dead, &[], Some(&[]), &["are reserved"]),
+        ("a payload fits", vec![Part::Receive("paid".into())], Dead, &[], None, &["the journaled output does not fit the type"]),
+        ("a signal is asked for once an attempt", vec![vote(), vote()], Dead, &[], None, &["the attempt uses this step name twice"]),
         ("a short wait for a signal ends in place", vec![Part::Within("never".into(), 200)], Completed, &[], None, &["none"]),
     ])
     .await;

@@ -70,7 +70,7 @@ async fn a_release_that_is_rolled_back_does_not_run_what_began_under_it_until_it
     .await;
     let errors = failures(&db, job.id()).await;
     assert!(
-        errors[0].contains("`checkout`") && errors[0].contains("began under revision 4") && errors[0].contains("up to 3"),
+        errors[0].contains("`checkout`") && errors[0].contains("started with revision 4") && errors[0].contains("up to 3"),
         "{errors:?}"
     );
     assert_eq!(done(&db, job.id()).await, pairs(&[("new", 1)]));

@@ -184,7 +184,7 @@ async fn what_is_over_or_absent_is_sent_nothing_and_what_is_no_signal_is_refused
     }
     let nameless = queue_core::testing::run(plan([Part::Votes(String::new(), 1)])).await;
     assert!(
-        nameless.is_dead() && nameless.error.as_deref().is_some_and(|error| error.contains("a signal has a name")),
+        nameless.is_dead() && nameless.error.as_deref().is_some_and(|error| error.contains("the name of a signal must not be empty")),
         "{:?}",
         nameless.error
     );

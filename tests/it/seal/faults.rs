@@ -221,7 +221,7 @@ async fn a_release_that_knows_nothing_of_it_does_not_take_it_for_an_empty_payloa
     assert_eq!(stored(&db, before).await, r#"{"card": "12"}"#);
     db.run_while(Worker::new(db.pool.clone()).register::<Unsealing>(), db.until(job, JobState::Scheduled)).await;
     let said = failure(&db, job).await;
-    assert!(said.contains("it is sealed, and this release reads the type without `seal`"), "{said}");
+    assert!(said.contains("it is sealed, but this release defines the type without `seal`"), "{said}");
     queue_core::JobRef::from_id(job).run_now(&db.pool).await.unwrap();
     db.run_until_idle(Worker::new(db.pool.clone()).register::<Charge>()).await;
     for job in [job, before] {

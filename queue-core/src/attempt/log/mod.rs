@@ -1,7 +1,7 @@
-//! What is logged within one attempt, as far as it is kept: for types that say `keep_logs`.
+//! Logs of attempts, for types with `keep_logs`.
 //!
-//! The attempt's span is made while its log is on offer to this thread. Whoever collects logs (`queue_worker::logs`) takes it then, and writes into
-//! it what is logged within that span and those within it. At the attempt's end it is taken back, and what is logged later is lost.
+//! While the attempt's span is created, its log is offered to this thread. A log collector (`queue_worker::logs`) takes it, and writes
+//! events inside that span and its children to it. When the attempt ends, the log is closed and later events are dropped.
 
 mod ring;
 
@@ -14,41 +14,41 @@ use std::{
     },
 };
 
-use self::ring::{Clean, KeptLog, Ring};
+use self::ring::{LogExcerpt, LogRing, SanitizedWriter};
 
-/// What one attempt logs.
+/// Log of one attempt.
 #[derive(Debug)]
 pub struct OpenLog {
-    /// None once the attempt is over.
-    ring: Mutex<Option<Ring>>,
+    /// `None` after the attempt has ended.
+    ring: Mutex<Option<LogRing>>,
     is_taken: AtomicBool,
 }
 
-/// How many there are: without any, whoever collects logs has nothing to do.
+/// Number of open logs. A collector has nothing to do while it is zero.
 static OPEN: AtomicUsize = AtomicUsize::new(0);
 
 thread_local! {
     static OFFERED: RefCell<Option<Arc<OpenLog>>> = const { RefCell::new(None) };
-    /// Whether this thread writes into one.
-    static WRITES: Cell<bool> = const { Cell::new(false) };
+    /// Whether this thread is writing to a log.
+    static IS_WRITING: Cell<bool> = const { Cell::new(false) };
 }
 
 impl OpenLog {
-    /// Of so many bytes.
+    /// Opens a log with a limit in bytes.
     pub(super) fn open(limit: usize) -> Arc<Self> {
         OPEN.fetch_add(1, Relaxed);
-        Arc::new(Self { ring: Mutex::new(Some(Ring::new(limit))), is_taken: AtomicBool::new(false) })
+        Arc::new(Self { ring: Mutex::new(Some(LogRing::new(limit))), is_taken: AtomicBool::new(false) })
     }
 
-    /// Makes a span, with which it is taken.
+    /// Offers the log to the thread while `make` creates the span.
     pub(super) fn offer<T>(self: &Arc<Self>, make: impl FnOnce() -> T) -> T {
         OFFERED.with(|offered| *offered.borrow_mut() = Some(Arc::clone(self)));
-        let made = make();
+        let span = make();
         OFFERED.with(|offered| offered.borrow_mut().take());
-        made
+        span
     }
 
-    /// The log of the attempt whose span is being made on this thread; `None` for all other spans.
+    /// Takes the log of the attempt whose span is being created on this thread; `None` for other spans.
     pub fn take_offered() -> Option<Arc<Self>> {
         if !Self::are_any() {
             return None;
@@ -58,49 +58,52 @@ impl OpenLog {
         Some(log)
     }
 
-    /// Whether any attempt keeps what it logs.
+    /// Returns whether any attempt has an open log.
     pub fn are_any() -> bool {
         OPEN.load(Relaxed) > 0
     }
 
-    /// Whether somebody collects what is logged.
+    /// Returns whether a collector took the log.
     pub(super) fn is_taken(&self) -> bool {
         self.is_taken.load(Relaxed)
     }
 
-    /// Writes one line, by what writes it. What is logged by that itself, such as by a `Debug` of a user's, is left out.
+    /// Writes one line. Events logged while writing, such as by a user's `Debug`, are dropped.
     pub fn write(&self, line: impl FnOnce(&mut dyn fmt::Write) -> fmt::Result) {
-        struct Writing;
-        impl Drop for Writing {
+        struct WriteGuard;
+        impl Drop for WriteGuard {
             fn drop(&mut self) {
-                WRITES.with(|writes| writes.set(false));
+                IS_WRITING.with(|is_writing| is_writing.set(false));
             }
         }
-        if WRITES.with(|writes| writes.replace(true)) {
+        if IS_WRITING.with(|is_writing| is_writing.replace(true)) {
             return;
         }
-        let _writing = Writing;
-        // A line that panicked has written some of itself, which is no harm.
+        let _guard = WriteGuard;
+        // A panic during a write leaves a partial line, which is harmless.
         let mut ring = self.ring.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some(ring) = &mut *ring {
-            // Fails only when a user's `Debug` does, and then as much as there is stands there.
-            let _ = line(&mut Clean(ring));
+            // Fails only if a user's `Debug` does; the line is then partial.
+            let _ = line(&mut SanitizedWriter(ring));
             ring.push("\n");
         }
     }
 
-    /// What was logged; nothing is from now on.
-    pub(super) fn close(&self) -> Option<KeptLog> {
+    /// Closes the log and returns its text, unless it is empty.
+    pub(super) fn close(&self) -> Option<LogExcerpt> {
         let ring = self.ring.lock().unwrap_or_else(PoisonError::into_inner).take();
-        ring.map(Ring::finish).filter(|kept| !kept.text.is_empty())
+        ring.map(LogRing::finish).filter(|excerpt| !excerpt.text.is_empty())
     }
 }
 
-/// Says once that a type asks for logs that nobody collects.
-pub(super) fn tell_of_no_collector(job_type: &str) {
-    static TOLD: AtomicBool = AtomicBool::new(false);
-    if !TOLD.swap(true, Relaxed) {
-        tracing::warn!(job_type, "this type keeps logs, and nobody collects them: add the layer `queue_worker::logs()` to the subscriber");
+/// Warns once per process that a type keeps logs without a collector.
+pub(super) fn warn_missing_collector(job_type: &str) {
+    static WARNED: AtomicBool = AtomicBool::new(false);
+    if !WARNED.swap(true, Relaxed) {
+        tracing::warn!(
+            job_type,
+            "no log collector for a type with keep_logs, its logs are dropped: add the layer `queue_worker::logs()` to the subscriber"
+        );
     }
 }
 

@@ -1,20 +1,20 @@
-//! From which attempt on a durable job's attempts count again: the last that journaled.
+//! Last attempt that journaled a step; attempts of a durable job are counted from it.
 
 use std::sync::{
     Arc,
     atomic::{AtomicI32, Ordering::Relaxed},
 };
 
-/// The attempt that journaled last, if any did; known to all who hold it.
+/// Last attempt that journaled a step, if any. Clones share the value.
 #[derive(Clone, Debug)]
 pub(super) struct LastJournaled(Arc<AtomicI32>);
 
-/// Before any attempt.
+/// Value before any step.
 const NONE: i32 = i32::MIN;
 
 impl LastJournaled {
     pub(super) fn get(&self) -> Option<i16> {
-        // None is out of range.
+        // `NONE` is out of range.
         i16::try_from(self.0.load(Relaxed)).ok()
     }
 
@@ -29,10 +29,10 @@ impl Default for LastJournaled {
     }
 }
 
-/// The number of an attempt, as far as it decides over another: from the last on that journaled.
+/// Returns the number of attempts since the last one that journaled a step; it decides about retries.
 pub(crate) fn attempts_since(attempt: u32, journaled: Option<i16>) -> u32 {
-    // Attempts are counted no further, and once more from the first after a requeue.
-    const MOST: u32 = i16::MAX.unsigned_abs() as u32;
-    let last = journaled.map(|last| u32::from(last.unsigned_abs())).filter(|last| *last <= attempt && attempt < MOST);
+    // The attempt counter saturates here, and a requeue restarts it.
+    const MAX_ATTEMPT: u32 = i16::MAX.unsigned_abs() as u32;
+    let last = journaled.map(|last| u32::from(last.unsigned_abs())).filter(|last| *last <= attempt && attempt < MAX_ATTEMPT);
     last.map_or(attempt, |last| attempt - last + 1)
 }

@@ -1,0 +1,135 @@
+//! Maps of durable jobs: spawning many jobs in chunks as one step, and waiting for all of them. `enqueue` defines the options of the jobs.
+//!
+//! A chunk's entries and its record are one transaction, with the fence as its last statement. The next attempt continues after the last
+//! recorded chunk.
+
+use std::sync::Arc;
+
+use super::{
+    ChildLook, ChunkEntry, CloseEntry, GatherLook, OwnTransaction, StepName,
+    children::{MAX_POLL_INTERVAL, POLL_INTERVAL},
+    durable::{Durable, MAX_NAME_BYTES, checked_name},
+    fence::WrittenStep,
+    journal::{JOIN_SUFFIX, StepResult, Wait},
+};
+use crate::{
+    define::{Failure, JobId},
+    error::Error,
+};
+
+/// Journal entry of a map step.
+#[derive(serde::Deserialize)]
+struct MapStep {
+    map: i64,
+}
+
+/// Position and concurrency of a chunk.
+pub(crate) struct NewChunk {
+    pub(crate) chunk: i32,
+    /// Position of its first job.
+    pub(crate) first: i64,
+    /// Maximum number of concurrent jobs.
+    pub(crate) most: Option<i32>,
+}
+
+impl Durable {
+    /// Checks the step name, and returns it with the number of jobs already spawned by that step, if any. Each attempt may use a name once.
+    pub(crate) fn mapped(&self, name: StepName) -> Result<(String, Option<i64>), Failure> {
+        let (journal, name) = (self.journal(), checked_name(self, name)?);
+        if name.len() + JOIN_SUFFIX.len() > MAX_NAME_BYTES {
+            return Err(Failure::terminal(journal.step_error(&name, "the name of a map step is limited to 193 bytes")));
+        }
+        let mismatch = || journal.step_error(&name, "it is journaled as a different kind of step, not as a map; use another name");
+        let total = match journal.look_up(&name)? {
+            None => None,
+            Some(StepResult::Step(Some(text))) => Some(serde_json::from_str::<MapStep>(&text).map_err(|_| mismatch())?.map),
+            Some(StepResult::Step(None) | StepResult::Sleep(_)) => return Err(mismatch().into()),
+        };
+        Ok((name, total))
+    }
+
+    /// Counts the caller as a running step until the guard is dropped, so that the attempt is not suspended meanwhile.
+    pub(crate) fn hold(&self) -> impl Drop + Send + use<> {
+        self.journal().begin_step()
+    }
+
+    /// Loads how far an earlier attempt spawned the map.
+    pub(crate) async fn spawned_so_far(&self, name: &str) -> Result<GatherLook, Failure> {
+        Ok(self.shared().backend.gather(self.id(), name, true).await.map_err(Error::Database)?.unwrap_or_default())
+    }
+
+    /// Spawns a chunk, which `enqueue` writes to the transaction, if there is one. It is committed on return, and continues if this future
+    /// is dropped.
+    pub(crate) async fn add_chunk<W>(
+        &self,
+        name: &str,
+        position: NewChunk,
+        enqueue: impl FnOnce(Option<OwnTransaction>) -> W + Send + 'static,
+    ) -> Result<(), Failure>
+    where
+        W: Future<Output = Result<(Option<OwnTransaction>, Vec<JobId>), Failure>> + Send + 'static,
+    {
+        let (journal, job) = (self.journal(), self.id());
+        let (fence, backend, step) = (journal.fence(), Arc::clone(&self.shared().backend), name.to_owned());
+        let NewChunk { chunk, first, most } = position;
+        let work = async move {
+            let (tx, ids) = enqueue(backend.begin_chunk(job).await?).await?;
+            let entry = ChunkEntry { fence, name: step, chunk, first, ids, most };
+            Ok::<_, Failure>(backend.add_chunk(tx, entry).await.map_err(Error::Database)?)
+        };
+        match journal.run_detached(work).await?? {
+            Some(true) => Ok(()),
+            Some(false) => Err(journal.step_error(name, "an earlier attempt has just spawned this chunk").into()),
+            None => Err(journal.lease_lost().into()),
+        }
+    }
+
+    /// Records that all jobs are spawned.
+    pub(crate) async fn close_map(&self, name: &str, total: i64) -> Result<(), Failure> {
+        let (journal, backend) = (self.journal(), Arc::clone(&self.shared().backend));
+        let entry = CloseEntry { fence: journal.fence(), name: name.to_owned(), total };
+        let (attempt, recording, step) = (entry.fence.attempt, Arc::clone(journal), name.to_owned());
+        let closed = journal.run_detached(async move {
+            let closed = backend.close_gather(entry).await;
+            if matches!(closed, Ok(Some(true))) {
+                recording.record(WrittenStep { attempt, name: step, output: Some(format!("{{\"map\":{total}}}")), wait: None });
+            }
+            closed
+        });
+        match closed.await?.map_err(Error::Database)? {
+            Some(true) => Ok(()),
+            Some(false) => Err(self.differs(name)),
+            None => Err(journal.lease_lost().into()),
+        }
+    }
+
+    /// Failure for jobs that differ from those that an earlier attempt spawned.
+    pub(crate) fn differs(&self, name: &str) -> Failure {
+        let why = "an earlier attempt spawned a different number of jobs: the mapped jobs must be the same in each attempt";
+        Failure::terminal(self.journal().step_error(name, why))
+    }
+
+    /// Waits until all jobs of this step have finished, and returns the counts.
+    pub(crate) async fn map_over(&self, name: &str) -> Result<GatherLook, Failure> {
+        let (journal, mut interval) = (self.journal(), POLL_INTERVAL);
+        loop {
+            {
+                let _in_flight = journal.begin_step();
+                let found = self.shared().backend.gather(self.id(), name, false).await.map_err(Error::Database)?;
+                let found = found.ok_or_else(|| journal.step_error(name, "the spawned map does not exist"))?;
+                if found.need == 0 {
+                    return Ok(found);
+                }
+            }
+            let _waiting = journal.start_wait(Wait { until: None, signal: Some(format!("{name}{JOIN_SUFFIX}")) });
+            tokio::time::sleep(interval).await;
+            interval = (2 * interval).min(MAX_POLL_INTERVAL);
+        }
+    }
+
+    /// Loads the results of a chunk's jobs.
+    pub(crate) async fn map_parts(&self, name: &str, chunk: i32) -> Result<Vec<ChildLook>, Failure> {
+        let _in_flight = self.journal().begin_step();
+        Ok(self.shared().backend.parts(self.id(), name, chunk).await.map_err(Error::Database)?)
+    }
+}

@@ -1,0 +1,26 @@
+//! Without the feature `otel`: spans have no further attributes, and jobs store no trace context.
+
+use tracing::Span;
+
+use super::{AttemptSpanInfo, Carried};
+
+pub(crate) fn carried(_: &Span) -> Option<Carried> {
+    None
+}
+
+pub(crate) fn begin(_: &Span, _: &AttemptSpanInfo<'_>) {}
+
+pub(crate) fn begin_batch<'a>(_: &Span, _: impl ExactSizeIterator<Item = AttemptSpanInfo<'a>>) {}
+
+/// No-op recorder of a span's outcome.
+#[derive(Debug, Default)]
+pub(crate) struct OutcomeRecorder;
+
+impl OutcomeRecorder {
+    pub(crate) fn new(_: &Span) -> Self {
+        Self
+    }
+
+    #[expect(clippy::unused_self, reason = "the recorder with the feature uses it")]
+    pub(crate) fn record(self, _: &'static str, _: Option<&str>) {}
+}
