@@ -1,7 +1,7 @@
-//! The buffer a payload is written on: its text so far, how deep it stands, and the first fault found.
+//! Buffer that payloads are encoded into: text, nesting depth and the first fault.
 //!
-//! The serializer that writes and the one that checks share it. After a fault it takes no more, so its text ends where the fault is,
-//! and the path is read from that text; nothing is tracked while all goes well. It knows no JSON: see `stored` and `path`.
+//! The writing and the checking serializer share it. After a fault it accepts nothing more, so the text ends at the fault. The path is
+//! computed from that text, so valid payloads do not pay for tracking. The buffer does not know JSON: see `jsonb` and `path`.
 
 use std::cell::{Cell, RefCell};
 use std::io;
@@ -19,7 +19,7 @@ pub(super) struct PayloadBuffer {
     fault: Cell<Option<Fault>>,
 }
 
-/// A [`PayloadError`] that does not know its path yet.
+/// [`PayloadError`] without its path.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum Fault {
     Nul,
@@ -36,7 +36,7 @@ impl PayloadBuffer {
         Self { limit, text, depth: Cell::new(0), fault: Cell::new(None) }
     }
 
-    /// The text, or what was wrong with it.
+    /// Returns the text, or the first fault with its path.
     pub(super) fn finish(self) -> Result<Vec<u8>, PayloadError> {
         let text = self.text.into_inner();
         let Some(fault) = self.fault.get() else { return Ok(text) };
@@ -50,14 +50,14 @@ impl PayloadBuffer {
         })
     }
 
-    pub(super) fn put(&self, bytes: &[u8]) -> io::Result<()> {
+    pub(super) fn append(&self, bytes: &[u8]) -> io::Result<()> {
         if self.fault.get().is_some() {
-            return Err(refusal());
+            return Err(invalid_data());
         }
         let mut text = self.text.borrow_mut();
         let size = text.len().saturating_add(bytes.len());
         if size > self.limit {
-            return Err(self.refuse(Fault::TooLarge { size }));
+            return Err(self.fail(Fault::TooLarge { size }));
         }
         text.extend_from_slice(bytes);
         Ok(())
@@ -65,7 +65,7 @@ impl PayloadBuffer {
 
     pub(super) fn enter(&self) -> io::Result<()> {
         if self.depth.get() == MAX_DEPTH {
-            return Err(self.refuse(Fault::TooDeep));
+            return Err(self.fail(Fault::TooDeep));
         }
         self.depth.set(self.depth.get() + 1);
         Ok(())
@@ -75,18 +75,18 @@ impl PayloadBuffer {
         self.depth.set(self.depth.get().saturating_sub(1));
     }
 
-    /// Notes the fault, if it is the first, and gives the error that stops the serializer.
-    pub(super) fn refuse(&self, fault: Fault) -> io::Error {
+    /// Records the fault, unless there is one already, and returns the error that stops the serializer.
+    pub(super) fn fail(&self, fault: Fault) -> io::Error {
         if self.fault.get().is_none() {
             self.fault.set(Some(fault));
         }
-        refusal()
+        invalid_data()
     }
 }
 
 impl io::Write for &PayloadBuffer {
     fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
-        self.put(bytes).map(|()| bytes.len())
+        self.append(bytes).map(|()| bytes.len())
     }
 
     fn flush(&mut self) -> io::Result<()> {
@@ -94,6 +94,6 @@ impl io::Write for &PayloadBuffer {
     }
 }
 
-fn refusal() -> io::Error {
+fn invalid_data() -> io::Error {
     io::ErrorKind::InvalidData.into()
 }

@@ -1,53 +1,53 @@
-//! What may be wrong with a payload.
+//! Errors of encoding a payload.
 
-/// How many arrays and objects may lie in one another: as many as `serde_json` reads.
+/// Maximum nesting depth of arrays and objects; the limit of `serde_json` when reading.
 pub(super) const MAX_DEPTH: usize = 127;
 
-/// Why a payload cannot be stored so that it comes back exactly.
+/// Reason why a payload cannot be stored exactly.
 ///
-/// A `path` is where, such as `$.user.names[3]`.
+/// The `path` locates the fault, for example `$.user.names[3]`.
 #[derive(Debug, thiserror::Error, PartialEq)]
 #[non_exhaustive]
 pub enum PayloadError {
-    /// A string or a key contains U+0000, which jsonb refuses.
+    /// A string or a key contains U+0000, which jsonb rejects.
     #[error("the text at `{path}` contains the character U+0000, which jsonb cannot hold; remove it, or store bytes as base64")]
     Nul {
-        /// Where.
+        /// Path of the string or key.
         path: String,
     },
-    /// A `RawValue` contains an escape `\ud800` to `\udfff` that is not one of a pair.
-    #[error("the text at `{path}` contains half a surrogate pair, which is no character; replace it with U+FFFD")]
+    /// A `RawValue` contains an escape from `\ud800` to `\udfff` that is not part of a pair.
+    #[error("the text at `{path}` contains a lone surrogate, which is not a character; replace it with U+FFFD")]
     LoneSurrogate {
-        /// Where.
+        /// Path of the string or key.
         path: String,
     },
-    /// NaN or an infinity, which JSON lacks.
-    #[error("the number at `{path}` is NaN or infinite, which json cannot say; use an `Option`, or a string")]
+    /// A float is NaN or infinite, which JSON cannot represent.
+    #[error("the number at `{path}` is NaN or infinite, which JSON cannot represent; use an `Option`, or a string")]
     NotFinite {
-        /// Where.
+        /// Path of the number.
         path: String,
     },
-    /// An integer of more than 64 bits, or a number of a `RawValue` with more digits or a larger exponent than `f64` holds.
-    #[error("the number at `{path}` has more digits than would come back; store it as a string")]
+    /// An integer exceeds 64 bits, or a number of a `RawValue` has more digits or a larger exponent than `f64` holds.
+    #[error("the number at `{path}` has more digits than can be read back; store it as a string")]
     NumberTooLarge {
-        /// Where.
+        /// Path of the number.
         path: String,
     },
-    /// Arrays and objects in one another, too many to be read back.
+    /// Arrays and objects are nested too deeply to be read back.
     #[error("the payload is nested deeper than {limit} levels; flatten it, or store the inner part as a string")]
     TooDeep {
-        /// The most levels.
+        /// Maximum nesting depth.
         limit: usize,
     },
-    /// More text than a job may carry.
+    /// The payload exceeds the maximum size.
     #[error("the payload takes {size} bytes or more, the limit is {limit}; store a reference, not the blob")]
     TooLarge {
-        /// How many bytes there were when writing stopped.
+        /// Size in bytes at which encoding stopped.
         size: usize,
-        /// The most bytes.
+        /// Maximum size in bytes.
         limit: usize,
     },
-    /// The payload's `Serialize` failed, or did not write JSON.
+    /// The payload's `Serialize` failed or did not write JSON.
     #[error("the payload's `Serialize` failed: {0}")]
     Encode(String),
 }

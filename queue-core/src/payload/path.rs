@@ -1,13 +1,14 @@
-//! Where in a payload a fault is, read from the text written before it.
+//! Paths of faults, computed from the text written before them.
 //!
-//! It runs only when a payload is refused. A path shows keys, which are names in nearly every payload, cut when long; never a value.
+//! This runs only when a payload is rejected. Paths contain keys, which are usually field names, truncated when long; they never contain
+//! values.
 
 use std::ops::Range;
 
-/// No key in a path shows more characters than this.
-const LONGEST_KEY: usize = 64;
+/// Maximum length of a key in a path, in characters.
+const MAX_KEY_CHARS: usize = 64;
 
-/// The path of the value, or of the key, that the text breaks off in or before: `$.user.names[3]`.
+/// Returns the path of the value or key at which the text ends: `$.user.names[3]`.
 pub(super) fn end_of(text: &[u8]) -> String {
     let mut frames = Vec::new();
     let mut at = 0;
@@ -39,7 +40,7 @@ pub(super) fn end_of(text: &[u8]) -> String {
     })
 }
 
-/// How many bytes the string has that the text begins with, quotes included; all of them when it is not closed.
+/// Returns the length in bytes of the string at the start of the text, including quotes. An unterminated string extends to the end.
 pub(super) fn string_len(text: &[u8]) -> usize {
     let mut at = 1;
     while let Some(byte) = text.get(at) {
@@ -52,28 +53,28 @@ pub(super) fn string_len(text: &[u8]) -> usize {
     text.len()
 }
 
-/// A value being written: the member of an object whose key stands there in the text, or the element of an array.
+/// Enclosing object, with the range of its current key, or enclosing array, with its current index.
 enum Frame {
     Object(Option<Range<usize>>),
     Array(usize),
 }
 
-/// A key as it is written in a path.
+/// Formats a key as a step of a path.
 pub(crate) fn path_step(key: &str) -> String {
     step(serde_json::Value::from(key).to_string().as_bytes())
 }
 
-/// A key as it is written in a path, from its JSON text: bare when it is a plain name, else in brackets and still escaped.
+/// Formats a key, given as JSON text, as a step of a path: plain names after a dot, others escaped in brackets.
 fn step(key: &[u8]) -> String {
     let key = String::from_utf8_lossy(key);
     let inner = key.strip_prefix('"').unwrap_or(&key);
     let inner = inner.strip_suffix('"').unwrap_or(inner);
-    let shown: String = inner.chars().take(LONGEST_KEY).collect();
-    let cut = if shown.len() < inner.len() { "…" } else { "" };
+    let shown: String = inner.chars().take(MAX_KEY_CHARS).collect();
+    let ellipsis = if shown.len() < inner.len() { "…" } else { "" };
     if !inner.is_empty() && inner.chars().all(|c| c == '_' || c == '-' || c.is_ascii_alphanumeric()) {
-        format!(".{shown}{cut}")
+        format!(".{shown}{ellipsis}")
     } else {
-        format!("[\"{shown}{cut}\"]")
+        format!("[\"{shown}{ellipsis}\"]")
     }
 }
 
@@ -82,7 +83,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_path_leads_to_where_the_text_breaks_off() {
+    fn a_path_points_to_the_end_of_the_text() {
         for (text, path) in [
             ("", "$"),
             ("\"a\\\"[b", "$"),
@@ -99,7 +100,7 @@ mod tests {
     }
 
     #[test]
-    fn a_long_key_is_cut() {
+    fn a_long_key_is_truncated() {
         let path = end_of(format!("{{\"{}\": ", "é".repeat(1000)).as_bytes());
         assert_eq!(path, format!("$[\"{}…\"]", "é".repeat(64)));
     }

@@ -1,72 +1,73 @@
-//! Payloads made of nothing but their type, in each of its forms: with every variant, and with and without what is optional.
+//! Samples of a payload type in each of its forms: with every variant, and with and without optional parts.
 //!
-//! Each is what this release would enqueue: made by the type's `Deserialize`, written by its `Serialize`.
+//! A sample is what this release would enqueue: built by the type's `Deserialize` and encoded by its `Serialize`.
 
 use std::collections::{BTreeSet, VecDeque};
 
 use serde::{Serialize, de::DeserializeOwned};
 use serde_json::Value;
 
-use super::make::{Choice, Maker, NotMade, Plan};
+use super::sample_deserializer::{Choice, Plan, SampleBuilder, SampleError};
 
-/// So many values are tried to be made of a type, and no more.
-const TRIES: usize = 1000;
+/// Maximum number of plans to try per type.
+const MAX_TRIES: usize = 1000;
 
-/// A type has no more samples than this.
-const MOST: usize = 200;
+/// Maximum number of samples per type.
+const MAX_SAMPLES: usize = 200;
 
-/// The payloads; or why not one could be made.
+/// Returns the samples, or why none could be built.
 pub(crate) fn samples<T: Serialize + DeserializeOwned>() -> Result<Vec<Value>, String> {
-    let (mut found, mut first_fault) = (Vec::new(), None);
-    let (mut tried, mut met) = (BTreeSet::from([Plan::new()]), BTreeSet::new());
-    // Those that are another try for the one before stand in front.
-    let mut next = VecDeque::from([(Plan::new(), false)]);
-    for _ in 0..TRIES {
-        let Some((plan, _)) = next.pop_front().filter(|_| found.len() < MOST) else { break };
-        let mut maker = Maker::new(&plan);
-        let made = T::deserialize(maker.root()).and_then(|value| serde_json::to_value(&value).map_err(|error| NotMade(error.to_string())));
-        let choices = maker.made;
-        let others = match &made {
+    let (mut samples, mut first_error) = (Vec::new(), None);
+    let (mut tried, mut seen) = (BTreeSet::from([Plan::new()]), BTreeSet::new());
+    // Retries of the previous plan go to the front.
+    let mut queue = VecDeque::from([(Plan::new(), false)]);
+    for _ in 0..MAX_TRIES {
+        let Some((plan, _)) = queue.pop_front().filter(|_| samples.len() < MAX_SAMPLES) else { break };
+        let mut builder = SampleBuilder::new(&plan);
+        let sample =
+            T::deserialize(builder.root()).and_then(|value| serde_json::to_value(&value).map_err(|error| SampleError(error.to_string())));
+        let choices = builder.choices;
+        let others = match &sample {
             Ok(_) => {
-                met.extend(choices.iter().map(|choice| (choice.place.clone(), choice.taken)));
-                forms(&choices).into_iter().filter(|form| met.insert(form.clone())).collect()
+                seen.extend(choices.iter().map(|choice| (choice.path.clone(), choice.chosen)));
+                forms(&choices).into_iter().filter(|form| seen.insert(form.clone())).collect()
             }
             Err(_) => retries(&choices),
         };
-        let plans = others.into_iter().map(|(place, taken)| {
+        let plans = others.into_iter().map(|(path, chosen)| {
             let mut other = plan.clone();
-            other.insert(place, taken);
+            other.insert(path, chosen);
             other
         });
         let plans: Vec<Plan> = plans.filter(|plan| tried.insert(plan.clone())).collect();
-        match made {
+        match sample {
             Ok(value) => {
-                next.retain(|(_, is_retry)| !is_retry);
-                next.extend(plans.into_iter().map(|plan| (plan, false)));
-                if !found.contains(&value) {
-                    found.push(value);
+                queue.retain(|(_, is_retry)| !is_retry);
+                queue.extend(plans.into_iter().map(|plan| (plan, false)));
+                if !samples.contains(&value) {
+                    samples.push(value);
                 }
             }
-            Err(NotMade(why)) => {
-                first_fault.get_or_insert(why);
+            Err(SampleError(why)) => {
+                first_error.get_or_insert(why);
                 for plan in plans.into_iter().rev() {
-                    next.push_front((plan, true));
+                    queue.push_front((plan, true));
                 }
             }
         }
     }
-    if found.is_empty() { Err(first_fault.unwrap_or_default()) } else { Ok(found) }
+    if samples.is_empty() { Err(first_error.unwrap_or_default()) } else { Ok(samples) }
 }
 
-/// The forms of a value that was made, at each of its places.
+/// Returns the forms of a sample at each of its paths.
 fn forms(choices: &[Choice]) -> Vec<(String, usize)> {
-    let all = |choice: &Choice| (0..choice.of).map(|way| (choice.place.clone(), way)).collect::<Vec<_>>();
+    let all = |choice: &Choice| (0..choice.count).map(|alternative| (choice.path.clone(), alternative)).collect::<Vec<_>>();
     choices.iter().filter(|choice| choice.is_form).flat_map(all).collect()
 }
 
-/// Other tries for a value that was not: for what was asked for last, which is at fault nearly always. Those of what was tried already are on
-/// their way.
+/// Returns further tries for a value that could not be built: alternatives at the last path, which is nearly always at fault. Alternatives
+/// at earlier paths are in the queue already.
 fn retries(choices: &[Choice]) -> Vec<(String, usize)> {
-    let Some(last) = choices.last().filter(|last| last.taken == 0) else { return Vec::new() };
-    (1..last.of).map(|way| (last.place.clone(), way)).collect()
+    let Some(last) = choices.last().filter(|last| last.chosen == 0) else { return Vec::new() };
+    (1..last.count).map(|alternative| (last.path.clone(), alternative)).collect()
 }

@@ -1,4 +1,4 @@
-//! Tests of `encode`, named by the numbers of the faults. jsonb's side is modelled here; a database sees the same texts elsewhere.
+//! Tests of `encode`. Prefixes of their names are numbers of faults. These tests model jsonb; others store the same texts in a database.
 
 use std::cell::RefCell;
 use std::collections::BTreeMap;
@@ -17,7 +17,7 @@ fn raw(text: &str) -> Box<RawValue> {
     RawValue::from_string(text.to_owned()).unwrap()
 }
 
-fn refusal<T: Serialize + ?Sized>(job: &T) -> PayloadError {
+fn encode_error<T: Serialize + ?Sized>(job: &T) -> PayloadError {
     encode(job, LIMIT).unwrap_err()
 }
 
@@ -39,13 +39,13 @@ fn number_too_large(path: &str) -> PayloadError {
 
 #[test]
 fn f01_nul_anywhere_is_refused_with_its_path() {
-    assert_eq!(refusal("a\0b"), nul("$"));
-    assert_eq!(refusal(&'\0'), nul("$"));
-    assert_eq!(refusal(&json!({"user": {"names": ["a", "b", "c", "\0"]}})), nul("$.user.names[3]"));
-    assert_eq!(refusal(&json!({"user": {"a\0b": 1}})), nul("$.user[\"a\\u0000\"]"));
-    assert_eq!(refusal(&((), BTreeMap::from([("a", raw(r#"{"b": [true, "x\u0000"]}"#))]))), nul("$[1].a.b[1]"));
-    assert_eq!(refusal(&[raw(r#"{"a\u0000b": 1}"#)]), nul("$[0][\"a\\u0000b\"]"));
-    assert_eq!(refusal(&Shape::Pair(Some("\0".into()), 1.0)), nul("$.Pair[0]"));
+    assert_eq!(encode_error("a\0b"), nul("$"));
+    assert_eq!(encode_error(&'\0'), nul("$"));
+    assert_eq!(encode_error(&json!({"user": {"names": ["a", "b", "c", "\0"]}})), nul("$.user.names[3]"));
+    assert_eq!(encode_error(&json!({"user": {"a\0b": 1}})), nul("$.user[\"a\\u0000\"]"));
+    assert_eq!(encode_error(&((), BTreeMap::from([("a", raw(r#"{"b": [true, "x\u0000"]}"#))]))), nul("$[1].a.b[1]"));
+    assert_eq!(encode_error(&[raw(r#"{"a\u0000b": 1}"#)]), nul("$[0][\"a\\u0000b\"]"));
+    assert_eq!(encode_error(&Shape::Pair(Some("\0".into()), 1.0)), nul("$.Pair[0]"));
     assert_eq!(encode(r"\u0000", LIMIT).unwrap(), r#""\\u0000""#, "a backslash and five characters, no NUL");
     assert_eq!(encode(&raw(r#""\\u0000""#), LIMIT).unwrap(), r#""\\u0000""#);
 }
@@ -53,9 +53,9 @@ fn f01_nul_anywhere_is_refused_with_its_path() {
 #[test]
 fn f04_half_a_surrogate_pair_is_refused() {
     for half in [r#""\ud800""#, r#""\udc00""#, r#""\ud800\ud800""#, r#""\ud800x""#, r#""\uDE00\uD83D""#] {
-        assert_eq!(refusal(&BTreeMap::from([("a", raw(half))])), lone_surrogate("$.a"), "{half}");
+        assert_eq!(encode_error(&BTreeMap::from([("a", raw(half))])), lone_surrogate("$.a"), "{half}");
     }
-    assert_eq!(refusal(&raw(r#"{"a": {"\ud800": 1}}"#)), lone_surrogate(r#"$.a["\ud800"]"#));
+    assert_eq!(encode_error(&raw(r#"{"a": {"\ud800": 1}}"#)), lone_surrogate(r#"$.a["\ud800"]"#));
     assert_eq!(encode(&raw(r#""\uD83D\uDE00 \u00e9\/""#), LIMIT).unwrap(), "\"😀 é/\"");
 }
 
@@ -67,10 +67,10 @@ fn f05_integers_of_64_bits_are_exact_and_wider_ones_refused() {
         assert_eq!(encode(&raw(&text), LIMIT).unwrap(), text);
     }
     assert_eq!(encode(&(u128::from(u64::MAX), i128::from(i64::MIN)), LIMIT).unwrap(), "[18446744073709551615, -9223372036854775808]");
-    assert_eq!(refusal(&(1, u128::from(u64::MAX) + 1)), number_too_large("$[1]"));
-    assert_eq!(refusal(&(i128::from(i64::MIN) - 1)), number_too_large("$"));
-    assert_eq!(refusal(&raw(r#"{"a": [0, -9223372036854775809]}"#)), number_too_large("$.a[1]"));
-    assert_eq!(refusal(&raw("[1e400]")), number_too_large("$[0]"));
+    assert_eq!(encode_error(&(1, u128::from(u64::MAX) + 1)), number_too_large("$[1]"));
+    assert_eq!(encode_error(&(i128::from(i64::MIN) - 1)), number_too_large("$"));
+    assert_eq!(encode_error(&raw(r#"{"a": [0, -9223372036854775809]}"#)), number_too_large("$.a[1]"));
+    assert_eq!(encode_error(&raw("[1e400]")), number_too_large("$[0]"));
     assert_eq!(encode(&BTreeMap::from([(u128::MAX, 1)]), LIMIT).unwrap(), format!("{{\"{}\": 1}}", u128::MAX), "a key is a string");
 }
 
@@ -83,27 +83,27 @@ fn f05_floats_come_back_as_floats() {
 
 #[test]
 fn f06_not_a_number_and_infinity_are_refused() {
-    assert_eq!(refusal(&f64::NAN), not_finite("$"));
-    assert_eq!(refusal(&BTreeMap::from([("a b", vec![0.0, f32::INFINITY])])), not_finite("$[\"a b\"][1]"));
-    assert_eq!(refusal(&Shape::Named { of: vec![1.0, f64::NEG_INFINITY] }), not_finite("$.Named.of[1]"));
-    assert_eq!(refusal(&(Some(Wrap(Shape::Pair(None, f64::NAN))),)), not_finite("$[0].Pair[1]"));
-    assert_eq!(refusal(&Keyed(f64::NAN)), not_finite("$"));
+    assert_eq!(encode_error(&f64::NAN), not_finite("$"));
+    assert_eq!(encode_error(&BTreeMap::from([("a b", vec![0.0, f32::INFINITY])])), not_finite("$[\"a b\"][1]"));
+    assert_eq!(encode_error(&Shape::Named { of: vec![1.0, f64::NEG_INFINITY] }), not_finite("$.Named.of[1]"));
+    assert_eq!(encode_error(&(Some(Wrap(Shape::Pair(None, f64::NAN))),)), not_finite("$[0].Pair[1]"));
+    assert_eq!(encode_error(&Keyed(f64::NAN)), not_finite("$"));
     assert_eq!(encode(&(None::<f64>, f64::MIN_POSITIVE > 0.0), LIMIT).unwrap(), "[null, true]");
 }
 
 #[test]
-fn f08_size_is_judged_on_what_jsonb_prints() {
+fn f08_the_size_limit_applies_to_the_text_that_jsonb_prints() {
     let numbers = vec![1e300; 10];
     let text = encode(&numbers, LIMIT).unwrap();
     assert_eq!(text.len(), 10 * 303 + 9 * 2 + 2);
     assert_eq!(encode(&numbers, text.len() - 1), Err(PayloadError::TooLarge { size: text.len(), limit: text.len() - 1 }));
     let other = raw(&format!("[\n{}\n]", ["1e300"; 10].join("\t,\r\n ")));
     assert_eq!(encode(&other, LIMIT), Ok(text));
-    assert_eq!(refusal(&raw(r#"{"a":1e131071}"#)), number_too_large("$.a"));
+    assert_eq!(encode_error(&raw(r#"{"a":1e131071}"#)), number_too_large("$.a"));
 }
 
 #[test]
-fn f09_depth_is_what_serde_json_reads() {
+fn f09_the_depth_limit_is_that_of_serde_json() {
     for depth in [1, 126, 127, 128, 129, 5_000] {
         let text = "[".repeat(depth) + &"]".repeat(depth);
         let read = serde_json::from_str::<Value>(&text);
@@ -122,8 +122,8 @@ fn f09_depth_is_what_serde_json_reads() {
 #[test]
 fn f10_a_million_levels_do_not_overflow_the_stack() {
     let deep = "[".repeat(1_000_000) + &"]".repeat(1_000_000);
-    assert_eq!(refusal(&raw(&deep)), PayloadError::TooDeep { limit: MAX_DEPTH });
-    assert_eq!(refusal(&chain(1_000_000)), PayloadError::TooDeep { limit: MAX_DEPTH });
+    assert_eq!(encode_error(&raw(&deep)), PayloadError::TooDeep { limit: MAX_DEPTH });
+    assert_eq!(encode_error(&chain(1_000_000)), PayloadError::TooDeep { limit: MAX_DEPTH });
 }
 
 #[test]
@@ -135,12 +135,12 @@ fn f13_one_byte_over_the_limit_is_refused() {
 }
 
 #[test]
-fn f13_a_huge_payload_is_refused_before_it_is_written_whole() {
-    let looked_at = RefCell::new(0);
-    let endless = std::iter::repeat_n("x".repeat(1024), 300 * 1024).inspect(|_| *looked_at.borrow_mut() += 1);
-    let error = refusal(&OneShot(RefCell::new(Some(endless))));
+fn f13_a_huge_payload_is_rejected_before_it_is_encoded_completely() {
+    let encoded_items = RefCell::new(0);
+    let endless = std::iter::repeat_n("x".repeat(1024), 300 * 1024).inspect(|_| *encoded_items.borrow_mut() += 1);
+    let error = encode_error(&OneShot(RefCell::new(Some(endless))));
     assert!(matches!(error, PayloadError::TooLarge { size, limit: LIMIT } if size > LIMIT && size < 2 * LIMIT), "{error:?}");
-    assert_eq!(looked_at.into_inner(), 4);
+    assert_eq!(encoded_items.into_inner(), 4);
 }
 
 #[test]
@@ -165,14 +165,14 @@ fn f14_plain_payloads_round_trip() {
 }
 
 #[test]
-fn f18_an_error_says_what_to_do_and_shows_no_value() {
+fn f18_an_error_names_the_fix_and_contains_no_value() {
     let secret = "hunter2";
     for error in [
-        refusal(&json!({"password": format!("{secret}\0")})),
-        refusal(&json!({"password": secret.repeat(LIMIT)})),
-        refusal(&raw(r#"{"password": "hunter2\ud800"}"#)),
-        refusal(&(secret, f64::NAN)),
-        refusal(&BTreeMap::from([(vec![secret], 1)])),
+        encode_error(&json!({"password": format!("{secret}\0")})),
+        encode_error(&json!({"password": secret.repeat(LIMIT)})),
+        encode_error(&raw(r#"{"password": "hunter2\ud800"}"#)),
+        encode_error(&(secret, f64::NAN)),
+        encode_error(&BTreeMap::from([(vec![secret], 1)])),
     ] {
         let message = error.to_string();
         assert!(message.contains(';') || message.contains("key must be a string"), "{message}");
@@ -182,12 +182,12 @@ fn f18_an_error_says_what_to_do_and_shows_no_value() {
 }
 
 #[test]
-fn a_serialize_that_errs_is_reported_and_one_that_hides_it_is_found_out() {
-    assert_eq!(refusal(&BTreeMap::from([([1], 1)])), PayloadError::Encode("key must be a string".into()));
-    assert_eq!(refusal(&Hiding(json!("a\0"))), nul("$[0]"));
-    assert_eq!(refusal(&Hiding(f64::NAN)), not_finite("$[0]"));
-    assert_eq!(refusal(&Hiding(Failing)), not_json(), "`[, 1]` is no json");
-    let PayloadError::Encode(message) = refusal(&Failing) else { panic!("of another kind") };
+fn errors_of_serialize_are_reported_even_if_it_hides_them() {
+    assert_eq!(encode_error(&BTreeMap::from([([1], 1)])), PayloadError::Encode("key must be a string".into()));
+    assert_eq!(encode_error(&Hiding(json!("a\0"))), nul("$[0]"));
+    assert_eq!(encode_error(&Hiding(f64::NAN)), not_finite("$[0]"));
+    assert_eq!(encode_error(&Hiding(Failing)), not_json(), "`[, 1]` is not JSON");
+    let PayloadError::Encode(message) = encode_error(&Failing) else { panic!("unexpected error") };
     assert_eq!(message, "é".repeat(200) + "…");
 }
 
@@ -223,7 +223,7 @@ proptest! {
             prop_assert!(text.contains('.') && !text.contains('e'), "{}", text);
             prop_assert_eq!(encode(&raw(&text), LIMIT).unwrap(), text.as_str());
             for other in [format!("{wide:e}"), serde_json::to_string(&wide).unwrap(), format!("{wide:.16e}")] {
-                prop_assert_eq!(encode(&raw(&other), LIMIT).map(|text| text.parse()), Ok(Ok(wide)), "as other writers have it");
+                prop_assert_eq!(encode(&raw(&other), LIMIT).map(|text| text.parse()), Ok(Ok(wide)), "as formatted by other writers");
             }
         }
         if narrow.is_finite() {
@@ -239,12 +239,12 @@ proptest! {
             && let Ok(text) = encode(&value, LIMIT)
         {
             prop_assert!(serde_json::from_str::<Value>(&text).is_ok(), "{}", text);
-            prop_assert_eq!(encode(&raw(&text), LIMIT).unwrap(), text, "what was accepted once is accepted again");
+            prop_assert_eq!(encode(&raw(&text), LIMIT).unwrap(), text, "an accepted text is accepted again");
         }
     }
 }
 
-/// Any JSON value. Its floats are such as `serde_json` reads exactly even without its feature `float_roundtrip`.
+/// Any JSON value, with floats that `serde_json` reads exactly even without its feature `float_roundtrip`.
 fn value() -> impl Strategy<Value = Value> {
     let leaf = prop_oneof![
         Just(Value::Null),
@@ -262,7 +262,7 @@ fn value() -> impl Strategy<Value = Value> {
     })
 }
 
-/// The bits of floats that often lie halfway between two decimals of 16 digits.
+/// Bits of floats that are often halfway between two decimals of 16 digits.
 fn halfway() -> impl Strategy<Value = u64> {
     (100_000_000_000_000_u64..10_000_000_000_000_000).prop_map(|quarters| (quarters as f64 / 4.0).to_bits())
 }
@@ -279,7 +279,7 @@ enum Shape {
     Map(BTreeMap<i32, bool>, (u8, char)),
 }
 
-/// `depth` arrays in one another, dropped without recursion.
+/// Nested arrays, dropped without recursion.
 struct Chain(Option<Box<Chain>>);
 
 fn chain(depth: usize) -> Chain {
@@ -301,7 +301,7 @@ impl Drop for Chain {
     }
 }
 
-/// A map with one key.
+/// Map with one key.
 struct Keyed<K>(K);
 
 impl<K: Serialize> Serialize for Keyed<K> {
@@ -310,12 +310,12 @@ impl<K: Serialize> Serialize for Keyed<K> {
     }
 }
 
-/// A sequence that can be serialized once only.
+/// Sequence that can be serialized only once.
 struct OneShot<I>(RefCell<Option<I>>);
 
 impl<I: Iterator<Item = String>> Serialize for OneShot<I> {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        serializer.collect_seq(self.0.take().expect("it is serialized once"))
+        serializer.collect_seq(self.0.take().expect("serialized once"))
     }
 }
 
@@ -327,7 +327,7 @@ impl Serialize for Failing {
     }
 }
 
-/// Goes on as if its first element had been written.
+/// Sequence whose `Serialize` ignores the error of its first element.
 struct Hiding<T>(T);
 
 impl<T: Serialize> Serialize for Hiding<T> {

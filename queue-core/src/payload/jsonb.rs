@@ -1,8 +1,9 @@
-//! Writes JSON the way jsonb prints it, so that a text's length is the size that the database's check sees.
+//! Formats JSON as jsonb prints it, so that the length of the text is the size that the database checks.
 //!
-//! That is: a space after each comma and colon, and no exponents. A float keeps its point (`1e16` is written `10000000000000000.0`),
-//! or it would come back as an integer. `RawValue`s come as text somebody else wrote, and are written anew token by token. What jsonb
-//! cannot hold, or `serde_json` would not read back, is refused. It sees no NaN: `serde_json` has made it `null` by then; see `check`.
+//! jsonb prints a space after each comma and colon, and no exponents. A float keeps its point (`1e16` becomes `10000000000000000.0`), or it
+//! would be read back as an integer. A `RawValue` contains foreign text, which is formatted again token by token. Anything that jsonb
+//! cannot hold or `serde_json` cannot read back is rejected. NaN does not reach this formatter: `serde_json` has written it as `null`; see
+//! `finite`.
 
 use std::borrow::Cow;
 use std::fmt::Display;
@@ -13,56 +14,62 @@ use serde_json::ser::{CharEscape, CompactFormatter, Formatter};
 use super::buffer::{Fault, PayloadBuffer};
 use super::path::string_len;
 
-/// Room for a float as `serde_json` writes it: 17 digits, a sign, a point and an exponent are 24 bytes.
-const SHORT: usize = 32;
+/// Maximum length of a float as `serde_json` writes it, rounded up: 17 digits, a sign, a point and an exponent are 24 bytes.
+const MAX_FLOAT_BYTES: usize = 32;
 
-pub(super) struct Stored<'a> {
+pub(super) struct JsonbFormatter<'a> {
     buffer: &'a PayloadBuffer,
     in_key: bool,
 }
 
-impl<'a> Stored<'a> {
-    pub(super) fn on(buffer: &'a PayloadBuffer) -> Self {
+impl<'a> JsonbFormatter<'a> {
+    pub(super) fn new(buffer: &'a PayloadBuffer) -> Self {
         Self { buffer, in_key: false }
     }
 
-    /// jsonb would keep wider integers, but most readers would round them.
-    fn fit(&self, fits: bool) -> io::Result<()> {
-        if fits || self.in_key { Ok(()) } else { Err(self.buffer.refuse(Fault::NumberTooLarge)) }
+    /// Rejects wider integers: jsonb would keep them, but most readers would round them.
+    fn require_fit(&self, fits: bool) -> io::Result<()> {
+        if fits || self.in_key { Ok(()) } else { Err(self.buffer.fail(Fault::NumberTooLarge)) }
     }
 
-    /// Floats stay as `serde_json` writes them unless that is with an exponent; in a key even then, for a key is a string.
-    fn float<W: ?Sized + Write>(&self, writer: &mut W, short: &Cursor<[u8; SHORT]>, value: impl Display, whole: bool) -> io::Result<()> {
+    /// Writes a float as `serde_json` does, but without an exponent. A key keeps the exponent, because it is a string.
+    fn write_float<W: ?Sized + Write>(
+        &self,
+        writer: &mut W,
+        short: &Cursor<[u8; MAX_FLOAT_BYTES]>,
+        value: impl Display,
+        is_whole: bool,
+    ) -> io::Result<()> {
         let short = &short.get_ref()[..short.position() as usize];
         if self.in_key || !short.contains(&b'e') {
             return writer.write_all(short);
         }
-        write!(writer, "{value}{}", if whole { ".0" } else { "" })
+        write!(writer, "{value}{}", if is_whole { ".0" } else { "" })
     }
 
-    fn number(&self, text: &str) -> io::Result<()> {
-        match plain(text) {
-            Some(plain) => self.buffer.put(plain.as_bytes()),
-            None => Err(self.buffer.refuse(Fault::NumberTooLarge)),
+    fn append_number(&self, text: &str) -> io::Result<()> {
+        match expand_exponent(text) {
+            Some(number) => self.buffer.append(number.as_bytes()),
+            None => Err(self.buffer.fail(Fault::NumberTooLarge)),
         }
     }
 
-    /// `token` is a string as written by others: escaped where it need not be, perhaps with escapes that stand for no character.
-    fn string(&self, token: &str) -> io::Result<()> {
+    /// Writes a string token of a `RawValue`, which may contain needless escapes and lone surrogates.
+    fn append_string(&self, token: &str) -> io::Result<()> {
         if !token.contains('\\') {
-            return self.buffer.put(token.as_bytes());
+            return self.buffer.append(token.as_bytes());
         }
         let Ok(text) = serde_json::from_str::<String>(token) else {
-            // The syntax was checked when the RawValue was made; only half a surrogate pair passes there and fails here.
-            self.buffer.put(token.as_bytes())?;
-            return Err(self.buffer.refuse(Fault::LoneSurrogate));
+            // The syntax was checked when the RawValue was created; only a lone surrogate passes there and fails here.
+            self.buffer.append(token.as_bytes())?;
+            return Err(self.buffer.fail(Fault::LoneSurrogate));
         };
         serde_json::to_writer(self.buffer, &text)?;
-        if text.contains('\0') { Err(self.buffer.refuse(Fault::Nul)) } else { Ok(()) }
+        if text.contains('\0') { Err(self.buffer.fail(Fault::Nul)) } else { Ok(()) }
     }
 }
 
-impl Formatter for Stored<'_> {
+impl Formatter for JsonbFormatter<'_> {
     fn begin_array<W: ?Sized + Write>(&mut self, writer: &mut W) -> io::Result<()> {
         self.buffer.enter()?;
         writer.write_all(b"[")
@@ -104,34 +111,34 @@ impl Formatter for Stored<'_> {
     fn write_char_escape<W: ?Sized + Write>(&mut self, writer: &mut W, escape: CharEscape) -> io::Result<()> {
         let nul = matches!(escape, CharEscape::AsciiControl(0));
         CompactFormatter.write_char_escape(writer, escape)?;
-        if nul { Err(self.buffer.refuse(Fault::Nul)) } else { Ok(()) }
+        if nul { Err(self.buffer.fail(Fault::Nul)) } else { Ok(()) }
     }
 
     fn write_i128<W: ?Sized + Write>(&mut self, writer: &mut W, value: i128) -> io::Result<()> {
-        self.fit(i64::try_from(value).is_ok() || u64::try_from(value).is_ok())?;
+        self.require_fit(i64::try_from(value).is_ok() || u64::try_from(value).is_ok())?;
         CompactFormatter.write_i128(writer, value)
     }
 
     fn write_u128<W: ?Sized + Write>(&mut self, writer: &mut W, value: u128) -> io::Result<()> {
-        self.fit(u64::try_from(value).is_ok())?;
+        self.require_fit(u64::try_from(value).is_ok())?;
         CompactFormatter.write_u128(writer, value)
     }
 
     fn write_f32<W: ?Sized + Write>(&mut self, writer: &mut W, value: f32) -> io::Result<()> {
-        let mut short = Cursor::new([0; SHORT]);
+        let mut short = Cursor::new([0; MAX_FLOAT_BYTES]);
         CompactFormatter.write_f32(&mut short, value)?;
-        self.float(writer, &short, value, value.fract() == 0.0)
+        self.write_float(writer, &short, value, value.fract() == 0.0)
     }
 
     fn write_f64<W: ?Sized + Write>(&mut self, writer: &mut W, value: f64) -> io::Result<()> {
-        let mut short = Cursor::new([0; SHORT]);
+        let mut short = Cursor::new([0; MAX_FLOAT_BYTES]);
         CompactFormatter.write_f64(&mut short, value)?;
-        self.float(writer, &short, value, value.fract() == 0.0)
+        self.write_float(writer, &short, value, value.fract() == 0.0)
     }
 
-    /// Called when a crate of the program turns on `serde_json`'s `arbitrary_precision`.
+    /// Called if any crate of the program enables the feature `arbitrary_precision` of `serde_json`.
     fn write_number_str<W: ?Sized + Write>(&mut self, _: &mut W, text: &str) -> io::Result<()> {
-        self.number(text)
+        self.append_number(text)
     }
 
     fn write_raw_fragment<W: ?Sized + Write>(&mut self, _: &mut W, fragment: &str) -> io::Result<()> {
@@ -145,30 +152,30 @@ impl Formatter for Stored<'_> {
             let (token, tail) = rest.split_at_checked(len).unwrap_or((rest, ""));
             rest = tail;
             match byte {
-                b'"' => self.string(token)?,
-                b'-' | b'0'..=b'9' => self.number(token)?,
-                b'{' | b'[' => self.buffer.enter().and_then(|()| self.buffer.put(token.as_bytes()))?,
+                b'"' => self.append_string(token)?,
+                b'-' | b'0'..=b'9' => self.append_number(token)?,
+                b'{' | b'[' => self.buffer.enter().and_then(|()| self.buffer.append(token.as_bytes()))?,
                 b'}' | b']' => {
                     self.buffer.leave();
-                    self.buffer.put(token.as_bytes())?;
+                    self.buffer.append(token.as_bytes())?;
                 }
-                b',' => self.buffer.put(b", ")?,
-                b':' => self.buffer.put(b": ")?,
+                b',' => self.buffer.append(b", ")?,
+                b':' => self.buffer.append(b": ")?,
                 b' ' | b'\t' | b'\n' | b'\r' => {}
-                _ => self.buffer.put(token.as_bytes())?,
+                _ => self.buffer.append(token.as_bytes())?,
             }
         }
         Ok(())
     }
 }
 
-/// A number without its exponent, or `None` if a reader would not get back the number that was written.
+/// Returns a number without its exponent, or `None` if it cannot be read back exactly.
 ///
-/// Integers must fit 64 bits. Everything else is read as `f64`, whose shortest text has at most 17 digits and exponents of 308 and
-/// -324; longer texts pass when `f64` holds all their digits.
-fn plain(number: &str) -> Option<Cow<'_, str>> {
-    const LONGEST: usize = 800;
-    const LARGEST_EXPONENT: usize = 400;
+/// Integers must fit 64 bits. Other numbers are read as `f64`, whose shortest text has at most 17 digits and exponents from -324 to 308.
+/// Longer texts are accepted if `f64` holds all their digits.
+fn expand_exponent(number: &str) -> Option<Cow<'_, str>> {
+    const MAX_BYTES: usize = 800;
+    const MAX_EXPONENT: usize = 400;
 
     let unsigned = number.strip_prefix('-').unwrap_or(number);
     if unsigned.bytes().all(|b| b.is_ascii_digit()) {
@@ -177,32 +184,32 @@ fn plain(number: &str) -> Option<Cow<'_, str>> {
     }
     let (mantissa, exponent) = unsigned.split_once(['e', 'E']).unwrap_or((unsigned, "0"));
     let exponent: isize = exponent.parse().ok()?;
-    if number.len() > LONGEST || exponent.unsigned_abs() > LARGEST_EXPONENT {
+    if number.len() > MAX_BYTES || exponent.unsigned_abs() > MAX_EXPONENT {
         return None;
     }
     let (whole, fraction) = mantissa.split_once('.').unwrap_or((mantissa, ""));
     let digits = format!("{whole}{fraction}");
-    if !survives(&digits, unsigned.parse().ok()?) {
+    if !round_trips(&digits, unsigned.parse().ok()?) {
         return None;
     }
     if mantissa.len() == unsigned.len() {
         return Some(Cow::Borrowed(number));
     }
     let sign = if unsigned.len() < number.len() { "-" } else { "" };
-    Some(Cow::Owned(sign.to_owned() + &place(&digits, whole.len() as isize + exponent)))
+    Some(Cow::Owned(sign.to_owned() + &insert_point(&digits, whole.len() as isize + exponent)))
 }
 
-/// Whether the float that the digits were rounded to is still written with these digits, in as many of them or in its shortest form:
-/// of a float halfway between two decimals (885022586708295.25) some writers give the one, some the other.
-fn survives(digits: &str, value: f64) -> bool {
+/// Returns whether the parsed float is still written with these digits, at the same length or in its shortest form. For a float halfway
+/// between two decimals (885022586708295.25), writers differ.
+fn round_trips(digits: &str, value: f64) -> bool {
     let digits = digits.trim_matches('0');
     let Some(after_first) = digits.len().checked_sub(1) else { return true };
-    let same = |back: String| back.split('e').next().is_some_and(|back| back.replace('.', "") == digits);
-    value.is_finite() && (same(format!("{value:.after_first$e}")) || same(format!("{value:e}")))
+    let has_digits = |text: String| text.split('e').next().is_some_and(|mantissa| mantissa.replace('.', "") == digits);
+    value.is_finite() && (has_digits(format!("{value:.after_first$e}")) || has_digits(format!("{value:e}")))
 }
 
-/// The digits with a point after the first `point` of them, filled up with zeros on either side.
-fn place(digits: &str, point: isize) -> String {
+/// Returns the digits with a point after the first `point` of them, padded with zeros on either side.
+fn insert_point(digits: &str, point: isize) -> String {
     let before = usize::try_from(point).unwrap_or(0);
     let missing = usize::try_from(-point).unwrap_or(0);
     let (whole, fraction) = digits.split_at_checked(before).unwrap_or((digits, ""));
@@ -216,18 +223,18 @@ fn place(digits: &str, point: isize) -> String {
 
 #[cfg(test)]
 mod tests {
-    use super::plain;
+    use super::expand_exponent;
 
     #[test]
     fn f05_numbers_that_would_be_rounded_are_refused() {
         for exact in ["0", "-1", "9007199254740993", "18446744073709551615", "-9223372036854775808", "1.50", "0.10000000000000001"] {
-            assert_eq!(plain(exact).as_deref(), Some(exact));
+            assert_eq!(expand_exponent(exact).as_deref(), Some(exact));
         }
         for halfway in ["885022586708295.2", "885022586708295.25", "885022586708295.3"] {
-            assert_eq!(plain(halfway).as_deref(), Some(halfway));
+            assert_eq!(expand_exponent(halfway).as_deref(), Some(halfway));
         }
         let tenth = "0.1000000000000000055511151231257827021181583404541015625";
-        assert_eq!(plain(tenth).as_deref(), Some(tenth), "all of the digits that the f64 nearest to 0.1 has");
+        assert_eq!(expand_exponent(tenth).as_deref(), Some(tenth), "all digits of the f64 nearest to 0.1");
         for rounded in [
             "18446744073709551616",
             "-9223372036854775809",
@@ -241,7 +248,7 @@ mod tests {
             "0e5000",
             &format!("0.{}", "0".repeat(20_000)),
         ] {
-            assert_eq!(plain(rounded), None, "{rounded}");
+            assert_eq!(expand_exponent(rounded), None, "{rounded}");
         }
     }
 
@@ -260,9 +267,9 @@ mod tests {
             ("0e3", "0.0"),
             ("0.001e5", "100.0"),
         ] {
-            assert_eq!(plain(number).as_deref(), Some(full), "{number}");
+            assert_eq!(expand_exponent(number).as_deref(), Some(full), "{number}");
         }
-        assert_eq!(plain("1e300").map(|full| full.len()), Some(303));
-        assert_eq!(plain("5e-324").map(|full| full.len()), Some(326));
+        assert_eq!(expand_exponent("1e300").map(|full| full.len()), Some(303));
+        assert_eq!(expand_exponent("5e-324").map(|full| full.len()), Some(326));
     }
 }

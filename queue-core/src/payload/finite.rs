@@ -1,6 +1,6 @@
-//! A serializer around `serde_json`'s that refuses NaN and infinities, for which `serde_json` writes `null` and says nothing.
+//! Serializer wrapper that rejects NaN and infinities, which `serde_json` would write as `null`.
 //!
-//! All else goes through unchanged. It is the only check that needs the values before they are text; the others are in `stored`.
+//! Everything else passes through unchanged. This is the only check that needs values before they become text; the others are in `jsonb`.
 
 use std::fmt::Display;
 
@@ -11,33 +11,33 @@ use serde::ser::{
 
 use super::buffer::{Fault, PayloadBuffer};
 
-/// Around a serializer or one of its compounds, and around each value that they are given, so that the check goes all the way down.
-pub(super) struct Checked<'a, V> {
+/// Wrapper of a serializer, of its compounds and of each value passed to them, so that the check applies at every depth.
+pub(super) struct FiniteSerializer<'a, V> {
     inner: V,
     buffer: &'a PayloadBuffer,
 }
 
-impl<'a, V> Checked<'a, V> {
-    pub(super) fn on(buffer: &'a PayloadBuffer, inner: V) -> Self {
+impl<'a, V> FiniteSerializer<'a, V> {
+    pub(super) fn new(buffer: &'a PayloadBuffer, inner: V) -> Self {
         Self { inner, buffer }
     }
 
-    fn finite<E: serde::ser::Error>(&self, finite: bool) -> Result<(), E> {
-        if finite { Ok(()) } else { Err(E::custom(self.buffer.refuse(Fault::NotFinite))) }
+    fn require_finite<E: serde::ser::Error>(&self, is_finite: bool) -> Result<(), E> {
+        if is_finite { Ok(()) } else { Err(E::custom(self.buffer.fail(Fault::NotFinite))) }
     }
 
-    fn around<C, E>(self, open: impl FnOnce(V) -> Result<C, E>) -> Result<Checked<'a, C>, E> {
-        Ok(Checked { inner: open(self.inner)?, buffer: self.buffer })
+    fn wrap<C, E>(self, open: impl FnOnce(V) -> Result<C, E>) -> Result<FiniteSerializer<'a, C>, E> {
+        Ok(FiniteSerializer { inner: open(self.inner)?, buffer: self.buffer })
     }
 }
 
-impl<T: Serialize + ?Sized> Serialize for Checked<'_, &T> {
+impl<T: Serialize + ?Sized> Serialize for FiniteSerializer<'_, &T> {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        self.inner.serialize(Checked::on(self.buffer, serializer))
+        self.inner.serialize(FiniteSerializer::new(self.buffer, serializer))
     }
 }
 
-macro_rules! pass_on {
+macro_rules! delegate {
     ($($method:ident($value:ty);)*) => {
         $(fn $method(self, value: $value) -> Result<S::Ok, S::Error> {
             self.inner.$method(value)
@@ -45,28 +45,28 @@ macro_rules! pass_on {
     };
 }
 
-impl<'a, S: Serializer> Serializer for Checked<'a, S> {
+impl<'a, S: Serializer> Serializer for FiniteSerializer<'a, S> {
     type Ok = S::Ok;
     type Error = S::Error;
-    type SerializeSeq = Checked<'a, S::SerializeSeq>;
-    type SerializeTuple = Checked<'a, S::SerializeTuple>;
-    type SerializeTupleStruct = Checked<'a, S::SerializeTupleStruct>;
-    type SerializeTupleVariant = Checked<'a, S::SerializeTupleVariant>;
-    type SerializeMap = Checked<'a, S::SerializeMap>;
-    type SerializeStruct = Checked<'a, S::SerializeStruct>;
-    type SerializeStructVariant = Checked<'a, S::SerializeStructVariant>;
+    type SerializeSeq = FiniteSerializer<'a, S::SerializeSeq>;
+    type SerializeTuple = FiniteSerializer<'a, S::SerializeTuple>;
+    type SerializeTupleStruct = FiniteSerializer<'a, S::SerializeTupleStruct>;
+    type SerializeTupleVariant = FiniteSerializer<'a, S::SerializeTupleVariant>;
+    type SerializeMap = FiniteSerializer<'a, S::SerializeMap>;
+    type SerializeStruct = FiniteSerializer<'a, S::SerializeStruct>;
+    type SerializeStructVariant = FiniteSerializer<'a, S::SerializeStructVariant>;
 
     fn serialize_f32(self, value: f32) -> Result<S::Ok, S::Error> {
-        self.finite::<S::Error>(value.is_finite())?;
+        self.require_finite::<S::Error>(value.is_finite())?;
         self.inner.serialize_f32(value)
     }
 
     fn serialize_f64(self, value: f64) -> Result<S::Ok, S::Error> {
-        self.finite::<S::Error>(value.is_finite())?;
+        self.require_finite::<S::Error>(value.is_finite())?;
         self.inner.serialize_f64(value)
     }
 
-    pass_on! {
+    delegate! {
         serialize_bool(bool);
         serialize_i8(i8);
         serialize_i16(i16);
@@ -97,7 +97,7 @@ impl<'a, S: Serializer> Serializer for Checked<'a, S> {
     }
 
     fn serialize_some<T: Serialize + ?Sized>(self, value: &T) -> Result<S::Ok, S::Error> {
-        self.inner.serialize_some(&Checked::on(self.buffer, value))
+        self.inner.serialize_some(&FiniteSerializer::new(self.buffer, value))
     }
 
     fn serialize_unit_variant(self, name: &'static str, index: u32, variant: &'static str) -> Result<S::Ok, S::Error> {
@@ -105,7 +105,7 @@ impl<'a, S: Serializer> Serializer for Checked<'a, S> {
     }
 
     fn serialize_newtype_struct<T: Serialize + ?Sized>(self, name: &'static str, value: &T) -> Result<S::Ok, S::Error> {
-        self.inner.serialize_newtype_struct(name, &Checked::on(self.buffer, value))
+        self.inner.serialize_newtype_struct(name, &FiniteSerializer::new(self.buffer, value))
     }
 
     fn serialize_newtype_variant<T: Serialize + ?Sized>(
@@ -115,19 +115,19 @@ impl<'a, S: Serializer> Serializer for Checked<'a, S> {
         variant: &'static str,
         value: &T,
     ) -> Result<S::Ok, S::Error> {
-        self.inner.serialize_newtype_variant(name, index, variant, &Checked::on(self.buffer, value))
+        self.inner.serialize_newtype_variant(name, index, variant, &FiniteSerializer::new(self.buffer, value))
     }
 
     fn serialize_seq(self, len: Option<usize>) -> Result<Self::SerializeSeq, S::Error> {
-        self.around(|inner| inner.serialize_seq(len))
+        self.wrap(|inner| inner.serialize_seq(len))
     }
 
     fn serialize_tuple(self, len: usize) -> Result<Self::SerializeTuple, S::Error> {
-        self.around(|inner| inner.serialize_tuple(len))
+        self.wrap(|inner| inner.serialize_tuple(len))
     }
 
     fn serialize_tuple_struct(self, name: &'static str, len: usize) -> Result<Self::SerializeTupleStruct, S::Error> {
-        self.around(|inner| inner.serialize_tuple_struct(name, len))
+        self.wrap(|inner| inner.serialize_tuple_struct(name, len))
     }
 
     fn serialize_tuple_variant(
@@ -137,15 +137,15 @@ impl<'a, S: Serializer> Serializer for Checked<'a, S> {
         variant: &'static str,
         len: usize,
     ) -> Result<Self::SerializeTupleVariant, S::Error> {
-        self.around(|inner| inner.serialize_tuple_variant(name, index, variant, len))
+        self.wrap(|inner| inner.serialize_tuple_variant(name, index, variant, len))
     }
 
     fn serialize_map(self, len: Option<usize>) -> Result<Self::SerializeMap, S::Error> {
-        self.around(|inner| inner.serialize_map(len))
+        self.wrap(|inner| inner.serialize_map(len))
     }
 
     fn serialize_struct(self, name: &'static str, len: usize) -> Result<Self::SerializeStruct, S::Error> {
-        self.around(|inner| inner.serialize_struct(name, len))
+        self.wrap(|inner| inner.serialize_struct(name, len))
     }
 
     fn serialize_struct_variant(
@@ -155,7 +155,7 @@ impl<'a, S: Serializer> Serializer for Checked<'a, S> {
         variant: &'static str,
         len: usize,
     ) -> Result<Self::SerializeStructVariant, S::Error> {
-        self.around(|inner| inner.serialize_struct_variant(name, index, variant, len))
+        self.wrap(|inner| inner.serialize_struct_variant(name, index, variant, len))
     }
 
     fn is_human_readable(&self) -> bool {
@@ -163,15 +163,15 @@ impl<'a, S: Serializer> Serializer for Checked<'a, S> {
     }
 }
 
-/// The compounds differ in their methods' names only.
+/// The compound traits differ only in their method names.
 macro_rules! compound {
     ($($compound:ident: $method:ident($($key:ident)?);)*) => {
-        $(impl<C: $compound> $compound for Checked<'_, C> {
+        $(impl<C: $compound> $compound for FiniteSerializer<'_, C> {
             type Ok = C::Ok;
             type Error = C::Error;
 
             fn $method<T: Serialize + ?Sized>(&mut self, $($key: &'static str,)? value: &T) -> Result<(), C::Error> {
-                self.inner.$method($($key,)? &Checked::on(self.buffer, value))
+                self.inner.$method($($key,)? &FiniteSerializer::new(self.buffer, value))
             }
 
             fn end(self) -> Result<C::Ok, C::Error> {
@@ -190,16 +190,16 @@ compound! {
     SerializeStructVariant: serialize_field(key);
 }
 
-impl<C: SerializeMap> SerializeMap for Checked<'_, C> {
+impl<C: SerializeMap> SerializeMap for FiniteSerializer<'_, C> {
     type Ok = C::Ok;
     type Error = C::Error;
 
     fn serialize_key<T: Serialize + ?Sized>(&mut self, key: &T) -> Result<(), C::Error> {
-        self.inner.serialize_key(&Checked::on(self.buffer, key))
+        self.inner.serialize_key(&FiniteSerializer::new(self.buffer, key))
     }
 
     fn serialize_value<T: Serialize + ?Sized>(&mut self, value: &T) -> Result<(), C::Error> {
-        self.inner.serialize_value(&Checked::on(self.buffer, value))
+        self.inner.serialize_value(&FiniteSerializer::new(self.buffer, value))
     }
 
     fn end(self) -> Result<C::Ok, C::Error> {
