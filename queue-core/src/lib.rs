@@ -135,10 +135,11 @@ pub use trace::TraceRelation;
 #[doc(hidden)]
 pub mod runner {
     pub use crate::{
-        attempt::{ClaimedJob, Ended, Halt, OpenLog, run, run_batch},
+        attempt::{AttemptEnd, ClaimedJob, Halt, OpenLog, run, run_batch},
         context::{
-            Ask, Backend, ChildEntry, ChildLook, ChunkEntry, CloseEntry, CommitResult, Fence, GatherLook, Heard, JournaledStep, Lent,
-            LogEntry, OwnTransaction, Report, ReportEntry, ReportSender, Shared, SignalEntry, States, StepEntry, Written,
+            Backend, ChildEntry, ChildStatus, ChunkEntry, CloseEntry, CommitResult, Fence, JournaledStep, LentTransaction, LogEntry,
+            MapProgress, OwnedTransaction, ReceiveResult, Report, ReportEntry, ReportSender, Shared, SignalEntry, States, StepEntry,
+            StopRequest, WriteResult,
         },
         define::{Anew, Counted, Due, Ending, OrderingKey, Tells, Timing, stored_type, type_and_version},
         program::{BUNDLED, program_name, remember_program},

@@ -110,7 +110,7 @@ where
     S: Subscriber + for<'a> LookupSpan<'a>,
 {
     fn on_new_span(&self, _: &Attributes<'_>, id: &Id, cx: Context<'_, S>) {
-        if !OpenLog::are_any() {
+        if !OpenLog::any_open() {
             return;
         }
         let Some(span) = cx.span(id) else { return };
@@ -122,7 +122,7 @@ where
     }
 
     fn on_event(&self, event: &Event<'_>, cx: Context<'_, S>) {
-        if !OpenLog::are_any() {
+        if !OpenLog::any_open() {
             return;
         }
         let Some(span) = cx.event_span(event) else { return };

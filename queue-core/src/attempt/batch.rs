@@ -15,7 +15,7 @@ use futures_util::{FutureExt as _, StreamExt as _, future::join_all, stream::Fut
 use tokio::sync::{mpsc, oneshot};
 use tracing::{Instrument as _, Span};
 
-use super::{ClaimedJob, Ended, Halt, NO_PAYLOAD, context, ended::panic_text, finish};
+use super::{AttemptEnd, ClaimedJob, Halt, NO_PAYLOAD, context, ended::panic_text, finish};
 use crate::{
     context::{AnyBatch, BatchBarrier, BatchContext, BatchJobResult, Context, Next, Registration, Shared},
     define::{Failure, Outcome, among},
@@ -33,14 +33,14 @@ pub async fn run_batch(
     shared: &Arc<Shared>,
     halt: &Halt,
     mut on_failure: impl FnMut(Failure) + Send,
-) -> Vec<Ended> {
+) -> Vec<AttemptEnd> {
     let members: Vec<_> = jobs.iter().map(|job| BatchMember::new(job, registration, shared, halt)).collect();
     let attempts = members.iter().map(|member| Arc::clone(&member.cx)).collect();
     let batch = registration.batch().expect("callers check `takes_batches`");
     let mut run = BatchRun { batch, members, exit: None, failures: Vec::new() };
-    let span = trace::batch(registration.options().name, jobs.iter().map(|job| job.span_info(shared.trace)));
+    let span = trace::batch_span(registration.options().name, jobs.iter().map(|job| job.span_info(shared.trace)));
     let recorder = trace::OutcomeRecorder::new(&span);
-    let cx = BatchContext::new(registration.options().name, &halt.ask, attempts, Arc::clone(shared));
+    let cx = BatchContext::new(registration.options().name, &halt.stop_request, attempts, Arc::clone(shared));
     let limited = drive(&mut run, registration, &cx, (halt, span), !shared.middleware.is_empty());
     let abort = AssertUnwindSafe(limited).catch_unwind().await;
     let abort = abort.unwrap_or_else(|panic| Some(BatchAbort::Panicked(panic_text(panic))));
@@ -67,9 +67,9 @@ struct BatchMember<'j> {
     job: &'j ClaimedJob,
     cx: Arc<Context>,
     /// End of the attempt, if it does not follow from the end of the batch.
-    ended: Option<Ended>,
+    ended: Option<AttemptEnd>,
     /// End by the handler's result, until middleware replaces it.
-    judged_end: Option<Ended>,
+    judged_end: Option<AttemptEnd>,
     /// Whether the handler set a result for this job.
     is_judged: bool,
     /// Span of the attempt, inside middleware.
@@ -79,7 +79,7 @@ struct BatchMember<'j> {
 impl<'j> BatchMember<'j> {
     fn new(job: &'j ClaimedJob, registration: &Registration, shared: &Arc<Shared>, halt: &Halt) -> Self {
         let cx = context(registration, job, shared, halt);
-        let ended = job.payload.is_none().then(|| Ended::terminal(NO_PAYLOAD));
+        let ended = job.payload.is_none().then(|| AttemptEnd::terminal(NO_PAYLOAD));
         Self { job, cx: Arc::new(cx), ended, judged_end: None, is_judged: false, span: Span::none() }
     }
 }
@@ -225,7 +225,7 @@ impl BatchRun<'_> {
             let (sender, result) = oneshot::channel();
             senders.push(Some(sender));
             let (barrier, cx) = (BatchBarrier { arrivals: arrivals_sender.clone(), index, result }, Arc::clone(&member.cx));
-            member.span = trace::attempt(&member.job.span_info(cx.shared().trace));
+            member.span = trace::attempt_span(&member.job.span_info(cx.shared().trace));
             let chain = async move { Next::run_in_batch(barrier, &cx).await }.instrument(member.span.clone());
             chains.push(async move { (index, AssertUnwindSafe(chain).catch_unwind().await) }.boxed());
         }
@@ -249,7 +249,7 @@ impl BatchRun<'_> {
             });
             let Some(BatchJobResult { result, stop_requested: was_requested }) = result.filter(|_| open[index]) else { continue };
             if member.is_judged {
-                member.judged_end = Some(Ended::returned(result.as_ref().map(Clone::clone), was_requested));
+                member.judged_end = Some(AttemptEnd::returned(result.as_ref().map(Clone::clone), was_requested));
             }
             stop_requested[index] = Some(was_requested);
             // Fails only if the middleware no longer waits.
@@ -274,7 +274,7 @@ impl BatchRun<'_> {
     }
 
     /// Returns how each attempt ended: by the result of its job, or else as the batch ended.
-    fn endings(&mut self, abort: Option<&BatchAbort>, halt: &Halt) -> Vec<Ended> {
+    fn endings(&mut self, abort: Option<&BatchAbort>, halt: &Halt) -> Vec<AttemptEnd> {
         let count = self.batch.count();
         for (index, result) in self.batch.take_results() {
             if let Some(BatchJobResult { result, stop_requested }) = result {
@@ -287,19 +287,23 @@ impl BatchRun<'_> {
         let rest = catch_unwind(AssertUnwindSafe(|| self.batch.complete_rest())).unwrap_or(Ok(None));
         let dropped = halt.drop.is_cancelled();
         let batch_end = |stop_requested| match (abort, &self.exit) {
-            (Some(BatchAbort::Panicked(_)), _) | (None, Some(HandlerExit::Panicked(_))) if dropped => Ended::interrupted(),
-            (Some(BatchAbort::Panicked(text)), _) | (None, Some(HandlerExit::Panicked(text))) => Ended::panicked_with(&among(text, count)),
-            (Some(BatchAbort::TimedOut(limit)), _) => Ended::new(Outcome::TimedOut, among(&format!("timed out after {limit:?}"), count)),
-            (Some(BatchAbort::Cancelled), _) => Ended::cancelled(),
-            (None, Some(HandlerExit::Returned(Ok(())))) => Ended::returned(rest.as_ref().map(Clone::clone), stop_requested),
-            (None, Some(HandlerExit::Returned(Err(failure)))) => Ended::returned(Err(&failure.of_one_among(count)), stop_requested),
-            (Some(BatchAbort::Interrupted), _) | (None, None) => Ended::interrupted(),
+            (Some(BatchAbort::Panicked(_)), _) | (None, Some(HandlerExit::Panicked(_))) if dropped => AttemptEnd::interrupted(),
+            (Some(BatchAbort::Panicked(text)), _) | (None, Some(HandlerExit::Panicked(text))) => {
+                AttemptEnd::panicked_with(&among(text, count))
+            }
+            (Some(BatchAbort::TimedOut(limit)), _) => {
+                AttemptEnd::new(Outcome::TimedOut, among(&format!("timed out after {limit:?}"), count))
+            }
+            (Some(BatchAbort::Cancelled), _) => AttemptEnd::cancelled(),
+            (None, Some(HandlerExit::Returned(Ok(())))) => AttemptEnd::returned(rest.as_ref().map(Clone::clone), stop_requested),
+            (None, Some(HandlerExit::Returned(Err(failure)))) => AttemptEnd::returned(Err(&failure.of_one_among(count)), stop_requested),
+            (Some(BatchAbort::Interrupted), _) | (None, None) => AttemptEnd::interrupted(),
         };
         let ended = self.members.iter_mut().map(|member| {
             let ended =
                 member.ended.take().or_else(|| member.judged_end.take()).unwrap_or_else(|| batch_end(member.cx.is_stop_requested()));
             // A cancelled job is completed only by an explicit result.
-            if !member.is_judged && halt.is_cancelled(member.job) { Ended::cancelled() } else { ended }
+            if !member.is_judged && halt.is_cancelled(member.job) { AttemptEnd::cancelled() } else { ended }
         });
         let ended = ended.collect();
         if let Some(HandlerExit::Returned(Err(failure))) = self.exit.take() {
@@ -322,13 +326,13 @@ type ResultSender = oneshot::Sender<AttemptResult>;
 
 fn conclude(member: &mut BatchMember<'_>, failures: &mut Vec<Failure>, result: Result<AttemptResult, PanicPayload>, stop_requested: bool) {
     member.ended = Some(match result {
-        Ok(Ok(output)) => Ended::returned(Ok(output), stop_requested),
+        Ok(Ok(output)) => AttemptEnd::returned(Ok(output), stop_requested),
         Ok(Err(failure)) => {
-            let ended = Ended::returned(Err(&failure), stop_requested);
+            let ended = AttemptEnd::returned(Err(&failure), stop_requested);
             failures.push(failure);
             ended
         }
-        Err(panic) => Ended::panicked(panic),
+        Err(panic) => AttemptEnd::panicked(panic),
     });
 }
 

@@ -45,7 +45,7 @@ pub struct ClaimedJob {
     /// Ordering key.
     pub key: Option<OrderingKey>,
     /// Latest start of the handler under a rate limit; a job that misses it is released.
-    pub room_until: Option<Instant>,
+    pub start_deadline: Option<Instant>,
 }
 
 impl ClaimedJob {
@@ -121,7 +121,7 @@ mod tests {
             meta: Some(r#"{"expires_at": "1970-01-01T00:00:59.999999Z", "child_of": "17"}"#.to_owned()),
             system,
             key: None,
-            room_until: None,
+            start_deadline: None,
             claimed_at,
         }
     }

@@ -14,7 +14,7 @@ use crate::{
 };
 
 /// How an attempt ended.
-pub struct Ended {
+pub struct AttemptEnd {
     outcome: Outcome,
     output: Option<String>,
     error: Option<String>,
@@ -32,7 +32,7 @@ pub struct Ended {
     end_time: Option<Instant>,
 }
 
-impl Ended {
+impl AttemptEnd {
     pub(super) fn new(outcome: Outcome, error: impl Into<String>) -> Self {
         Self { error: Some(error.into()), ..Self::without_error(outcome) }
     }

@@ -10,14 +10,14 @@ use tokio_util::sync::CancellationToken;
 use uuid::Uuid;
 
 use super::ClaimedJob;
-use crate::{context::Ask, define::JobId};
+use crate::{context::StopRequest, define::JobId};
 
 /// Control over running handlers: requests their end first, then drops them. It applies to all handlers of a queue, or to a single
 /// cancelled job.
 #[derive(Default)]
 pub struct Halt {
     /// Requests the end of all handlers.
-    pub ask: Arc<Ask>,
+    pub stop_request: Arc<StopRequest>,
     /// Drops all handlers.
     pub drop: CancellationToken,
     /// Grace period of a handler whose job was cancelled.

@@ -22,7 +22,7 @@ use futures_util::FutureExt as _;
 use tokio::time::{Sleep, sleep};
 use tracing::{Instrument as _, Span};
 
-pub use self::{batch::run_batch, claimed::ClaimedJob, ended::Ended, halt::Halt, log::OpenLog};
+pub use self::{batch::run_batch, claimed::ClaimedJob, ended::AttemptEnd, halt::Halt, log::OpenLog};
 use crate::{
     context::{Context, Durable, EarlyExit, LogEntry, Registration, Shared, run_with_middleware},
     define::{Failure, Options, Outcome, Retain},
@@ -48,21 +48,21 @@ pub async fn run(
     shared: &Arc<Shared>,
     halt: &Halt,
     on_failure: impl FnMut(Failure) + Send,
-) -> Ended {
+) -> AttemptEnd {
     if registration.takes_batches() {
         // Boxed, so that single jobs do not carry the size of the batch future.
         let ended = Box::pin(run_batch(registration, &[job], shared, halt, on_failure)).await;
-        return ended.into_iter().next().unwrap_or_else(Ended::interrupted);
+        return ended.into_iter().next().unwrap_or_else(AttemptEnd::interrupted);
     }
-    let Some(payload) = &job.payload else { return Ended::terminal(NO_PAYLOAD) };
+    let Some(payload) = &job.payload else { return AttemptEnd::terminal(NO_PAYLOAD) };
     let log = registration.options().keep_logs.map(OpenLog::open);
-    let span = || trace::attempt(&job.span_info(shared.trace));
+    let span = || trace::attempt_span(&job.span_info(shared.trace));
     let span = log.as_ref().map_or_else(span, |log| log.offer(span));
     let recorder = trace::OutcomeRecorder::new(&span);
     let cx = Durable::new(context(registration, job, shared, halt));
     let running = AssertUnwindSafe(run_handler((registration, payload), job, &cx, halt, span, on_failure)).catch_unwind();
-    let ended = running.await.unwrap_or_else(Ended::panicked);
-    let ended = if halt.drop.is_cancelled() && ended.outcome() == Outcome::Panicked { Ended::interrupted() } else { ended };
+    let ended = running.await.unwrap_or_else(AttemptEnd::panicked);
+    let ended = if halt.drop.is_cancelled() && ended.outcome() == Outcome::Panicked { AttemptEnd::interrupted() } else { ended };
     cx.flush(if halt.drop.is_cancelled() { Duration::ZERO } else { MAX_COMMIT_WAIT }).await;
     let mut ended =
         finish(ended.suspend_if_parked(cx.uncertain_retry_delay()), job, &cx, halt).await.with_last_journaled(cx.last_journaled());
@@ -81,7 +81,7 @@ pub async fn run(
 }
 
 /// Submits the log of the attempt before its end is reported; skipped if the lease was lost.
-async fn submit_log(log: &OpenLog, ended: &Ended, job: &ClaimedJob, options: &Options, shared: &Shared, halt: &Halt) {
+async fn submit_log(log: &OpenLog, ended: &AttemptEnd, job: &ClaimedJob, options: &Options, shared: &Shared, halt: &Halt) {
     if !log.is_taken() {
         return log::warn_missing_collector(options.name);
     }
@@ -96,20 +96,20 @@ async fn submit_log(log: &OpenLog, ended: &Ended, job: &ClaimedJob, options: &Op
 /// Builds the context of the handler.
 fn context(registration: &Registration, job: &ClaimedJob, shared: &Arc<Shared>, halt: &Halt) -> Context {
     let attempts = (job.number(), job.most_attempts());
-    let mut cx = Context::new(job.fence(registration), job.job_type, attempts, Arc::clone(&halt.ask), Arc::clone(shared));
+    let mut cx = Context::new(job.fence(registration), job.job_type, attempts, Arc::clone(&halt.stop_request), Arc::clone(shared));
     cx.set_claim(job.version, job.meta.clone(), job.system.clone(), job.claimed_at);
-    cx.set_start_deadline(job.room_until);
+    cx.set_start_deadline(job.start_deadline);
     cx
 }
 
 /// Finishes an attempt whose handler has ended: waits for its reports and its own commit, and applies a cancellation.
-async fn finish(ended: Ended, job: &ClaimedJob, cx: &Context, halt: &Halt) -> Ended {
+async fn finish(ended: AttemptEnd, job: &ClaimedJob, cx: &Context, halt: &Halt) -> AttemptEnd {
     if let Some(report) = cx.report() {
         let max_wait = if halt.drop.is_cancelled() { Duration::ZERO } else { MAX_REPORT_WAIT };
         report.end(max_wait).await;
     }
     // A cancelled handler counts only if it completed the job.
-    let ended = if ended.outcome() != Outcome::Ok && halt.is_cancelled(job) { Ended::cancelled() } else { ended };
+    let ended = if ended.outcome() != Outcome::Ok && halt.is_cancelled(job) { AttemptEnd::cancelled() } else { ended };
     match cx.transactions() {
         Some(tracker) => ended.with_commit(tracker.close(MAX_COMMIT_WAIT).await, tracker.committed_outcome(), job.id),
         None => ended,
@@ -124,18 +124,18 @@ async fn run_handler(
     halt: &Halt,
     span: Span,
     mut on_failure: impl FnMut(Failure),
-) -> Ended {
+) -> AttemptEnd {
     if registration.options().durable
         && let Err(error) = cx.load().await
     {
-        return Ended::failed(format!("failed to read the job's journal: {error}"));
+        return AttemptEnd::failed(format!("failed to read the job's journal: {error}"));
     }
     if registration.options().transactional {
         tokio::select! {
             result = Box::pin(cx.begin_transaction()) => if let Err(error) = result {
-                return Ended::failed(format!("failed to begin the job's transaction: {error}"));
+                return AttemptEnd::failed(format!("failed to begin the job's transaction: {error}"));
             },
-            () = halt.drop.cancelled() => return Ended::interrupted(),
+            () = halt.drop.cancelled() => return AttemptEnd::interrupted(),
         }
     }
     let running = async {
@@ -160,7 +160,7 @@ async fn run_handler(
                 biased;
                 result = &mut limited => break result,
                 ended = early_end(cx) => return ended,
-                () = changed.cancelled() => if halt.drop.is_cancelled() { return Ended::interrupted() },
+                () = changed.cancelled() => if halt.drop.is_cancelled() { return AttemptEnd::interrupted() },
             }
         } else {
             cx.cancelled().cancel_job();
@@ -168,44 +168,44 @@ async fn run_handler(
                 biased;
                 result = &mut limited => break result,
                 ended = early_end(cx) => return ended,
-                () = halt.drop.cancelled() => return Ended::interrupted(),
-                () = tokio::time::sleep(halt.grace) => return Ended::cancelled(),
+                () = halt.drop.cancelled() => return AttemptEnd::interrupted(),
+                () = tokio::time::sleep(halt.grace) => return AttemptEnd::cancelled(),
             }
         }
     };
     match result {
         // Takes precedence over the result of middleware.
-        _ if cx.missed_start_deadline() => Ended::interrupted(),
-        Ok(Ok(output)) => Ended::returned(Ok(output), false),
+        _ if cx.missed_start_deadline() => AttemptEnd::interrupted(),
+        Ok(Ok(output)) => AttemptEnd::returned(Ok(output), false),
         Ok(Err(failure)) => {
-            let ended = Ended::returned(Err(&failure), cx.is_stop_requested());
+            let ended = AttemptEnd::returned(Err(&failure), cx.is_stop_requested());
             on_failure(failure);
             ended
         }
-        Err(limit) => Ended::new(Outcome::TimedOut, format!("timed out after {limit:?}")),
+        Err(limit) => AttemptEnd::new(Outcome::TimedOut, format!("timed out after {limit:?}")),
     }
 }
 
 /// Resolves when the attempt must exit early: its start deadline passed, or the handler suspended itself. Checked after each poll of the
 /// attempt.
-async fn early_end(cx: &Durable) -> Ended {
+async fn early_end(cx: &Durable) -> AttemptEnd {
     let mut idle: Option<IdleTimer> = None;
     let poll = |task: &mut std::task::Context<'_>| {
         if cx.missed_start_deadline() {
-            return Poll::Ready(Ended::interrupted());
+            return Poll::Ready(AttemptEnd::interrupted());
         }
         match cx.early_exit() {
             None => idle = None,
             Some(EarlyExit::Parked(wait, signals)) => {
                 if idle.get_or_insert_with(IdleTimer::start).poll_elapsed(task) {
-                    return Poll::Ready(Ended::parked(wait, signals));
+                    return Poll::Ready(AttemptEnd::parked(wait, signals));
                 }
             }
-            Some(EarlyExit::Restarted(restart)) => return Poll::Ready(Ended::restarted(restart)),
-            Some(EarlyExit::Broken(failure)) => return Poll::Ready(Ended::returned(Err(&failure), false)),
+            Some(EarlyExit::Restarted(restart)) => return Poll::Ready(AttemptEnd::restarted(restart)),
+            Some(EarlyExit::Broken(failure)) => return Poll::Ready(AttemptEnd::returned(Err(&failure), false)),
             Some(EarlyExit::Suspended(wait)) => {
                 if idle.get_or_insert_with(IdleTimer::start).poll_elapsed(task) {
-                    return Poll::Ready(Ended::suspended(wait));
+                    return Poll::Ready(AttemptEnd::suspended(wait));
                 }
             }
         }

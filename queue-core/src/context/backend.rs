@@ -7,7 +7,9 @@ use sqlx::{Postgres, Transaction};
 use tokio::sync::{Mutex, OwnedMutexGuard};
 use uuid::Uuid;
 
-use super::{ChildEntry, ChildLook, ChunkEntry, CloseEntry, Fence, GatherLook, Heard, JournaledStep, SignalEntry, StepEntry, Written};
+use super::{
+    ChildEntry, ChildStatus, ChunkEntry, CloseEntry, Fence, JournaledStep, MapProgress, ReceiveResult, SignalEntry, StepEntry, WriteResult,
+};
 use crate::{
     define::{Ending, Failure, JobId},
     error::Error,
@@ -18,10 +20,10 @@ use crate::{
 #[async_trait]
 pub trait Backend: Send + Sync + fmt::Debug {
     /// Begins a transaction that may end this job.
-    async fn begin(&self, job: JobId) -> Result<OwnTransaction, Error>;
+    async fn begin(&self, job: JobId) -> Result<OwnedTransaction, Error>;
 
     /// Writes the ending as the last statement of the transaction, commits, and resolves the result of the commit.
-    async fn commit(self: Arc<Self>, tx: OwnTransaction, fence: Fence, ending: Ending) -> CommitResult;
+    async fn commit(self: Arc<Self>, tx: OwnedTransaction, fence: Fence, ending: Ending) -> CommitResult;
 
     /// Loads the job's last checkpoint as JSON text.
     async fn checkpoint(&self, job: JobId) -> Result<Option<String>, Error>;
@@ -32,18 +34,18 @@ pub trait Backend: Send + Sync + fmt::Debug {
     }
 
     /// Journals a step; it is committed on return.
-    async fn journal(&self, _: StepEntry) -> Written {
-        Written::Refused
+    async fn journal(&self, _: StepEntry) -> WriteResult {
+        WriteResult::Refused
     }
 
     /// Journals a step as the last statement of the transaction, commits, and resolves the result of the commit.
-    async fn commit_step(self: Arc<Self>, _: OwnTransaction, _: StepEntry) -> CommitResult {
+    async fn commit_step(self: Arc<Self>, _: OwnedTransaction, _: StepEntry) -> CommitResult {
         CommitResult::Lost
     }
 
     /// Journals the next signal with a name, or the timeout of the wait for it; it is committed on return.
-    async fn receive(&self, _: SignalEntry) -> Heard {
-        Heard::Refused
+    async fn receive(&self, _: SignalEntry) -> ReceiveResult {
+        ReceiveResult::Refused
     }
 
     /// Enqueues a child and journals the step; both are committed on return. Returns `None` if the lease no longer lists the job.
@@ -52,23 +54,23 @@ pub trait Backend: Send + Sync + fmt::Debug {
     }
 
     /// Loads the child spawned by this step, if any.
-    async fn child(&self, _: JobId, _step: &str) -> sqlx::Result<Option<ChildLook>> {
+    async fn child(&self, _: JobId, _step: &str) -> sqlx::Result<Option<ChildStatus>> {
         Ok(None)
     }
 
     /// Loads the progress of this step's map, optionally with its chunks; `None` if there is no map.
-    async fn gather(&self, _: JobId, _step: &str, _chunks: bool) -> sqlx::Result<Option<GatherLook>> {
+    async fn gather(&self, _: JobId, _step: &str, _chunks: bool) -> sqlx::Result<Option<MapProgress>> {
         Ok(None)
     }
 
     /// Begins a transaction that enqueues a chunk of a map; `None` if this backend enqueues nothing.
-    async fn begin_chunk(&self, _: JobId) -> Result<Option<OwnTransaction>, Error> {
+    async fn begin_chunk(&self, _: JobId) -> Result<Option<OwnedTransaction>, Error> {
         Err(Error::Database(sqlx::Error::Protocol("no jobs are mapped here".to_owned())))
     }
 
     /// Records the chunk's jobs as the last statement of the transaction, and commits. Returns `false`, without writing, if the chunk
     /// already exists. Returns `None` if the lease no longer lists the job.
-    async fn add_chunk(&self, _: Option<OwnTransaction>, _: ChunkEntry) -> sqlx::Result<Option<bool>> {
+    async fn add_chunk(&self, _: Option<OwnedTransaction>, _: ChunkEntry) -> sqlx::Result<Option<bool>> {
         Ok(None)
     }
 
@@ -79,7 +81,7 @@ pub trait Backend: Send + Sync + fmt::Debug {
     }
 
     /// Loads the results of a chunk's jobs in their order.
-    async fn parts(&self, _: JobId, _step: &str, _chunk: i32) -> sqlx::Result<Vec<ChildLook>> {
+    async fn parts(&self, _: JobId, _step: &str, _chunk: i32) -> sqlx::Result<Vec<ChildStatus>> {
         Ok(Vec::new())
     }
 
@@ -90,7 +92,7 @@ pub trait Backend: Send + Sync + fmt::Debug {
 /// Transaction owned by the handler until it ends.
 #[doc(hidden)]
 #[derive(Debug)]
-pub enum OwnTransaction {
+pub enum OwnedTransaction {
     /// On a connection of the worker's pool.
     Pooled(Transaction<'static, Postgres>),
     /// On the transaction of a test.
@@ -99,7 +101,7 @@ pub enum OwnTransaction {
 
 /// Transaction of a test that its attempts use one after the other.
 #[doc(hidden)]
-pub type Lent = Arc<Mutex<Transaction<'static, Postgres>>>;
+pub type LentTransaction = Arc<Mutex<Transaction<'static, Postgres>>>;
 
 /// Log of an attempt.
 #[doc(hidden)]

@@ -13,7 +13,7 @@ use std::{
 use sqlx::PgPool;
 use tokio_util::sync::CancellationToken;
 
-use super::{Ask, Cancelled, Context, Shared, decode::decode_payload};
+use super::{Cancelled, Context, Shared, StopRequest, decode::decode_payload};
 use crate::{
     define::{Failure, JobResult, JobType, TerminalExt as _, check_output},
     payload::encode_output,
@@ -187,7 +187,7 @@ pub struct BatchContext {
 }
 
 impl BatchContext {
-    pub(crate) fn new(job_type: &'static str, stop: &Arc<Ask>, attempts: Vec<Arc<Context>>, shared: Arc<Shared>) -> Self {
+    pub(crate) fn new(job_type: &'static str, stop: &Arc<StopRequest>, attempts: Vec<Arc<Context>>, shared: Arc<Shared>) -> Self {
         Self { job_type, cancelled: Cancelled::child_of(stop), attempts, shared }
     }
 

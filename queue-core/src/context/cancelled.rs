@@ -49,13 +49,13 @@ pub enum CancelReason {
 #[derive(Clone, Debug)]
 pub struct Cancelled {
     token: CancellationToken,
-    request: Arc<Ask>,
+    request: Arc<StopRequest>,
     /// Set when this job was cancelled.
     job_cancellation: Arc<AtomicBool>,
 }
 
 impl Cancelled {
-    pub(super) fn child_of(request: &Arc<Ask>) -> Self {
+    pub(super) fn child_of(request: &Arc<StopRequest>) -> Self {
         Self { token: request.token.child_token(), request: Arc::clone(request), job_cancellation: Arc::default() }
     }
 
@@ -66,7 +66,7 @@ impl Cancelled {
         } else if self.job_cancellation.load(Acquire) {
             Some(CancelReason::Cancelled)
         } else {
-            self.request.is_asked().then_some(CancelReason::Shutdown)
+            self.request.is_requested().then_some(CancelReason::Shutdown)
         }
     }
 
@@ -114,32 +114,32 @@ impl Context {
 
     /// Returns whether the attempt was asked to end, or observes a shutdown that has begun.
     pub(crate) fn is_stop_requested(&self) -> bool {
-        self.stop.is_asked() || self.observes_shutdown.load(Relaxed) && self.shared.shutting_down.is_cancelled()
+        self.stop.is_requested() || self.observes_shutdown.load(Relaxed) && self.shared.shutting_down.is_cancelled()
     }
 }
 
 /// Request to all handlers of a queue to end.
 #[doc(hidden)]
 #[derive(Debug, Default)]
-pub struct Ask {
+pub struct StopRequest {
     token: CancellationToken,
     lost: AtomicBool,
 }
 
-impl Ask {
+impl StopRequest {
     /// Requests the end of the handlers because the worker shuts down.
     pub fn shut_down(&self) {
         self.token.cancel();
     }
 
     /// Requests the end of the handlers because the lease was lost.
-    pub fn lose(&self) {
+    pub fn lose_lease(&self) {
         self.lost.store(true, Release);
         self.token.cancel();
     }
 
     /// Returns whether the end was requested.
-    pub fn is_asked(&self) -> bool {
+    pub fn is_requested(&self) -> bool {
         self.token.is_cancelled()
     }
 }

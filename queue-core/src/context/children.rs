@@ -6,7 +6,7 @@
 use std::time::Duration;
 
 use super::{
-    ChildEntry, ChildLook, StepName,
+    ChildEntry, ChildStatus, StepName,
     durable::{Durable, MAX_NAME_BYTES, checked_name},
     journal::{JOIN_SUFFIX, StepResult, Wait},
 };
@@ -26,7 +26,7 @@ struct ChildStep {
 }
 
 /// Child to enqueue.
-pub(crate) struct NewChild {
+pub(crate) struct ChildRequest {
     pub(crate) job_type: &'static str,
     /// JSON text, as `options`.
     pub(crate) payload: String,
@@ -35,7 +35,7 @@ pub(crate) struct NewChild {
 
 impl Durable {
     /// Checks the step name, and returns it with the child already spawned by that step, if any. Each attempt may use a name once.
-    pub(crate) fn spawned(&self, name: StepName) -> Result<(String, Option<JobId>), Failure> {
+    pub(crate) fn journaled_child(&self, name: StepName) -> Result<(String, Option<JobId>), Failure> {
         let (journal, name) = (self.journal(), checked_name(self, name)?);
         if name.len() + JOIN_SUFFIX.len() > MAX_NAME_BYTES {
             return Err(Failure::terminal(journal.step_error(&name, "the name of a child step is limited to 193 bytes")));
@@ -50,15 +50,15 @@ impl Durable {
     }
 
     /// Spawns the child, unless an earlier attempt already did. It is committed on return. The inner error is the database's.
-    pub(crate) async fn spawn_new(&self, name: &str, child: NewChild) -> Result<sqlx::Result<JobId>, Failure> {
+    pub(crate) async fn spawn_child(&self, name: &str, child: ChildRequest) -> Result<sqlx::Result<JobId>, Failure> {
         let journal = self.journal();
         let _in_flight = journal.begin_step();
-        let NewChild { job_type, payload, options } = child;
+        let ChildRequest { job_type, payload, options } = child;
         journal.spawn(ChildEntry { fence: journal.fence(), name: name.to_owned(), job_type, payload, options }).await
     }
 
     /// Waits until the child of this step has ended, and returns its result.
-    pub(crate) async fn child_over(&self, name: &str) -> Result<ChildLook, Failure> {
+    pub(crate) async fn wait_for_child(&self, name: &str) -> Result<ChildStatus, Failure> {
         let (journal, mut interval) = (self.journal(), POLL_INTERVAL);
         loop {
             {

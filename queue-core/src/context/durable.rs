@@ -17,8 +17,8 @@ use sqlx::PgConnection;
 
 use super::{
     Context,
-    backend::OwnTransaction,
-    journal::{END, EarlyExit, JOIN_SUFFIX, Journal, StepResult, UNCERTAIN_RETRY_DELAY},
+    backend::OwnedTransaction,
+    journal::{EarlyExit, JOIN_SUFFIX, Journal, StepResult, TIMEOUT_SUFFIX, UNCERTAIN_RETRY_DELAY},
     last_journaled::LastJournaled,
 };
 use crate::{
@@ -258,10 +258,10 @@ impl fmt::Debug for Durable {
     }
 }
 
-pub(crate) fn connection(tx: &mut OwnTransaction) -> &mut PgConnection {
+pub(crate) fn connection(tx: &mut OwnedTransaction) -> &mut PgConnection {
     match tx {
-        OwnTransaction::Pooled(tx) => tx,
-        OwnTransaction::Lent(tx) => tx,
+        OwnedTransaction::Pooled(tx) => tx,
+        OwnedTransaction::Lent(tx) => tx,
     }
 }
 
@@ -270,7 +270,7 @@ pub(super) fn checked_name(cx: &Durable, name: impl Into<StepName>) -> Result<St
     if name.is_empty() || name.len() > MAX_NAME_BYTES || name.chars().any(char::is_control) {
         return Err(Failure::terminal(cx.journal().step_error(&name, "a name must have 1 to 200 bytes and no control characters")));
     }
-    if name.ends_with(END) || name.ends_with(JOIN_SUFFIX) {
+    if name.ends_with(TIMEOUT_SUFFIX) || name.ends_with(JOIN_SUFFIX) {
         return Err(Failure::terminal(cx.journal().step_error(&name, "names with the suffix ` (timeout)` or ` (join)` are reserved")));
     }
     Ok(name)

@@ -64,7 +64,7 @@ pub struct SignalEntry {
 /// Result of a request for a signal.
 #[doc(hidden)]
 #[derive(Debug)]
-pub enum Heard {
+pub enum ReceiveResult {
     /// A signal was journaled. Its payload is JSON text; `None` for null.
     Signal(Option<String>),
     /// The wait timed out, and that is journaled.
@@ -96,7 +96,7 @@ pub struct ChildEntry {
 /// State of a child, as loaded by its parent.
 #[doc(hidden)]
 #[derive(Clone, Debug)]
-pub struct ChildLook {
+pub struct ChildStatus {
     pub id: JobId,
     /// Final state as stored in the tables; `None` while the child has not ended.
     pub state: Option<String>,
@@ -135,7 +135,7 @@ pub struct CloseEntry {
 /// Progress of a map, as loaded by its job.
 #[doc(hidden)]
 #[derive(Clone, Copy, Debug, Default, sqlx::FromRow)]
-pub struct GatherLook {
+pub struct MapProgress {
     /// Number of jobs; `None` while more may be spawned.
     pub total: Option<i64>,
     /// Number of jobs not counted as finished, plus one while more may be spawned.

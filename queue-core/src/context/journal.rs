@@ -11,8 +11,8 @@ use std::{
 use tokio::sync::watch;
 
 use super::{
-    ChildEntry, CommitResult, Fence, Heard, JournaledStep, OwnTransaction, Shared, SignalEntry, StepEntry, Written, fence::WrittenStep,
-    last_journaled::LastJournaled,
+    ChildEntry, CommitResult, Fence, JournaledStep, OwnedTransaction, ReceiveResult, Shared, SignalEntry, StepEntry, WriteResult,
+    fence::WrittenStep, last_journaled::LastJournaled,
 };
 use crate::{
     define::{Anew, Failure, JobId},
@@ -30,7 +30,7 @@ const MAX_IN_PLACE_WAIT: Duration = Duration::from_secs(1);
 pub(crate) const UNCERTAIN_RETRY_DELAY: Duration = Duration::from_secs(1);
 
 /// Suffix of the step that stores the timeout of a wait.
-pub(crate) const END: &str = " (timeout)";
+pub(crate) const TIMEOUT_SUFFIX: &str = " (timeout)";
 
 /// Suffix of the wait for a spawned child; the same as in `queue.join_name`.
 pub(crate) const JOIN_SUFFIX: &str = " (join)";
@@ -157,22 +157,22 @@ impl Journal {
         let written = self.shared.handlers.spawn(async move {
             let step = WrittenStep::of(&entry);
             let written = journal.shared.backend.journal(entry).await;
-            if matches!(written, Written::Yes) {
+            if matches!(written, WriteResult::Yes) {
                 journal.record(step);
             }
             drop(writing);
             written
         });
         match written.await {
-            Ok(Written::Yes) => Ok(()),
-            Ok(Written::Refused) => Err(self.lease_lost()),
-            Ok(Written::Failed(why)) => Err(Error::NotWritten { job: self.id, why }),
+            Ok(WriteResult::Yes) => Ok(()),
+            Ok(WriteResult::Refused) => Err(self.lease_lost()),
+            Ok(WriteResult::Failed(why)) => Err(Error::NotWritten { job: self.id, why }),
             Err(error) => Err(Error::NotWritten { job: self.id, why: error.to_string() }),
         }
     }
 
     /// Writes a step in the transaction of its work, and commits; continues if dropped, as [`write`](Self::write).
-    pub(super) async fn commit(self: &Arc<Self>, tx: OwnTransaction, entry: StepEntry) -> Result<(), Failure> {
+    pub(super) async fn commit(self: &Arc<Self>, tx: OwnedTransaction, entry: StepEntry) -> Result<(), Failure> {
         let (journal, writing) = (Arc::clone(self), self.begin_write());
         let committed = self.shared.handlers.spawn(async move {
             let step = WrittenStep::of(&entry);
@@ -219,20 +219,20 @@ impl Journal {
             let (attempt, name) = (request.fence.attempt, request.name.clone());
             let result = journal.shared.backend.receive(request).await;
             match &result {
-                Heard::Signal(output) => journal.record(WrittenStep { attempt, name, output: output.clone(), wait: None }),
-                Heard::Over => journal.record(WrittenStep { attempt, name, output: None, wait: Some(Duration::ZERO) }),
-                Heard::Unknown => journal.lock().is_uncertain = true,
-                Heard::Nothing | Heard::Refused | Heard::Failed(_) => {}
+                ReceiveResult::Signal(output) => journal.record(WrittenStep { attempt, name, output: output.clone(), wait: None }),
+                ReceiveResult::Over => journal.record(WrittenStep { attempt, name, output: None, wait: Some(Duration::ZERO) }),
+                ReceiveResult::Unknown => journal.lock().is_uncertain = true,
+                ReceiveResult::Nothing | ReceiveResult::Refused | ReceiveResult::Failed(_) => {}
             }
             drop(writing);
             result
         });
         match result.await? {
-            Heard::Signal(output) => Ok(Some(StepResult::Step(output))),
-            Heard::Over => Ok(Some(StepResult::Sleep(Instant::now()))),
-            Heard::Nothing | Heard::Unknown => Ok(None),
-            Heard::Refused => Err(self.lease_lost().into()),
-            Heard::Failed(why) => Err(Error::NotWritten { job: self.id, why }.into()),
+            ReceiveResult::Signal(output) => Ok(Some(StepResult::Step(output))),
+            ReceiveResult::Over => Ok(Some(StepResult::Sleep(Instant::now()))),
+            ReceiveResult::Nothing | ReceiveResult::Unknown => Ok(None),
+            ReceiveResult::Refused => Err(self.lease_lost().into()),
+            ReceiveResult::Failed(why) => Err(Error::NotWritten { job: self.id, why }.into()),
         }
     }
 

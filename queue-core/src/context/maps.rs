@@ -6,7 +6,7 @@
 use std::sync::Arc;
 
 use super::{
-    ChildLook, ChunkEntry, CloseEntry, GatherLook, OwnTransaction, StepName,
+    ChildStatus, ChunkEntry, CloseEntry, MapProgress, OwnedTransaction, StepName,
     children::{MAX_POLL_INTERVAL, POLL_INTERVAL},
     durable::{Durable, MAX_NAME_BYTES, checked_name},
     fence::WrittenStep,
@@ -24,7 +24,7 @@ struct MapStep {
 }
 
 /// Position and concurrency of a chunk.
-pub(crate) struct NewChunk {
+pub(crate) struct ChunkPosition {
     pub(crate) chunk: i32,
     /// Position of its first job.
     pub(crate) first: i64,
@@ -34,7 +34,7 @@ pub(crate) struct NewChunk {
 
 impl Durable {
     /// Checks the step name, and returns it with the number of jobs already spawned by that step, if any. Each attempt may use a name once.
-    pub(crate) fn mapped(&self, name: StepName) -> Result<(String, Option<i64>), Failure> {
+    pub(crate) fn journaled_map(&self, name: StepName) -> Result<(String, Option<i64>), Failure> {
         let (journal, name) = (self.journal(), checked_name(self, name)?);
         if name.len() + JOIN_SUFFIX.len() > MAX_NAME_BYTES {
             return Err(Failure::terminal(journal.step_error(&name, "the name of a map step is limited to 193 bytes")));
@@ -49,12 +49,12 @@ impl Durable {
     }
 
     /// Counts the caller as a running step until the guard is dropped, so that the attempt is not suspended meanwhile.
-    pub(crate) fn hold(&self) -> impl Drop + Send + use<> {
+    pub(crate) fn hold_attempt(&self) -> impl Drop + Send + use<> {
         self.journal().begin_step()
     }
 
     /// Loads how far an earlier attempt spawned the map.
-    pub(crate) async fn spawned_so_far(&self, name: &str) -> Result<GatherLook, Failure> {
+    pub(crate) async fn load_map_progress(&self, name: &str) -> Result<MapProgress, Failure> {
         Ok(self.shared().backend.gather(self.id(), name, true).await.map_err(Error::Database)?.unwrap_or_default())
     }
 
@@ -63,15 +63,15 @@ impl Durable {
     pub(crate) async fn add_chunk<W>(
         &self,
         name: &str,
-        position: NewChunk,
-        enqueue: impl FnOnce(Option<OwnTransaction>) -> W + Send + 'static,
+        position: ChunkPosition,
+        enqueue: impl FnOnce(Option<OwnedTransaction>) -> W + Send + 'static,
     ) -> Result<(), Failure>
     where
-        W: Future<Output = Result<(Option<OwnTransaction>, Vec<JobId>), Failure>> + Send + 'static,
+        W: Future<Output = Result<(Option<OwnedTransaction>, Vec<JobId>), Failure>> + Send + 'static,
     {
         let (journal, job) = (self.journal(), self.id());
         let (fence, backend, step) = (journal.fence(), Arc::clone(&self.shared().backend), name.to_owned());
-        let NewChunk { chunk, first, most } = position;
+        let ChunkPosition { chunk, first, most } = position;
         let work = async move {
             let (tx, ids) = enqueue(backend.begin_chunk(job).await?).await?;
             let entry = ChunkEntry { fence, name: step, chunk, first, ids, most };
@@ -98,19 +98,19 @@ impl Durable {
         });
         match closed.await?.map_err(Error::Database)? {
             Some(true) => Ok(()),
-            Some(false) => Err(self.differs(name)),
+            Some(false) => Err(self.map_mismatch(name)),
             None => Err(journal.lease_lost().into()),
         }
     }
 
     /// Failure for jobs that differ from those that an earlier attempt spawned.
-    pub(crate) fn differs(&self, name: &str) -> Failure {
+    pub(crate) fn map_mismatch(&self, name: &str) -> Failure {
         let why = "an earlier attempt spawned a different number of jobs: the mapped jobs must be the same in each attempt";
         Failure::terminal(self.journal().step_error(name, why))
     }
 
     /// Waits until all jobs of this step have finished, and returns the counts.
-    pub(crate) async fn map_over(&self, name: &str) -> Result<GatherLook, Failure> {
+    pub(crate) async fn wait_for_map(&self, name: &str) -> Result<MapProgress, Failure> {
         let (journal, mut interval) = (self.journal(), POLL_INTERVAL);
         loop {
             {
@@ -128,7 +128,7 @@ impl Durable {
     }
 
     /// Loads the results of a chunk's jobs.
-    pub(crate) async fn map_parts(&self, name: &str, chunk: i32) -> Result<Vec<ChildLook>, Failure> {
+    pub(crate) async fn load_map_chunk(&self, name: &str, chunk: i32) -> Result<Vec<ChildStatus>, Failure> {
         let _in_flight = self.journal().begin_step();
         Ok(self.shared().backend.parts(self.id(), name, chunk).await.map_err(Error::Database)?)
     }

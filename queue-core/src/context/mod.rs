@@ -43,30 +43,30 @@ use tokio::runtime::Handle;
 use tokio_util::sync::CancellationToken;
 
 pub(crate) use self::batch::{AnyBatch, BatchJobResult};
-pub(crate) use self::children::NewChild;
+pub(crate) use self::children::ChildRequest;
 pub(crate) use self::durable::connection;
 #[cfg(feature = "testing")]
 pub(crate) use self::forms::PayloadForms;
-pub(crate) use self::journal::{END, EarlyExit};
+pub(crate) use self::journal::{EarlyExit, TIMEOUT_SUFFIX};
 pub(crate) use self::last_journaled::attempts_since;
-pub(crate) use self::maps::NewChunk;
+pub(crate) use self::maps::ChunkPosition;
 #[cfg(feature = "testing")]
 pub(crate) use self::meta::read_meta;
 pub(crate) use self::middleware::{BatchBarrier, run_with_middleware};
 pub(crate) use self::transaction::{CommitState, NOT_COMPLETED, TransactionTracker};
 pub(crate) use self::transactional::AttemptTransaction;
 pub use self::{
-    backend::{Backend, CommitResult, Lent, LogEntry, OwnTransaction},
+    backend::{Backend, CommitResult, LentTransaction, LogEntry, OwnedTransaction},
     batch::{BatchContext, BatchHandler, BatchJob, JobBatch},
-    cancelled::{Ask, CancelReason, Cancelled},
+    cancelled::{CancelReason, Cancelled, StopRequest},
     decode::{Upgraded, upgrade},
     durable::{Durable, StepName},
-    fence::{ChildEntry, ChildLook, ChunkEntry, CloseEntry, Fence, GatherLook, Heard, JournaledStep, SignalEntry, StepEntry},
+    fence::{ChildEntry, ChildStatus, ChunkEntry, CloseEntry, Fence, JournaledStep, MapProgress, ReceiveResult, SignalEntry, StepEntry},
     handler::{Handler, HandlerContext, JobFuture},
     middleware::{AttemptOutput, Middleware, Next},
     receive::{Receive, ReceiveWithin},
     registry::{HandlerFuture, Registration, Registry, RegistryError},
-    report::{Report, ReportEntry, ReportSender, Reporter, Written},
+    report::{Report, ReportEntry, ReportSender, Reporter, WriteResult},
     states::States,
     transaction::JobTransaction,
     transactional::TransactionGuard,
@@ -91,7 +91,7 @@ pub struct Context {
     /// Latest start of the handler under a rate limit, and whether the attempt missed it.
     start_deadline: Option<Instant>,
     missed_start: AtomicBool,
-    stop: Arc<Ask>,
+    stop: Arc<StopRequest>,
     cancelled: OnceLock<Cancelled>,
     observes_shutdown: AtomicBool,
     shared: Arc<Shared>,
@@ -108,7 +108,7 @@ impl Context {
         fence: Fence,
         job_type: &'static str,
         (attempt, max_attempts): (u32, u32),
-        stop: Arc<Ask>,
+        stop: Arc<StopRequest>,
         shared: Arc<Shared>,
     ) -> Self {
         Self {

@@ -16,7 +16,7 @@ use serde::de::DeserializeOwned;
 
 use super::{
     durable::{Durable, MAX_NAME_BYTES, StepName, checked_name, decode},
-    journal::{END, Journal, StepResult, Wait},
+    journal::{Journal, StepResult, TIMEOUT_SUFFIX, Wait},
 };
 use crate::{
     define::{Failure, LONGEST_WAIT},
@@ -59,7 +59,7 @@ impl Durable {
         if signal.is_empty() {
             return Err(Failure::terminal(journal.step_error(&step, "the name of a signal must not be empty")));
         }
-        let timeout_step = format!("{step}{END}");
+        let timeout_step = format!("{step}{TIMEOUT_SUFFIX}");
         check_length(journal, &step, &timeout_step)?;
         if let Some(result) = journal.look_up(&step)? {
             return Ok(result);

@@ -98,9 +98,9 @@ impl Reporter {
             report.request_write(&mut values)
         };
         match result.await {
-            Ok(Written::Yes) => Ok(()),
-            Ok(Written::Refused) => Err(report.lease_lost()),
-            Ok(Written::Failed(why)) => Err(report.not_written(why)),
+            Ok(WriteResult::Yes) => Ok(()),
+            Ok(WriteResult::Refused) => Err(report.lease_lost()),
+            Ok(WriteResult::Failed(why)) => Err(report.not_written(why)),
             Err(_) if report.lock().state != ReportState::Open => Err(report.lease_lost()),
             Err(_) => Err(report.not_written("the worker has ended".to_owned())),
         }
@@ -178,7 +178,7 @@ struct ReportValues {
     /// Whether the report is in the queue.
     queued: bool,
     /// Notified once the values are written.
-    waiters: Vec<oneshot::Sender<Written>>,
+    waiters: Vec<oneshot::Sender<WriteResult>>,
     /// Whether the database has a row for this attempt.
     has_row: bool,
     state: ReportState,
@@ -197,7 +197,7 @@ enum ReportState {
 /// Result of a write.
 #[doc(hidden)]
 #[derive(Clone, Debug)]
-pub enum Written {
+pub enum WriteResult {
     Yes,
     /// The lease no longer lists the job.
     Refused,
@@ -215,7 +215,7 @@ pub struct ReportEntry {
     pub counts: String,
     /// JSON text.
     pub checkpoint: Option<String>,
-    waiters: Vec<oneshot::Sender<Written>>,
+    waiters: Vec<oneshot::Sender<WriteResult>>,
 }
 
 impl Report {
@@ -229,7 +229,7 @@ impl Report {
     }
 
     /// Returns the job, if its attempt has ended and left a row to delete.
-    pub fn is_left_behind(&self) -> Option<JobId> {
+    pub fn stale_row(&self) -> Option<JobId> {
         let values = self.lock();
         (values.state == ReportState::Ended && values.has_row).then_some(self.fence.id)
     }
@@ -240,13 +240,13 @@ impl Report {
         values.queued = false;
         let waiters = std::mem::take(&mut values.waiters);
         if values.state == ReportState::Lost {
-            notify(waiters, &Written::Refused);
+            notify(waiters, &WriteResult::Refused);
             return None;
         }
         let changed = std::mem::take(&mut values.changed);
         let checkpoint = values.checkpoint.take();
         if !changed && checkpoint.is_none() {
-            notify(waiters, &Written::Yes);
+            notify(waiters, &WriteResult::Yes);
             return None;
         }
         // Serializing a map of strings to numbers cannot fail.
@@ -255,12 +255,12 @@ impl Report {
     }
 
     /// Records the result of writing an entry, and notifies its waiters.
-    pub fn answer(&self, entry: ReportEntry, written: &Written) {
+    pub fn complete_write(&self, entry: ReportEntry, written: &WriteResult) {
         let mut values = self.lock();
         match written {
-            Written::Yes => values.has_row = true,
-            Written::Refused => values.state = ReportState::Lost,
-            Written::Failed(_) => {}
+            WriteResult::Yes => values.has_row = true,
+            WriteResult::Refused => values.state = ReportState::Lost,
+            WriteResult::Failed(_) => {}
         }
         notify(entry.waiters, written);
     }
@@ -294,7 +294,7 @@ impl Report {
         }
     }
 
-    fn request_write(self: &Arc<Self>, values: &mut ReportValues) -> oneshot::Receiver<Written> {
+    fn request_write(self: &Arc<Self>, values: &mut ReportValues) -> oneshot::Receiver<WriteResult> {
         let (sender, receiver) = oneshot::channel();
         values.waiters.push(sender);
         if !self.sender.send(self) {
@@ -319,7 +319,7 @@ impl Report {
 }
 
 /// Notifies the waiters; one that stopped waiting is skipped.
-fn notify(waiters: Vec<oneshot::Sender<Written>>, written: &Written) {
+fn notify(waiters: Vec<oneshot::Sender<WriteResult>>, written: &WriteResult) {
     for waiter in waiters {
         let _ = waiter.send(written.clone());
     }

@@ -46,12 +46,12 @@ impl Durable {
     }
 
     /// Requests a restart of the job; the attempt exits.
-    pub(crate) fn begin_anew(&self, restart: Anew) {
+    pub(crate) fn request_restart(&self, restart: Anew) {
         self.journal().restart(restart);
     }
 
     /// Aborts the attempt because the restart failed.
-    pub(crate) fn fail_to_begin_anew(&self, failure: Failure) {
+    pub(crate) fn reject_restart(&self, failure: Failure) {
         self.journal().abort(failure);
     }
 }

@@ -18,7 +18,7 @@ use tokio::{sync::watch, time::timeout_at};
 
 use super::{
     Fence, Shared,
-    backend::{CommitResult, OwnTransaction},
+    backend::{CommitResult, OwnedTransaction},
     report::Report,
 };
 use crate::{
@@ -64,7 +64,7 @@ use crate::{
 /// ```
 #[must_use = "dropping it rolls it back: end it with `complete` or `fail`"]
 pub struct JobTransaction {
-    tx: OwnTransaction,
+    tx: OwnedTransaction,
     tracker: Arc<TransactionTracker>,
 }
 
@@ -203,8 +203,8 @@ impl Deref for JobTransaction {
 
     fn deref(&self) -> &PgConnection {
         match &self.tx {
-            OwnTransaction::Pooled(tx) => tx,
-            OwnTransaction::Lent(tx) => tx,
+            OwnedTransaction::Pooled(tx) => tx,
+            OwnedTransaction::Lent(tx) => tx,
         }
     }
 }
@@ -212,8 +212,8 @@ impl Deref for JobTransaction {
 impl DerefMut for JobTransaction {
     fn deref_mut(&mut self) -> &mut PgConnection {
         match &mut self.tx {
-            OwnTransaction::Pooled(tx) => tx,
-            OwnTransaction::Lent(tx) => tx,
+            OwnedTransaction::Pooled(tx) => tx,
+            OwnedTransaction::Lent(tx) => tx,
         }
     }
 }

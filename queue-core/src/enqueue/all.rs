@@ -92,10 +92,10 @@ impl<J: JobType, R> EnqueueAll<'_, J, R> {
 
     async fn send(mut self, ids_wanted: bool) -> Result<Written, Error> {
         call_hooks(&mut self.options);
-        let span = trace::enqueue(Some(&self.options.queue), Some(self.options.job_type));
-        self.options.carry(trace::carried(&span).as_ref());
+        let span = trace::enqueue_span(Some(&self.options.queue), Some(self.options.job_type));
+        self.options.carry(trace::current_context(&span).as_ref());
         let sent = self.write(ids_wanted).instrument(span.clone()).await;
-        trace::enqueued_all(&span, sent.as_ref().map(Written::new_jobs));
+        trace::record_bulk_enqueue(&span, sent.as_ref().map(Written::new_jobs));
         sent
     }
 

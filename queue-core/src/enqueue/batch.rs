@@ -95,7 +95,7 @@ impl Batch {
         async move {
             let span = self.span();
             let mut options = Cow::Borrowed(&*self.options);
-            if let Some(carried) = trace::carried(&span) {
+            if let Some(carried) = trace::current_context(&span) {
                 options.to_mut().iter_mut().for_each(|options| options.carry(Some(&carried)));
             }
             let mut store = self.store;
@@ -103,7 +103,7 @@ impl Batch {
                 options.to_mut().iter_mut().filter_map(|options| options.place(tenant.clone())).for_each(|of_tenant| store = of_tenant);
             }
             let sent = self.write((on, store), &options).instrument(span.clone()).await;
-            trace::enqueued_all(&span, sent.as_ref().map(Written::new_jobs));
+            trace::record_bulk_enqueue(&span, sent.as_ref().map(Written::new_jobs));
             Ok(sent?.ids.unwrap_or_default())
         }
     }
@@ -124,7 +124,7 @@ impl Batch {
         let first = self.options.first();
         let queue = first.map(|first| &*first.queue).filter(|queue| self.options.iter().all(|other| other.queue == *queue));
         let job_type = first.map(|first| first.job_type).filter(|name| self.options.iter().all(|other| other.job_type == *name));
-        trace::enqueue(queue, job_type)
+        trace::enqueue_span(queue, job_type)
     }
 }
 

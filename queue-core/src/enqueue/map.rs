@@ -21,7 +21,7 @@ use super::{
     system::Awaited,
 };
 use crate::{
-    context::{Durable, NewChunk, OwnTransaction, StepName, connection},
+    context::{ChunkPosition, Durable, OwnedTransaction, StepName, connection},
     define::{Enqueued, Failure, JobId, JobResult, JobType},
     error::Error,
     schema::{Connection, Store},
@@ -112,18 +112,18 @@ where
 
     async fn go(self) -> JobResult<Parts<'c, I::Item>> {
         let Self { cx, name, jobs, mut options, in_flight } = self;
-        let (name, known) = cx.mapped(name)?;
+        let (name, known) = cx.journaled_map(name)?;
         let total = if let Some(total) = known {
             total
         } else {
             let most = checked(in_flight, &options)?;
             call_hooks(&mut options);
-            let span = trace::enqueue(Some(&options.queue), Some(options.job_type));
-            options.carry(trace::carried(&span).as_ref());
+            let span = trace::enqueue_span(Some(&options.queue), Some(options.job_type));
+            options.carry(trace::current_context(&span).as_ref());
             options.system = Some(Awaited::PartOf(format!("{}/{name}", cx.id())));
             options.check()?;
             let spawned = spawn(cx, &name, jobs, options, most).instrument(span.clone()).await;
-            trace::enqueued_all(&span, spawned.as_ref().map(|total| total.unsigned_abs()));
+            trace::record_bulk_enqueue(&span, spawned.as_ref().map(|total| total.unsigned_abs()));
             spawned?
         };
         Ok(Parts { cx, name, total, job: PhantomData })
@@ -150,12 +150,12 @@ async fn spawn<I>(cx: &Durable, name: &str, mut jobs: I, options: EnqueueOptions
 where
     I: Iterator<Item: JobType> + Send,
 {
-    let (_under_way, store, options) = (cx.hold(), cx.shared().store, Arc::new(options));
-    let so_far = cx.spawned_so_far(name).await?;
+    let (_under_way, store, options) = (cx.hold_attempt(), cx.shared().store, Arc::new(options));
+    let so_far = cx.load_map_progress(name).await?;
     let (mut chunk, mut first) = (so_far.chunks, so_far.spawned);
     for _ in 0..first {
         if jobs.next().is_none() {
-            return Err(cx.differs(name));
+            return Err(cx.map_mismatch(name));
         }
     }
     loop {
@@ -163,7 +163,7 @@ where
         if rows.is_empty() {
             break;
         }
-        let (count, at, options) = (rows.len() as i64, NewChunk { chunk, first, most }, Arc::clone(&options));
+        let (count, at, options) = (rows.len() as i64, ChunkPosition { chunk, first, most }, Arc::clone(&options));
         cx.add_chunk(name, at, move |tx| write(tx, store, options, rows, first)).await?;
         (chunk, first) = (chunk + 1, first + count);
         // An iterator that gives jobs at once is not all that runs here.
@@ -192,12 +192,12 @@ where
 
 /// Enqueues a chunk in the transaction; where nothing is enqueued, its jobs have ids of their own.
 async fn write(
-    tx: Option<OwnTransaction>,
+    tx: Option<OwnedTransaction>,
     store: Store,
     options: Arc<EnqueueOptions>,
     rows: Vec<Row<'static>>,
     first: i64,
-) -> Result<(Option<OwnTransaction>, Vec<JobId>), Failure> {
+) -> Result<(Option<OwnedTransaction>, Vec<JobId>), Failure> {
     let Some(mut tx) = tx else {
         return Ok((None, (0..rows.len() as i64).map(|n| JobId(2_000_000 + first + n)).collect()));
     };

@@ -123,11 +123,11 @@ impl<J: JobType, R> Enqueue<'_, J, R> {
     /// The handle; `None` if the queue is at its capacity, provided that this is no error.
     async fn send(mut self, unless_at_capacity: bool) -> Result<Option<JobHandle<J>>, Error> {
         call_hooks(&mut self.options);
-        let span = trace::enqueue(Some(&self.options.queue), Some(self.options.job_type));
-        self.options.carry(trace::carried(&span).as_ref());
+        let span = trace::enqueue_span(Some(&self.options.queue), Some(self.options.job_type));
+        self.options.carry(trace::current_context(&span).as_ref());
         let sent = self.write(unless_at_capacity).instrument(span.clone()).await;
         let new = sent.as_ref().map(|handle| handle.as_ref().filter(|handle| handle.outcome() == Enqueued::New).map(JobHandle::id));
-        trace::enqueued(&span, new.as_ref().map(|new| new.as_ref().map(|id| id as &dyn fmt::Display)).map_err(|error| *error));
+        trace::record_enqueue(&span, new.as_ref().map(|new| new.as_ref().map(|id| id as &dyn fmt::Display)).map_err(|error| *error));
         sent
     }
 

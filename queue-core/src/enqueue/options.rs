@@ -13,7 +13,7 @@ use crate::{
     error::Error,
     payload::{self, PayloadError},
     schema::{Store, check_name},
-    trace::{Carried, TRACEPARENT, TRACESTATE},
+    trace::{TRACEPARENT, TRACESTATE, TraceContext},
 };
 
 /// The methods by which a builder takes options: `said` gives the [`EnqueueOptions`] that they change.
@@ -285,8 +285,8 @@ impl EnqueueOptions {
 
     /// Adds the trace that it is enqueued in to its metadata, unless these say one: that of the caller wins. What does not fit is left out: first
     /// the state of vendors, then all of it.
-    pub(super) fn carry(&mut self, carried: Option<&Carried>) {
-        let Some(Carried { traceparent, tracestate }) = carried else { return };
+    pub(super) fn carry(&mut self, carried: Option<&TraceContext>) {
+        let Some(TraceContext { traceparent, tracestate }) = carried else { return };
         if self.meta.contains_key(TRACEPARENT) || self.meta.contains_key(TRACESTATE) {
             return;
         }

@@ -64,8 +64,8 @@ impl<J: JobType> Statement<J> {
     /// `QCAPA`.
     pub fn build(mut self) -> Result<Rendered<J>, Error> {
         call_hooks(&mut self.options);
-        let span = trace::enqueue(Some(&self.options.queue), Some(self.options.job_type));
-        self.options.carry(trace::carried(&span).as_ref());
+        let span = trace::enqueue_span(Some(&self.options.queue), Some(self.options.job_type));
+        self.options.carry(trace::current_context(&span).as_ref());
         self.options.check()?;
         let row = Row::to(self.store, Cow::Owned(Encoded::of(&self.job)?), &self.options, 0)?;
         let said = row.carried(&self.options)?.into_owned();

@@ -51,8 +51,8 @@ impl Durable {
     /// ```
     pub async fn restart<J: JobType>(&self, payload: J) -> ! {
         match anew(self, &payload) {
-            Ok(anew) => self.begin_anew(anew),
-            Err(failure) => self.fail_to_begin_anew(failure),
+            Ok(anew) => self.request_restart(anew),
+            Err(failure) => self.reject_restart(failure),
         }
         // The attempt ends here.
         pending().await

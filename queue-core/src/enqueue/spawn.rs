@@ -18,7 +18,7 @@ use super::{
 };
 use crate::{
     connect::JobRef,
-    context::{Durable, NewChild, StepName},
+    context::{ChildRequest, Durable, StepName},
     define::{Failure, JobId, JobResult, JobType},
     trace,
 };
@@ -72,15 +72,15 @@ impl<'c, J: JobType> Spawn<'c, J> {
 
     async fn go(self) -> JobResult<Child<'c, J>> {
         let Self { cx, name, job, mut options } = self;
-        let (name, known) = cx.spawned(name)?;
+        let (name, known) = cx.journaled_child(name)?;
         let id = if let Some(id) = known {
             id
         } else {
             call_hooks(&mut options);
-            let span = trace::enqueue(Some(&options.queue), Some(options.job_type));
-            options.carry(trace::carried(&span).as_ref());
+            let span = trace::enqueue_span(Some(&options.queue), Some(options.job_type));
+            options.carry(trace::current_context(&span).as_ref());
             let written = write(cx, &name, job, &options).instrument(span.clone()).await;
-            trace::enqueued(&span, written.as_ref().map(|id| Some(id as &dyn fmt::Display)));
+            trace::record_enqueue(&span, written.as_ref().map(|id| Some(id as &dyn fmt::Display)));
             written?
         };
         Ok(Child { cx, name, id, job: PhantomData })
@@ -94,9 +94,9 @@ async fn write<J: JobType>(cx: &Durable, name: &str, job: J, options: &EnqueueOp
         let row = Row::to(store, Cow::Owned(Encoded::of(&job)?), options, 0)?;
         drop(job);
         let (payload, said) = (row.payload().to_owned(), row.carried(options)?.into_owned());
-        NewChild { job_type: options.job_type, payload, options: said }
+        ChildRequest { job_type: options.job_type, payload, options: said }
     };
-    Ok(cx.spawn_new(name, child).await?.map_err(|error| explain(error, store))?)
+    Ok(cx.spawn_child(name, child).await?.map_err(|error| explain(error, store))?)
 }
 
 impl<'c, J: JobType> IntoFuture for Spawn<'c, J> {

@@ -5,7 +5,7 @@ use serde::Serialize;
 use sqlx::FromRow;
 
 use super::refusal::explain;
-use crate::{connect::IntoConnection, context::END, define::JobId, error::Error, schema::Store};
+use crate::{connect::IntoConnection, context::TIMEOUT_SUFFIX, define::JobId, error::Error, schema::Store};
 
 /// A step of a [durable](crate::Options::durable) job that is done, or a sleep that has begun.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, FromRow)]
@@ -32,7 +32,7 @@ impl JobStep {
 
     /// If it is a wait with an end: the name of what is waited for. Such a wait stays in the journal, as a step called `NAME (timeout)`.
     pub fn waits_for(&self) -> Option<&str> {
-        self.until.and(self.name.strip_suffix(END)).filter(|name| !name.is_empty())
+        self.until.and(self.name.strip_suffix(TIMEOUT_SUFFIX)).filter(|name| !name.is_empty())
     }
 }
 

@@ -2,7 +2,7 @@
 
 use super::{WaitError, decode};
 use crate::{
-    context::ChildLook,
+    context::ChildStatus,
     define::{Failure, JobResult, JobType},
     enqueue::Child,
 };
@@ -42,7 +42,7 @@ impl<J: JobType> Child<'_, J> {
     /// # Errors
     /// What keeps it from being known: [`Error::Database`](crate::Error::Database).
     pub async fn outcome(self) -> JobResult<Result<J::Output, WaitError>> {
-        let ChildLook { id: job, state, attempts, output, error } = self.cx.child_over(&self.name).await?;
+        let ChildStatus { id: job, state, attempts, output, error } = self.cx.wait_for_child(&self.name).await?;
         Ok(match state.as_deref() {
             Some("completed") => decode::<J>(job, output.as_deref()),
             Some("cancelled") => Err(WaitError::Cancelled { job, error }),

@@ -4,7 +4,7 @@ use std::{fmt, marker::PhantomData, time::Duration};
 
 use super::{WaitError, decode};
 use crate::{
-    context::{ChildLook, Durable},
+    context::{ChildStatus, Durable},
     define::{JobResult, JobType},
     enqueue::Parts,
 };
@@ -20,7 +20,7 @@ impl<'c, J: JobType> Parts<'c, J> {
     /// What keeps it from being known: [`Error::Database`](crate::Error::Database).
     pub async fn join(self) -> JobResult<Ended<'c, J>> {
         let Self { cx, name, total, .. } = self;
-        let look = cx.map_over(&name).await?;
+        let look = cx.wait_for_map(&name).await?;
         let [total, completed, dead, cancelled] = [total, look.completed, look.dead, look.cancelled].map(i64::unsigned_abs);
         Ok(Ended { total, completed, dead, cancelled, cx, name, job: PhantomData })
     }
@@ -75,7 +75,7 @@ impl<J: JobType> Outputs<'_, J> {
     /// # Errors
     /// [`Error::Database`](crate::Error::Database).
     pub async fn next_page(&mut self) -> JobResult<Option<Vec<(u64, Result<J::Output, WaitError>)>>> {
-        let looks = self.cx.map_parts(&self.name, self.chunk).await?;
+        let looks = self.cx.load_map_chunk(&self.name, self.chunk).await?;
         if looks.is_empty() {
             return Ok(None);
         }
@@ -91,8 +91,8 @@ impl<J> fmt::Debug for Outputs<'_, J> {
     }
 }
 
-fn said<J: JobType>(look: ChildLook) -> Result<J::Output, WaitError> {
-    let ChildLook { id: job, state, attempts, output, error } = look;
+fn said<J: JobType>(look: ChildStatus) -> Result<J::Output, WaitError> {
+    let ChildStatus { id: job, state, attempts, output, error } = look;
     match state.as_deref() {
         Some("completed") => decode::<J>(job, output.as_deref()),
         Some("cancelled") => Err(WaitError::Cancelled { job, error }),

@@ -19,10 +19,10 @@ use super::{
     points::Points,
 };
 use crate::{
-    attempt::{self, ClaimedJob, Ended, Halt},
+    attempt::{self, AttemptEnd, ClaimedJob, Halt},
     context::{
-        CancelReason, ChildLook, JournaledStep, Lent, Middleware, Registration, Report, ReportEntry, ReportSender, Shared, States,
-        StepName, Written,
+        CancelReason, ChildStatus, JournaledStep, LentTransaction, Middleware, Registration, Report, ReportEntry, ReportSender, Shared,
+        States, StepName, WriteResult,
     },
     define::{Anew, Ending, Failure, JobId, JobType, Outcome, Verdict},
     error::Error,
@@ -141,12 +141,12 @@ pub(super) struct Setup<'a> {
     pub(super) steps: Vec<JournaledStep>,
     pub(super) signals: Vec<TestSignal>,
     /// What children came to; none in a drain, which spawns none.
-    pub(super) children: Option<Vec<(String, ChildLook)>>,
+    pub(super) children: Option<Vec<(String, ChildStatus)>>,
     pub(super) states: States,
     pub(super) middleware: Vec<Arc<dyn Middleware>>,
     pub(super) pool: PgPool,
     pub(super) store: Store,
-    pub(super) lent: Option<Lent>,
+    pub(super) lent: Option<LentTransaction>,
     /// The worker is shutting down.
     pub(super) asked: Option<CancelReason>,
     /// Where it may be interrupted. Its own transactions are on the pool then, and are committed.
@@ -196,7 +196,7 @@ impl Setup<'_> {
             Some(CancelReason::Cancelled) => halt.cancel(job.token, job.id),
             Some(_) => {
                 shared.shutting_down.cancel();
-                halt.ask.shut_down();
+                halt.stop_request.shut_down();
             }
             None => {}
         }
@@ -229,16 +229,16 @@ fn in_clear(anew: &Anew, store: Store) -> Result<String, String> {
 }
 
 /// The attempt, which is interrupted where `points` say.
-async fn interruptible(working: impl Future<Output = Ended>, points: Option<Arc<Points>>, kept: impl Fn() -> usize) -> Ended {
+async fn interruptible(working: impl Future<Output = AttemptEnd>, points: Option<Arc<Points>>, kept: impl Fn() -> usize) -> AttemptEnd {
     match points {
-        Some(points) => points.through(working, kept).await.unwrap_or_else(Ended::interrupted),
+        Some(points) => points.through(working, kept).await.unwrap_or_else(AttemptEnd::interrupted),
         None => working.await,
     }
 }
 
 impl Outturn {
     /// What came of an attempt that ended so, after this time, and has said this.
-    pub(super) fn of(ended: Ended, registration: &Registration, job: &ClaimedJob, ran: Duration, notes: Notes) -> Self {
+    pub(super) fn of(ended: AttemptEnd, registration: &Registration, job: &ClaimedJob, ran: Duration, notes: Notes) -> Self {
         let Notes { progress, checkpoint, changed, said, steps, received, .. } = notes;
         // Also of an attempt that was interrupted after its commit.
         let (kept, mut outcome) = (ended.is_written() || said.is_some(), ended.outcome());
@@ -278,7 +278,7 @@ pub(super) async fn keep(reports: &mut mpsc::UnboundedReceiver<Arc<Report>>, not
     while let Some(report) = reports.recv().await {
         if let Some(entry) = report.take() {
             note(&entry);
-            report.answer(entry, &Written::Yes);
+            report.complete_write(entry, &WriteResult::Yes);
         }
     }
     std::future::pending().await

@@ -19,8 +19,8 @@ use tokio::time::timeout;
 
 use crate::{
     context::{
-        Backend, ChildEntry, ChildLook, ChunkEntry, CloseEntry, CommitResult, Fence, GatherLook, Heard, JournaledStep, Lent,
-        OwnTransaction, ReportEntry, SignalEntry, StepEntry, Written,
+        Backend, ChildEntry, ChildStatus, ChunkEntry, CloseEntry, CommitResult, Fence, JournaledStep, LentTransaction, MapProgress,
+        OwnedTransaction, ReceiveResult, ReportEntry, SignalEntry, StepEntry, WriteResult,
     },
     define::{Ending, JobId},
     error::Error,
@@ -47,7 +47,7 @@ const KEEP_ON: &str =
 
 #[derive(Debug, Default)]
 pub(super) struct TestBackend {
-    lent: Option<Lent>,
+    lent: Option<LentTransaction>,
     /// Where transactions are begun if none is lent.
     pool: Option<PgPool>,
     notes: Mutex<Notes>,
@@ -74,7 +74,7 @@ pub(super) struct Notes {
     /// The places of those that were received.
     pub(super) received: Vec<i64>,
     /// What the test says that children came to, by the steps that spawn them.
-    children: Option<Vec<(String, ChildLook)>>,
+    children: Option<Vec<(String, ChildStatus)>>,
     /// Whether there is anything to be written.
     pub(super) changed: bool,
 }
@@ -91,7 +91,7 @@ impl TestBackend {
     pub(super) fn new(
         attempt: i16,
         (checkpoint, steps, signals): (Option<String>, Vec<JournaledStep>, Vec<TestSignal>),
-        lent: Option<Lent>,
+        lent: Option<LentTransaction>,
         pool: Option<PgPool>,
     ) -> Self {
         let progress = Progress { attempt, ..Progress::default() };
@@ -102,7 +102,7 @@ impl TestBackend {
     }
 
     /// With what the test says of children.
-    pub(super) fn with_children(self, children: Option<Vec<(String, ChildLook)>>) -> Self {
+    pub(super) fn with_children(self, children: Option<Vec<(String, ChildStatus)>>) -> Self {
         self.notes().children = children;
         self
     }
@@ -145,18 +145,18 @@ impl TestBackend {
 #[async_trait]
 impl Backend for TestBackend {
     /// The test's transaction, without what a transaction that was begun before has left there; or one on the pool.
-    async fn begin(&self, job: JobId) -> Result<OwnTransaction, Error> {
+    async fn begin(&self, job: JobId) -> Result<OwnedTransaction, Error> {
         let Some(lent) = &self.lent else {
             let pool = self.pool.as_ref().ok_or(Error::NoTransaction { job })?;
-            return Ok(OwnTransaction::Pooled(pool.begin().await?));
+            return Ok(OwnedTransaction::Pooled(pool.begin().await?));
         };
         let mut tx = timeout(PATIENCE, Arc::clone(lent).lock_owned()).await.map_err(|_| Error::NoTransaction { job })?;
         sqlx::raw_sql(UNDO).execute(&mut **tx).await?;
-        Ok(OwnTransaction::Lent(tx))
+        Ok(OwnedTransaction::Lent(tx))
     }
 
     /// Keeps what a handler's own transaction wrote, and what it said with it, as its commit would.
-    async fn commit(self: Arc<Self>, tx: OwnTransaction, _: Fence, ending: Ending) -> CommitResult {
+    async fn commit(self: Arc<Self>, tx: OwnedTransaction, _: Fence, ending: Ending) -> CommitResult {
         let _committing = self.committing.lock().await;
         if self.over.load(SeqCst) {
             return undo(tx).await;
@@ -179,20 +179,20 @@ impl Backend for TestBackend {
         Ok(self.notes().steps.clone())
     }
 
-    async fn journal(&self, entry: StepEntry) -> Written {
+    async fn journal(&self, entry: StepEntry) -> WriteResult {
         if self.over.load(SeqCst) {
-            return Written::Refused;
+            return WriteResult::Refused;
         }
         let mut notes = self.notes();
         notes.since.insert(entry.name.clone(), Instant::now());
         notes.steps.push(journaled(entry));
         self.kept.fetch_add(1, Relaxed);
-        Written::Yes
+        WriteResult::Yes
     }
 
-    async fn receive(&self, SignalEntry { fence, name, signal, end }: SignalEntry) -> Heard {
+    async fn receive(&self, SignalEntry { fence, name, signal, end }: SignalEntry) -> ReceiveResult {
         if self.over.load(SeqCst) {
-            return Heard::Refused;
+            return ReceiveResult::Refused;
         }
         let (mut notes, attempt) = (self.notes(), fence.attempt);
         if let Some(place) = notes.signals.iter().position(|sent| sent.name == signal) {
@@ -200,16 +200,16 @@ impl Backend for TestBackend {
             notes.received.push(seq);
             notes.steps.push(JournaledStep { name, attempt, output: payload.clone(), left_ms: None });
             self.kept.fetch_add(1, Relaxed);
-            return Heard::Signal(payload);
+            return ReceiveResult::Signal(payload);
         }
         let passed = end.as_ref().and_then(|end| notes.since.get(end)).map_or(0.0, |since| since.elapsed().as_secs_f64() * 1000.0);
         let is_over = |step: &JournaledStep| Some(&step.name) == end.as_ref() && step.left_ms.is_some_and(|left| left <= passed);
         if notes.steps.iter().any(is_over) {
             notes.steps.push(JournaledStep { name, attempt, output: None, left_ms: Some(0.0) });
             self.kept.fetch_add(1, Relaxed);
-            return Heard::Over;
+            return ReceiveResult::Over;
         }
-        Heard::Nothing
+        ReceiveResult::Nothing
     }
 
     /// Children are not run: the test says what they come to.
@@ -228,14 +228,14 @@ impl Backend for TestBackend {
         Ok(Some(id))
     }
 
-    async fn child(&self, _: JobId, step: &str) -> sqlx::Result<Option<ChildLook>> {
+    async fn child(&self, _: JobId, step: &str) -> sqlx::Result<Option<ChildStatus>> {
         let notes = self.notes();
         let said = notes.children.iter().flatten().find(|(name, _)| name == step).map(|(_, child)| child.clone());
-        Ok(Some(said.unwrap_or(ChildLook { id: JobId(0), state: None, attempts: 0, output: None, error: None })))
+        Ok(Some(said.unwrap_or(ChildStatus { id: JobId(0), state: None, attempts: 0, output: None, error: None })))
     }
 
     /// What the test says of a map counts once all of it is spawned; of one of which nothing is said, no job is over.
-    async fn gather(&self, _: JobId, step: &str, _: bool) -> sqlx::Result<Option<GatherLook>> {
+    async fn gather(&self, _: JobId, step: &str, _: bool) -> sqlx::Result<Option<MapProgress>> {
         let notes = self.notes();
         let said = parts_of(&notes, step);
         let total = notes.steps.iter().find(|journaled| journaled.name == step).and_then(|journaled| journaled.output.as_deref());
@@ -249,17 +249,17 @@ impl Backend for TestBackend {
         }
         let need = if said.is_empty() { total } else { 0 };
         let (completed, dead, cancelled) = (count("completed"), count("dead"), count("cancelled"));
-        Ok(Some(GatherLook { total: Some(total), need, completed, dead, cancelled, chunks: 0, spawned: 0 }))
+        Ok(Some(MapProgress { total: Some(total), need, completed, dead, cancelled, chunks: 0, spawned: 0 }))
     }
 
-    async fn begin_chunk(&self, _: JobId) -> Result<Option<OwnTransaction>, Error> {
+    async fn begin_chunk(&self, _: JobId) -> Result<Option<OwnedTransaction>, Error> {
         if self.notes().children.is_some() {
             return Ok(None);
         }
         Err(Error::Database(sqlx::Error::Protocol("a drain maps no jobs; run the handler with `testing::run`".to_owned())))
     }
 
-    async fn add_chunk(&self, _: Option<OwnTransaction>, _: ChunkEntry) -> sqlx::Result<Option<bool>> {
+    async fn add_chunk(&self, _: Option<OwnedTransaction>, _: ChunkEntry) -> sqlx::Result<Option<bool>> {
         Ok((!self.over.load(SeqCst)).then_some(true))
     }
 
@@ -273,13 +273,13 @@ impl Backend for TestBackend {
         Ok(Some(true))
     }
 
-    async fn parts(&self, _: JobId, step: &str, chunk: i32) -> sqlx::Result<Vec<ChildLook>> {
+    async fn parts(&self, _: JobId, step: &str, chunk: i32) -> sqlx::Result<Vec<ChildStatus>> {
         let notes = self.notes();
         Ok(parts_of(&notes, step).into_iter().skip(PAGE * usize::try_from(chunk).unwrap_or(0)).take(PAGE).cloned().collect())
     }
 
     /// Keeps what the step wrote, as its commit would, whatever becomes of the attempt.
-    async fn commit_step(self: Arc<Self>, tx: OwnTransaction, entry: StepEntry) -> CommitResult {
+    async fn commit_step(self: Arc<Self>, tx: OwnedTransaction, entry: StepEntry) -> CommitResult {
         let _committing = self.committing.lock().await;
         if self.over.load(SeqCst) {
             return undo(tx).await;
@@ -303,7 +303,7 @@ pub(super) fn part_name(step: &str) -> String {
     format!("{step} (part)\n")
 }
 
-fn parts_of<'n>(notes: &'n Notes, step: &str) -> Vec<&'n ChildLook> {
+fn parts_of<'n>(notes: &'n Notes, step: &str) -> Vec<&'n ChildStatus> {
     let name = part_name(step);
     notes.children.iter().flatten().filter(|(of, _)| *of == name).map(|(_, part)| part).collect()
 }
@@ -313,10 +313,10 @@ fn journaled(StepEntry { fence, name, wait, output, .. }: StepEntry) -> Journale
 }
 
 /// Keeps what was written: of a transaction that is lent, by this statement.
-async fn keep(tx: OwnTransaction, lent: &'static str) -> sqlx::Result<()> {
+async fn keep(tx: OwnedTransaction, lent: &'static str) -> sqlx::Result<()> {
     match tx {
-        OwnTransaction::Lent(mut tx) => sqlx::raw_sql(lent).execute(&mut **tx).await.map(drop),
-        OwnTransaction::Pooled(mut tx) => {
+        OwnedTransaction::Lent(mut tx) => sqlx::raw_sql(lent).execute(&mut **tx).await.map(drop),
+        OwnedTransaction::Pooled(mut tx) => {
             // A transaction that a statement has failed in would be rolled back by its commit, without a word.
             sqlx::raw_sql(CHECK).execute(&mut *tx).await?;
             tx.commit().await
@@ -325,9 +325,11 @@ async fn keep(tx: OwnTransaction, lent: &'static str) -> sqlx::Result<()> {
 }
 
 /// Keeps nothing: the attempt is over. A transaction that is lent is ended by whoever lends it.
-async fn undo(tx: OwnTransaction) -> CommitResult {
+async fn undo(tx: OwnedTransaction) -> CommitResult {
     match tx {
-        OwnTransaction::Pooled(tx) => tx.rollback().await.map_or_else(|error| CommitResult::Undone(error.into()), |()| CommitResult::Lost),
-        OwnTransaction::Lent(_) => CommitResult::Lost,
+        OwnedTransaction::Pooled(tx) => {
+            tx.rollback().await.map_or_else(|error| CommitResult::Undone(error.into()), |()| CommitResult::Lost)
+        }
+        OwnedTransaction::Lent(_) => CommitResult::Lost,
     }
 }

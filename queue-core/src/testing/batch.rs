@@ -23,7 +23,7 @@ use super::{
 };
 use crate::{
     attempt::{ClaimedJob, Halt, run_batch as run_attempts},
-    context::{Backend, BatchHandler, CommitResult, Fence, Middleware, OwnTransaction, Registration, ReportSender, Shared, States},
+    context::{Backend, BatchHandler, CommitResult, Fence, Middleware, OwnedTransaction, Registration, ReportSender, Shared, States},
     define::{Ending, JobId},
     error::Error,
     schema::Store,
@@ -162,7 +162,7 @@ impl<T: BatchHandler> RunBatch<T> {
         cancelled.iter().filter_map(|number| jobs.get(*number)).for_each(|job| halt.cancel(job.token, job.id));
         if shuts_down {
             shared.shutting_down.cancel();
-            halt.ask.shut_down();
+            halt.stop_request.shut_down();
         }
         let (since, refs) = (Instant::now(), jobs.iter().collect::<Vec<_>>());
         let ended = {
@@ -237,11 +237,11 @@ impl BatchBackend {
 
 #[async_trait]
 impl Backend for BatchBackend {
-    async fn begin(&self, job: JobId) -> Result<OwnTransaction, Error> {
+    async fn begin(&self, job: JobId) -> Result<OwnedTransaction, Error> {
         self.of(job).begin(job).await
     }
 
-    async fn commit(self: Arc<Self>, tx: OwnTransaction, fence: Fence, ending: Ending) -> CommitResult {
+    async fn commit(self: Arc<Self>, tx: OwnedTransaction, fence: Fence, ending: Ending) -> CommitResult {
         Arc::clone(self.of(fence.id)).commit(tx, fence, ending).await
     }
 

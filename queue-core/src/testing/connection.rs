@@ -13,12 +13,12 @@ use tokio::{
 };
 
 use super::Error;
-use crate::{context::Lent, define::JobId};
+use crate::{context::LentTransaction, define::JobId};
 
 /// The test's transaction: where it was, or with handlers, while a connection of the pool stands where it was.
 pub(super) struct DrainConnection<'t> {
     on: &'t mut PgConnection,
-    lent: Option<Lent>,
+    lent: Option<LentTransaction>,
 }
 
 /// So long a handler that has ended may hold on to the transaction.
@@ -36,7 +36,7 @@ impl<'t> DrainConnection<'t> {
         Ok(Self { on, lent: Some(Arc::new(Mutex::new(spare))) })
     }
 
-    pub(super) fn lent(&self) -> Option<Lent> {
+    pub(super) fn lent(&self) -> Option<LentTransaction> {
         self.lent.clone()
     }
 

@@ -255,7 +255,7 @@ impl Taken {
             meta: row.try_get("meta")?,
             key: OrderingKey::of(key, system.as_deref()),
             system,
-            room_until: None,
+            start_deadline: None,
         };
         Ok(Self { job, seq: row.try_get("seq")?, checkpoint: row.try_get("checkpoint")? })
     }

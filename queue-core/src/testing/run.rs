@@ -15,7 +15,9 @@ use super::{
 };
 use crate::{
     attempt::ClaimedJob,
-    context::{CancelReason, ChildLook, END, Handler, JournaledStep, Middleware, Registration, RegistryError, States, StepName},
+    context::{
+        CancelReason, ChildStatus, Handler, JournaledStep, Middleware, Registration, RegistryError, States, StepName, TIMEOUT_SUFFIX,
+    },
     define::{Failure, JobId, JobType},
     enqueue::EnqueueOptions,
     payload,
@@ -38,7 +40,7 @@ pub struct Run<T> {
     pub(super) checkpoint: Option<String>,
     pub(super) steps: Vec<JournaledStep>,
     pub(super) signals: Vec<TestSignal>,
-    pub(super) children: Vec<(String, ChildLook)>,
+    pub(super) children: Vec<(String, ChildStatus)>,
     options: EnqueueOptions,
     system: Option<String>,
     pub(super) middleware: Vec<Arc<dyn Middleware>>,
@@ -137,7 +139,7 @@ impl<T: Handler> Run<T> {
 
     /// That a wait for a signal, with a timeout, began in an earlier attempt, and that its time is over.
     pub fn timed_out(mut self, name: impl Into<StepName>) -> Self {
-        let name = format!("{}{END}", name.into().name);
+        let name = format!("{}{TIMEOUT_SUFFIX}", name.into().name);
         self.steps.push(JournaledStep { name, attempt: 1, output: None, left_ms: Some(0.0) });
         self
     }
@@ -179,7 +181,7 @@ impl<T: Handler> Run<T> {
 
     fn child(mut self, name: StepName, state: &str, (output, error): (Option<String>, Option<String>)) -> Self {
         let id = JobId(1_000_000 - 1 - self.children.len() as i64);
-        self.children.push((name.name, ChildLook { id, state: Some(state.to_owned()), attempts: 1, output, error }));
+        self.children.push((name.name, ChildStatus { id, state: Some(state.to_owned()), attempts: 1, output, error }));
         self
     }
 
@@ -268,7 +270,7 @@ pub(super) fn claimed<T: JobType>(job: &T, number: i64, attempt: u32, max_attemp
         meta: None,
         system: None,
         key: None,
-        room_until: None,
+        start_deadline: None,
     }
 }
 

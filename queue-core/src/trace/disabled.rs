@@ -2,9 +2,9 @@
 
 use tracing::Span;
 
-use super::{AttemptSpanInfo, Carried};
+use super::{AttemptSpanInfo, TraceContext};
 
-pub(crate) fn carried(_: &Span) -> Option<Carried> {
+pub(crate) fn current_context(_: &Span) -> Option<TraceContext> {
     None
 }
 

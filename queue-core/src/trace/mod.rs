@@ -15,9 +15,9 @@ use std::fmt::Display;
 use tracing::{Level, Span, field::Empty};
 
 #[cfg(not(feature = "otel"))]
-pub(crate) use self::disabled::{OutcomeRecorder, begin, begin_batch, carried};
+pub(crate) use self::disabled::{OutcomeRecorder, begin, begin_batch, current_context};
 #[cfg(feature = "otel")]
-pub(crate) use self::otel::{OutcomeRecorder, begin, begin_batch, carried};
+pub(crate) use self::otel::{OutcomeRecorder, begin, begin_batch, current_context};
 
 /// Metadata keys of the trace context in which a job was enqueued.
 pub(crate) const TRACEPARENT: &str = "traceparent";
@@ -43,7 +43,7 @@ pub enum TraceRelation {
 /// Trace context stored with a job.
 #[cfg_attr(not(feature = "otel"), allow(dead_code, reason = "no trace context is stored then"))]
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Carried {
+pub(crate) struct TraceContext {
     pub(crate) traceparent: String,
     pub(crate) tracestate: Option<String>,
 }
@@ -61,7 +61,7 @@ pub(crate) struct AttemptSpanInfo<'a> {
 }
 
 /// Creates the span of an enqueue; queue and type are set if they are the same for all jobs.
-pub(crate) fn enqueue(queue: Option<&str>, job_type: Option<&str>) -> Span {
+pub(crate) fn enqueue_span(queue: Option<&str>, job_type: Option<&str>) -> Span {
     tracing::span!(
         target: "queue_core::enqueue",
         ENQUEUE,
@@ -80,7 +80,7 @@ pub(crate) fn enqueue(queue: Option<&str>, job_type: Option<&str>) -> Span {
 }
 
 /// Records the result of an enqueue in its span: the id of a new job, or the error. A commit is not recorded, since it may be the caller's.
-pub(crate) fn enqueued<E: Display>(span: &Span, sent: Result<Option<&dyn Display>, &E>) {
+pub(crate) fn record_enqueue<E: Display>(span: &Span, sent: Result<Option<&dyn Display>, &E>) {
     match sent {
         Ok(Some(job)) => span.record("messaging.message.id", tracing::field::display(job)),
         Ok(None) => span,
@@ -89,7 +89,7 @@ pub(crate) fn enqueued<E: Display>(span: &Span, sent: Result<Option<&dyn Display
 }
 
 /// Records the job count of a bulk enqueue in its span, or the error.
-pub(crate) fn enqueued_all<E: Display>(span: &Span, sent: Result<u64, &E>) {
+pub(crate) fn record_bulk_enqueue<E: Display>(span: &Span, sent: Result<u64, &E>) {
     match sent {
         Ok(jobs) => span.record("messaging.batch.message_count", jobs),
         Err(error) => span.record("otel.status_description", tracing::field::display(error)),
@@ -97,7 +97,7 @@ pub(crate) fn enqueued_all<E: Display>(span: &Span, sent: Result<u64, &E>) {
 }
 
 /// Creates the span of an attempt, at the highest level, so that every log line of a handler has it.
-pub(crate) fn attempt(info: &AttemptSpanInfo<'_>) -> Span {
+pub(crate) fn attempt_span(info: &AttemptSpanInfo<'_>) -> Span {
     let AttemptSpanInfo { job, job_type, attempt, .. } = info;
     let span = tracing::error_span!(
         target: "queue_core::attempt",
@@ -115,7 +115,7 @@ pub(crate) fn attempt(info: &AttemptSpanInfo<'_>) -> Span {
 }
 
 /// Creates the span of a batch handler.
-pub(crate) fn batch<'a>(job_type: &str, members: impl ExactSizeIterator<Item = AttemptSpanInfo<'a>>) -> Span {
+pub(crate) fn batch_span<'a>(job_type: &str, members: impl ExactSizeIterator<Item = AttemptSpanInfo<'a>>) -> Span {
     let span = tracing::error_span!(
         target: "queue_core::attempt",
         "batch",

@@ -7,7 +7,7 @@ use opentelemetry::{
 use tracing::Span;
 use tracing_opentelemetry::OpenTelemetrySpanExt as _;
 
-use super::{AttemptSpanInfo, Carried, SYSTEM, TraceRelation, w3c};
+use super::{AttemptSpanInfo, SYSTEM, TraceContext, TraceRelation, w3c};
 
 /// Maximum length of an error description in bytes.
 const MAX_ERROR_BYTES: usize = 1024;
@@ -16,7 +16,7 @@ const MAX_ERROR_BYTES: usize = 1024;
 const MAX_LINKS: usize = 128;
 
 /// Returns the trace context for a job enqueued in this span: the span itself, or else the current context, if sampled.
-pub(crate) fn carried(span: &Span) -> Option<Carried> {
+pub(crate) fn current_context(span: &Span) -> Option<TraceContext> {
     let sampled_context = |span: &Span| sampled(&span.context());
     let context = if span.is_disabled() { None } else { sampled_context(span) };
     let context = context.or_else(|| {

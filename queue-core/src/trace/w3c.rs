@@ -6,7 +6,7 @@ use opentelemetry::trace::{SpanContext, SpanId, TraceFlags, TraceId, TraceState}
 use serde::Deserialize;
 use serde_json::Value;
 
-use super::{Carried, TRACEPARENT};
+use super::{TRACEPARENT, TraceContext};
 
 /// Maximum length of `tracestate` in bytes; longer values are ignored.
 const MAX_STATE_BYTES: usize = 512;
@@ -49,10 +49,10 @@ fn parse(traceparent: &str, tracestate: Option<&str>) -> Option<SpanContext> {
 }
 
 /// Formats a trace context for storage with a job.
-pub(super) fn format(context: &SpanContext) -> Carried {
+pub(super) fn format(context: &SpanContext) -> TraceContext {
     let flags = (context.trace_flags() & TraceFlags::SAMPLED).to_u8();
     let state = context.trace_state().header();
-    Carried {
+    TraceContext {
         traceparent: format!("00-{:032x}-{:016x}-{flags:02x}", context.trace_id(), context.span_id()),
         tracestate: Some(state).filter(|state| (1..=MAX_STATE_BYTES).contains(&state.len()) && !state.contains('\0')),
     }
@@ -69,7 +69,7 @@ mod tests {
         let state = "vendor=1,other=x";
         let context = parse(VALID, Some(state)).unwrap();
         assert!(context.is_sampled() && context.is_remote());
-        let carried = Carried { traceparent: VALID.to_owned(), tracestate: Some(state.to_owned()) };
+        let carried = TraceContext { traceparent: VALID.to_owned(), tracestate: Some(state.to_owned()) };
         assert_eq!(format(&context), carried);
         let meta = format!(r#"{{"traceparent": "{VALID}", "tracestate": "{state}", "huge": {}}}"#, "1".repeat(400));
         assert_eq!(parse_meta(Some(&meta)), Some(context));

@@ -50,7 +50,7 @@ impl LeasedJob {
 
     /// Whether a rate limit no longer counts its start.
     pub(crate) fn has_no_room(&self) -> bool {
-        self.job.room_until.is_some_and(|until| Instant::now() >= until)
+        self.job.start_deadline.is_some_and(|until| Instant::now() >= until)
     }
 }
 
@@ -326,7 +326,7 @@ impl ClaimResponse {
                 key,
                 meta,
                 system,
-                room_until: start.map(|start| start.until),
+                start_deadline: start.map(|start| start.until),
             };
             let begin_by = job.may_begin_within().and_then(|within| self.sent.checked_add(within));
             let waited = waited(places.get(&id).copied().unwrap_or(seq), claimed_at);

@@ -21,7 +21,7 @@ use std::{
 
 use queue_core::{
     Failure, FailureKind, JobId, Outcome, Registration,
-    runner::{ClaimedJob, Ended, Halt, run},
+    runner::{AttemptEnd, ClaimedJob, Halt, run},
 };
 use uuid::Uuid;
 
@@ -141,7 +141,7 @@ impl Slots {
 
     /// Notifies running handlers that they should end now.
     pub(crate) fn request_shutdown(&self) {
-        lock(&self.halt).ask.shut_down();
+        lock(&self.halt).stop_request.shut_down();
     }
 
     /// Drops running handlers at their next `await`. Their jobs are released.
@@ -176,7 +176,7 @@ impl Slots {
         jobs.batch_rest.clear();
         self.deadline.renew();
         drop(jobs);
-        halt.ask.lose();
+        halt.stop_request.lose_lease();
         halt.drop.cancel();
     }
 
@@ -294,7 +294,7 @@ impl Slots {
                 }
                 ended
             }
-            None => Ended::terminal("no handler for this job type in this worker"),
+            None => AttemptEnd::terminal("no handler for this job type in this worker"),
         };
         if self.begin_settling(slot) {
             let ran = ended.ran(start);
@@ -310,7 +310,7 @@ impl Slots {
         &self,
         leased: &LeasedJob,
         registration: Option<&Registration>,
-        ended: Ended,
+        ended: AttemptEnd,
         (start, ran, jitter): (Instant, Duration, f64),
     ) {
         let (outcome, is_written) = (ended.outcome(), ended.is_written());

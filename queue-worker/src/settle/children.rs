@@ -4,7 +4,7 @@
 
 use queue_core::{
     JobId, Store,
-    runner::{ChildEntry, ChildLook},
+    runner::{ChildEntry, ChildStatus},
 };
 use sqlx::{PgConnection, PgPool};
 
@@ -14,7 +14,7 @@ use crate::live::bounded;
 type ChildRow = (JobId, Option<String>, Option<i16>, Option<String>, Option<String>);
 
 /// Enqueues a child. Returns `None` if the lease no longer lists the parent.
-pub(super) async fn spawn(pool: &PgPool, store: Store, child: &ChildEntry) -> sqlx::Result<Option<JobId>> {
+pub(super) async fn spawn_child(pool: &PgPool, store: Store, child: &ChildEntry) -> sqlx::Result<Option<JobId>> {
     let statement = sqlx::query_scalar(store.sql(include_str!("../../sql/spawn.sql")))
         .bind(child.fence.token)
         .bind(child.fence.id)
@@ -27,10 +27,10 @@ pub(super) async fn spawn(pool: &PgPool, store: Store, child: &ChildEntry) -> sq
 }
 
 /// Loads the result of the child that this step spawned. Returns `None` if there is no such child.
-pub(crate) async fn load_child(pool: &PgPool, store: Store, parent: JobId, step: &str) -> sqlx::Result<Option<ChildLook>> {
+pub(crate) async fn load_child(pool: &PgPool, store: Store, parent: JobId, step: &str) -> sqlx::Result<Option<ChildStatus>> {
     let statement = sqlx::query_as(store.sql(include_str!("../../sql/look_at_child.sql"))).bind(parent).bind(step);
     let row: Option<ChildRow> = bounded(statement.fetch_optional(pool)).await?;
-    Ok(row.map(|(id, state, attempts, output, error)| ChildLook { id, state, attempts: attempts.unwrap_or_default(), output, error }))
+    Ok(row.map(|(id, state, attempts, output, error)| ChildStatus { id, state, attempts: attempts.unwrap_or_default(), output, error }))
 }
 
 /// Writes hints that jobs have ended, for parents, flows and maps that wait for them. Must run in the transaction that ended them.

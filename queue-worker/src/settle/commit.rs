@@ -9,8 +9,8 @@ use async_trait::async_trait;
 use queue_core::{
     Error, JobId, Store,
     runner::{
-        Backend, ChildEntry, ChildLook, ChunkEntry, CloseEntry, CommitResult, Ending, Fence, GatherLook, Heard, JournaledStep, LogEntry,
-        OwnTransaction, SignalEntry, StepEntry, Written,
+        Backend, ChildEntry, ChildStatus, ChunkEntry, CloseEntry, CommitResult, Ending, Fence, JournaledStep, LogEntry, MapProgress,
+        OwnedTransaction, ReceiveResult, SignalEntry, StepEntry, WriteResult,
     },
 };
 use sqlx::{PgConnection, PgPool, Postgres, Transaction};
@@ -42,15 +42,15 @@ pub(crate) struct DatabaseBackend {
 
 #[async_trait]
 impl Backend for DatabaseBackend {
-    async fn begin(&self, _: JobId) -> Result<OwnTransaction, Error> {
-        Ok(OwnTransaction::Pooled(self.pool.begin_with(BEGIN).await?))
+    async fn begin(&self, _: JobId) -> Result<OwnedTransaction, Error> {
+        Ok(OwnedTransaction::Pooled(self.pool.begin_with(BEGIN).await?))
     }
 
-    async fn commit(self: Arc<Self>, tx: OwnTransaction, fence: Fence, ending: Ending) -> CommitResult {
+    async fn commit(self: Arc<Self>, tx: OwnedTransaction, fence: Fence, ending: Ending) -> CommitResult {
         match tx {
-            OwnTransaction::Pooled(tx) => self.settle_and_commit(tx, fence, ending).await,
+            OwnedTransaction::Pooled(tx) => self.settle_and_commit(tx, fence, ending).await,
             // Only tests lend transactions, and they have a backend of their own.
-            OwnTransaction::Lent(_) => CommitResult::Lost,
+            OwnedTransaction::Lent(_) => CommitResult::Lost,
         }
     }
 
@@ -64,39 +64,39 @@ impl Backend for DatabaseBackend {
         load_steps(&self.pool, self.store, job).await
     }
 
-    async fn journal(&self, entry: StepEntry) -> Written {
+    async fn journal(&self, entry: StepEntry) -> WriteResult {
         self.journal.write(entry).await
     }
 
-    async fn commit_step(self: Arc<Self>, tx: OwnTransaction, entry: StepEntry) -> CommitResult {
+    async fn commit_step(self: Arc<Self>, tx: OwnedTransaction, entry: StepEntry) -> CommitResult {
         commit_step((&self.pool, self.store), tx, entry).await
     }
 
-    async fn receive(&self, request: SignalEntry) -> Heard {
+    async fn receive(&self, request: SignalEntry) -> ReceiveResult {
         self.signals.request(request).await
     }
 
     async fn spawn(&self, child: ChildEntry) -> sqlx::Result<Option<JobId>> {
-        children::spawn(&self.pool, self.store, &child).await
+        children::spawn_child(&self.pool, self.store, &child).await
     }
 
-    async fn child(&self, parent: JobId, step: &str) -> sqlx::Result<Option<ChildLook>> {
+    async fn child(&self, parent: JobId, step: &str) -> sqlx::Result<Option<ChildStatus>> {
         children::load_child(&self.pool, self.store, parent, step).await
     }
 
-    async fn gather(&self, parent: JobId, step: &str, chunks: bool) -> sqlx::Result<Option<GatherLook>> {
+    async fn gather(&self, parent: JobId, step: &str, chunks: bool) -> sqlx::Result<Option<MapProgress>> {
         maps::load_map(&self.pool, self.store, parent, step, chunks).await
     }
 
-    async fn begin_chunk(&self, job: JobId) -> Result<Option<OwnTransaction>, Error> {
+    async fn begin_chunk(&self, job: JobId) -> Result<Option<OwnedTransaction>, Error> {
         self.begin(job).await.map(Some)
     }
 
-    async fn add_chunk(&self, tx: Option<OwnTransaction>, entry: ChunkEntry) -> sqlx::Result<Option<bool>> {
+    async fn add_chunk(&self, tx: Option<OwnedTransaction>, entry: ChunkEntry) -> sqlx::Result<Option<bool>> {
         match tx {
-            Some(OwnTransaction::Pooled(tx)) => maps::add_batch(tx, self.store, entry).await,
+            Some(OwnedTransaction::Pooled(tx)) => maps::add_batch(tx, self.store, entry).await,
             // Only tests lend transactions, and they have a backend of their own.
-            Some(OwnTransaction::Lent(_)) | None => Ok(None),
+            Some(OwnedTransaction::Lent(_)) | None => Ok(None),
         }
     }
 
@@ -104,7 +104,7 @@ impl Backend for DatabaseBackend {
         maps::close_map(&self.pool, self.store, &entry).await
     }
 
-    async fn parts(&self, parent: JobId, step: &str, chunk: i32) -> sqlx::Result<Vec<ChildLook>> {
+    async fn parts(&self, parent: JobId, step: &str, chunk: i32) -> sqlx::Result<Vec<ChildStatus>> {
         maps::load_parts(&self.pool, self.store, parent, step, chunk).await
     }
 

@@ -13,7 +13,7 @@ use std::{
 
 use queue_core::{
     Error, JobId, Store,
-    runner::{CommitResult, JournaledStep, OwnTransaction, StepEntry, Written},
+    runner::{CommitResult, JournaledStep, OwnedTransaction, StepEntry, WriteResult},
 };
 use sqlx::{
     PgConnection, PgPool, Postgres, Transaction,
@@ -59,7 +59,7 @@ pub(crate) struct JournalSender(mpsc::UnboundedSender<PendingStep>);
 #[derive(Debug)]
 pub(crate) struct PendingStep {
     entry: StepEntry,
-    reply: oneshot::Sender<Written>,
+    reply: oneshot::Sender<WriteResult>,
 }
 
 impl JournalSender {
@@ -69,9 +69,9 @@ impl JournalSender {
         (Self(sender), incoming)
     }
 
-    pub(super) async fn write(&self, entry: StepEntry) -> Written {
+    pub(super) async fn write(&self, entry: StepEntry) -> WriteResult {
         let (reply, written) = oneshot::channel();
-        let ended = || Written::Failed("the worker has ended".to_owned());
+        let ended = || WriteResult::Failed("the worker has ended".to_owned());
         match self.0.send(PendingStep { entry, reply }) {
             Ok(()) => written.await.unwrap_or_else(|_| ended()),
             Err(_) => ended(),
@@ -145,7 +145,7 @@ impl JournalWriter {
         for PendingStep { entry, reply } in steps {
             let error = queue_core::message(&error);
             tracing::warn!(job = %entry.fence.id, step = entry.name, error, "step rejected by the server; its attempt fails");
-            let _ = reply.send(Written::Failed(error));
+            let _ = reply.send(WriteResult::Failed(error));
         }
     }
 
@@ -179,7 +179,7 @@ impl PendingStep {
         let Self { entry, reply } = self;
         let is_accepted = accepted.contains(&(entry.fence.token, entry.fence.id, entry.name));
         // Fails only if the attempt no longer waits.
-        let _ = reply.send(if is_accepted { Written::Yes } else { Written::Refused });
+        let _ = reply.send(if is_accepted { WriteResult::Yes } else { WriteResult::Refused });
     }
 }
 
@@ -247,9 +247,9 @@ pub(crate) async fn load_steps(pool: &PgPool, store: Store, job: JobId) -> Resul
 }
 
 /// Journals a step as the last statement of the transaction with the handler's writes, and commits.
-pub(super) async fn commit_step((pool, store): (&PgPool, Store), tx: OwnTransaction, entry: StepEntry) -> CommitResult {
+pub(super) async fn commit_step((pool, store): (&PgPool, Store), tx: OwnedTransaction, entry: StepEntry) -> CommitResult {
     // Only tests lend transactions, and they have a backend of their own.
-    let OwnTransaction::Pooled(mut tx) = tx else { return CommitResult::Lost };
+    let OwnedTransaction::Pooled(mut tx) = tx else { return CommitResult::Lost };
     let transaction_id = match write_step(&mut tx, store, &entry).await {
         Ok(Some(id)) => id,
         Ok(None) => return roll_back(tx).await,

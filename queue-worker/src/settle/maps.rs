@@ -4,7 +4,7 @@
 
 use queue_core::{
     JobId, Store,
-    runner::{ChildLook, ChunkEntry, CloseEntry, GatherLook},
+    runner::{ChildStatus, ChunkEntry, CloseEntry, MapProgress},
 };
 use sqlx::{PgPool, Postgres, Transaction};
 
@@ -47,16 +47,16 @@ pub(super) async fn close_map(pool: &PgPool, store: Store, entry: &CloseEntry) -
 }
 
 /// Loads the progress of a map, with the number of its batches if `batches` is set.
-pub(crate) async fn load_map(pool: &PgPool, store: Store, parent: JobId, step: &str, batches: bool) -> sqlx::Result<Option<GatherLook>> {
+pub(crate) async fn load_map(pool: &PgPool, store: Store, parent: JobId, step: &str, batches: bool) -> sqlx::Result<Option<MapProgress>> {
     let statement = if batches { include_str!("../../sql/look_at_gather.sql") } else { include_str!("../../sql/gather_total.sql") };
     bounded(sqlx::query_as(store.sql(statement)).bind(parent).bind(step).fetch_optional(pool)).await
 }
 
 /// Loads the results of the parts of one map batch, in their order.
-pub(crate) async fn load_parts(pool: &PgPool, store: Store, parent: JobId, step: &str, batch: i32) -> sqlx::Result<Vec<ChildLook>> {
+pub(crate) async fn load_parts(pool: &PgPool, store: Store, parent: JobId, step: &str, batch: i32) -> sqlx::Result<Vec<ChildStatus>> {
     let statement = sqlx::query_as(store.sql(include_str!("../../sql/parts.sql"))).bind(parent).bind(step).bind(batch);
     let rows: Vec<MapPartRow> = bounded(statement.fetch_all(pool)).await?;
     let part =
-        |(id, state, attempts, output, error): MapPartRow| ChildLook { id, state, attempts: attempts.unwrap_or_default(), output, error };
+        |(id, state, attempts, output, error): MapPartRow| ChildStatus { id, state, attempts: attempts.unwrap_or_default(), output, error };
     Ok(rows.into_iter().map(part).collect())
 }

@@ -14,7 +14,7 @@ use std::{
 
 use queue_core::{
     JobId, Store,
-    runner::{Heard, SignalEntry},
+    runner::{ReceiveResult, SignalEntry},
 };
 use tokio::{
     sync::{Mutex, mpsc, oneshot},
@@ -52,7 +52,7 @@ pub(crate) struct SignalSender(mpsc::UnboundedSender<SignalRequest>);
 pub(crate) struct SignalRequest {
     entry: SignalEntry,
     since: Instant,
-    reply: oneshot::Sender<Heard>,
+    reply: oneshot::Sender<ReceiveResult>,
 }
 
 impl SignalSender {
@@ -62,12 +62,12 @@ impl SignalSender {
         (Self(sender), incoming)
     }
 
-    pub(super) async fn request(&self, entry: SignalEntry) -> Heard {
+    pub(super) async fn request(&self, entry: SignalEntry) -> ReceiveResult {
         let (reply, heard) = oneshot::channel();
         match self.0.send(SignalRequest { entry, since: Instant::now(), reply }) {
-            Ok(()) => heard.await.unwrap_or(Heard::Unknown),
+            Ok(()) => heard.await.unwrap_or(ReceiveResult::Unknown),
             // The worker has ended.
-            Err(_) => Heard::Unknown,
+            Err(_) => ReceiveResult::Unknown,
         }
     }
 }
@@ -142,9 +142,9 @@ impl SignalReceiver {
                     self.schedule_retry(request);
                     continue;
                 }
-                Some(SignalAnswer::Locked) => Heard::Unknown,
+                Some(SignalAnswer::Locked) => ReceiveResult::Unknown,
                 Some(SignalAnswer::Received(heard)) => heard,
-                None => Heard::Refused,
+                None => ReceiveResult::Refused,
             };
             // Fails only if the attempt no longer waits. The next one reads the answer from the journal.
             let _ = request.reply.send(heard);
@@ -180,16 +180,16 @@ type SignalRequestKey = (Uuid, JobId, String);
 type SignalAnswerRow = (Uuid, JobId, String, bool, bool, Option<String>, bool);
 
 enum SignalAnswer {
-    Received(Heard),
+    Received(ReceiveResult),
     Locked,
 }
 
 fn signal_answer((token, id, name, is_locked, timed_out, payload, is_journaled): SignalAnswerRow) -> (SignalRequestKey, SignalAnswer) {
     let answer = match (is_locked, is_journaled, timed_out) {
         (true, ..) => SignalAnswer::Locked,
-        (false, false, _) => SignalAnswer::Received(Heard::Nothing),
-        (false, true, true) => SignalAnswer::Received(Heard::Over),
-        (false, true, false) => SignalAnswer::Received(Heard::Signal(payload)),
+        (false, false, _) => SignalAnswer::Received(ReceiveResult::Nothing),
+        (false, true, true) => SignalAnswer::Received(ReceiveResult::Over),
+        (false, true, false) => SignalAnswer::Received(ReceiveResult::Signal(payload)),
     };
     ((token, id, name), answer)
 }
@@ -209,7 +209,7 @@ fn is_request_error(error: &sqlx::Error) -> bool {
 fn reply_unknown(requests: Vec<SignalRequest>, error: &sqlx::Error) {
     complain(error, UNAVAILABLE);
     for request in requests {
-        let _ = request.reply.send(Heard::Unknown);
+        let _ = request.reply.send(ReceiveResult::Unknown);
     }
 }
 
@@ -217,6 +217,6 @@ fn reply_rejected(requests: Vec<SignalRequest>, error: &sqlx::Error) {
     for SignalRequest { entry, reply, .. } in requests {
         let error = queue_core::message(error);
         tracing::warn!(job = %entry.fence.id, step = entry.name, error, "signal request rejected by the server; its attempt fails");
-        let _ = reply.send(Heard::Failed(error));
+        let _ = reply.send(ReceiveResult::Failed(error));
     }
 }

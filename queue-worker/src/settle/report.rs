@@ -12,7 +12,7 @@ use std::{
 
 use queue_core::{
     JobId, Store,
-    runner::{Report, ReportEntry, Written},
+    runner::{Report, ReportEntry, WriteResult},
 };
 use tokio::{
     sync::{Mutex, mpsc::UnboundedReceiver},
@@ -135,11 +135,11 @@ async fn write_batch(connection: &mut Link, store: Store, mut entries: Vec<(Arc<
     };
     for (report, entry) in entries {
         let written = match &accepted {
-            Ok(accepted) if accepted.contains(&(entry.fence.token, entry.fence.id)) => Written::Yes,
-            Ok(_) => Written::Refused,
-            Err(message) => Written::Failed(message.clone()),
+            Ok(accepted) if accepted.contains(&(entry.fence.token, entry.fence.id)) => WriteResult::Yes,
+            Ok(_) => WriteResult::Refused,
+            Err(message) => WriteResult::Failed(message.clone()),
         };
-        report.answer(entry, &written);
+        report.complete_write(entry, &written);
     }
 }
 
@@ -149,7 +149,7 @@ async fn fail_locked(connection: &mut Link, store: Store, entries: &mut Vec<(Arc
     let Ok(holders) = load_lock_holder_pids(connection, store, tokens).await else { return false };
     for (report, entry) in entries.extract_if(.., |(_, entry)| holders.contains_key(&entry.fence.token)) {
         let pid = &holders[&entry.fence.token];
-        report.answer(entry, &Written::Failed(format!("the open transaction of session {pid} has locked the job's lease")));
+        report.complete_write(entry, &WriteResult::Failed(format!("the open transaction of session {pid} has locked the job's lease")));
     }
     !holders.is_empty()
 }
@@ -177,7 +177,7 @@ impl FinishedReports {
     /// Adds the jobs of those reports whose attempt has ended.
     fn add(&mut self, reports: &[Arc<Report>]) {
         let now = Instant::now();
-        self.0.extend(reports.iter().filter_map(|report| report.is_left_behind()).map(|id| (now, id)));
+        self.0.extend(reports.iter().filter_map(|report| report.stale_row()).map(|id| (now, id)));
     }
 
     /// Time at which the oldest one expires.

@@ -4,7 +4,7 @@ use std::{sync::Arc, time::Duration};
 
 use queue_core::{
     JobId, Registration,
-    runner::{Counted, Ended, Ending, Fence},
+    runner::{AttemptEnd, Counted, Ending, Fence},
 };
 use uuid::Uuid;
 
@@ -33,7 +33,7 @@ pub(crate) struct Settlement {
 
 impl Settlement {
     /// Settles an attempt that has ended. `jitter` is a uniform random number from 0 to 1.
-    pub(crate) fn of(claimed: &LeasedJob, registration: Option<&Registration>, ended: Ended, ran: Duration, jitter: f64) -> Self {
+    pub(crate) fn of(claimed: &LeasedJob, registration: Option<&Registration>, ended: AttemptEnd, ran: Duration, jitter: f64) -> Self {
         let (is_settled, is_suspended) = (ended.is_over(), ended.is_suspended());
         let settlement = Self::with(claimed, is_settled, ended.ending(registration, &claimed.job, ran, jitter));
         if is_suspended { Self { crashes: 0, ..settlement } } else { settlement }

@@ -14,8 +14,8 @@ use queue_core::{
     Error as CoreError, JobId, JobState, Registration, Registry, Store,
     operate::{self, JobRecord},
     runner::{
-        Backend, ChildLook, ClaimedJob, CommitResult, Ended, Ending, Fence, GatherLook, Halt, Heard, JournaledStep, Lent, OwnTransaction,
-        ReportEntry, ReportSender, Shared, SignalEntry, StepEntry, Written, run,
+        AttemptEnd, Backend, ChildStatus, ClaimedJob, CommitResult, Ending, Fence, Halt, JournaledStep, LentTransaction, MapProgress,
+        OwnedTransaction, ReceiveResult, ReportEntry, ReportSender, Shared, SignalEntry, StepEntry, WriteResult, run,
     },
 };
 use sqlx::{PgPool, postgres::PgPoolOptions};
@@ -129,7 +129,7 @@ impl Worker {
         let mut tx = lent_from.begin_with("begin read write").await?;
         sqlx::raw_sql(NO_COMMIT).execute(&mut *tx).await?;
         let (transaction, session): (String, i32) = sqlx::query_as(NAMES).fetch_one(&mut *tx).await?;
-        let lent: Lent = Arc::new(tokio::sync::Mutex::new(tx));
+        let lent: LentTransaction = Arc::new(tokio::sync::Mutex::new(tx));
         let ((reports, mut received), handlers) = (ReportSender::open(), Handle::current());
         let backend = Arc::new(TrialBackend {
             begins_anew,
@@ -148,7 +148,7 @@ impl Worker {
             while let Some(report) = received.recv().await {
                 if let Some(entry) = report.take() {
                     keeping.note(&entry);
-                    report.answer(entry, &Written::Yes);
+                    report.complete_write(entry, &WriteResult::Yes);
                 }
             }
         });
@@ -213,11 +213,11 @@ async fn claimed(job: &JobRecord, name: &'static str, pool: &PgPool, store: Stor
         meta: job.meta.as_ref().map(|meta| meta.get().to_owned()),
         system: job.system.as_ref().map(|system| system.get().to_owned()),
         key: None,
-        room_until: None,
+        start_deadline: None,
     })
 }
 
-async fn attempt(registration: Arc<Registration>, job: ClaimedJob, shared: Arc<Shared>, halt: Arc<Halt>) -> (Ended, ClaimedJob) {
+async fn attempt(registration: Arc<Registration>, job: ClaimedJob, shared: Arc<Shared>, halt: Arc<Halt>) -> (AttemptEnd, ClaimedJob) {
     let ended = run(&registration, &job, &shared, &halt, drop).await;
     (ended, job)
 }
@@ -229,7 +229,7 @@ async fn wait_for<T>(mut attempt: JoinHandle<T>, of: (&Shared, &Halt), patience:
         ended = &mut attempt => ended.ok(),
         () = async { tokio::select! { () = stop => {}, () = tokio::time::sleep(patience) => {} } } => {
             shared.shutting_down.cancel();
-            halt.ask.shut_down();
+            halt.stop_request.shut_down();
             if let Ok(ended) = timeout(GRACE, &mut attempt).await {
                 ended.ok()
             } else {
@@ -246,7 +246,7 @@ async fn wait_for<T>(mut attempt: JoinHandle<T>, of: (&Shared, &Halt), patience:
 #[derive(Debug)]
 struct TrialBackend {
     begins_anew: bool,
-    lent: Lent,
+    lent: LentTransaction,
     pool: PgPool,
     store: Store,
     /// The id of the one transaction.
@@ -268,13 +268,13 @@ impl TrialBackend {
     }
 
     /// What a worker would write, after what a commit would check.
-    async fn ending(&self, ended: Ended, registration: &Registration, job: &ClaimedJob, ran: Duration) -> Result<Ending, String> {
+    async fn ending(&self, ended: AttemptEnd, registration: &Registration, job: &ClaimedJob, ran: Duration) -> Result<Ending, String> {
         let committed = self.notes().ending.take().filter(|_| ended.is_written());
         let Some(committed) = committed else { return Ok(ended.ending(Some(registration), job, ran, 0.5)) };
         let ended = match self.rollback().await {
             Rollback::Done => return Ok(committed),
-            Rollback::EndedByHand => Ended::failed(ENDED_BY_HAND.to_owned()),
-            Rollback::Lost => Ended::failed("the session of its transaction was lost before the commit".to_owned()),
+            Rollback::EndedByHand => AttemptEnd::failed(ENDED_BY_HAND.to_owned()),
+            Rollback::Lost => AttemptEnd::failed("the session of its transaction was lost before the commit".to_owned()),
             Rollback::Unknown(why) => return Err(format!("whether its transaction could be committed is not known: {why}")),
         };
         Ok(ended.ending(Some(registration), job, ran, 0.5))
@@ -314,14 +314,14 @@ fn is_lost(error: &sqlx::Error) -> bool {
 #[async_trait]
 impl Backend for TrialBackend {
     /// Without what a transaction that was begun before has left there.
-    async fn begin(&self, _: JobId) -> Result<OwnTransaction, CoreError> {
+    async fn begin(&self, _: JobId) -> Result<OwnedTransaction, CoreError> {
         let lent = timeout(PATIENCE, Arc::clone(&self.lent).lock_owned()).await;
         let mut tx = lent.map_err(|_| CoreError::Database(sqlx::Error::PoolTimedOut))?;
         sqlx::raw_sql(UNDO).execute(&mut **tx).await?;
-        Ok(OwnTransaction::Lent(tx))
+        Ok(OwnedTransaction::Lent(tx))
     }
 
-    async fn commit(self: Arc<Self>, tx: OwnTransaction, _: Fence, ending: Ending) -> CommitResult {
+    async fn commit(self: Arc<Self>, tx: OwnedTransaction, _: Fence, ending: Ending) -> CommitResult {
         drop(tx);
         match self.check().await {
             Ok(()) => {
@@ -357,28 +357,28 @@ impl Backend for TrialBackend {
     }
 
     /// It is done, and not kept.
-    async fn journal(&self, entry: StepEntry) -> Written {
+    async fn journal(&self, entry: StepEntry) -> WriteResult {
         self.notes().ends.note(entry.name, entry.wait.map(|wait| wait.as_secs_f64()));
-        Written::Yes
+        WriteResult::Yes
     }
 
     /// What was sent is there, and stays: nothing is received, so a job that waits for a signal ends its trial there, or with the end of its wait.
-    async fn receive(&self, ask: SignalEntry) -> Heard {
-        if ask.end.is_some_and(|end| self.notes().ends.is_over(&end)) { Heard::Over } else { Heard::Nothing }
+    async fn receive(&self, ask: SignalEntry) -> ReceiveResult {
+        if ask.end.is_some_and(|end| self.notes().ends.is_over(&end)) { ReceiveResult::Over } else { ReceiveResult::Nothing }
     }
 
     /// What was spawned is looked at; a trial spawns nothing, so it ends there.
-    async fn child(&self, parent: JobId, step: &str) -> sqlx::Result<Option<ChildLook>> {
+    async fn child(&self, parent: JobId, step: &str) -> sqlx::Result<Option<ChildStatus>> {
         load_child(&self.pool, self.store, parent, step).await
     }
 
     /// As that.
-    async fn gather(&self, parent: JobId, step: &str, chunks: bool) -> sqlx::Result<Option<GatherLook>> {
+    async fn gather(&self, parent: JobId, step: &str, chunks: bool) -> sqlx::Result<Option<MapProgress>> {
         load_map(&self.pool, self.store, parent, step, chunks).await
     }
 
     /// What the step wrote stays for what follows, until all is rolled back.
-    async fn commit_step(self: Arc<Self>, tx: OwnTransaction, _: StepEntry) -> CommitResult {
+    async fn commit_step(self: Arc<Self>, tx: OwnedTransaction, _: StepEntry) -> CommitResult {
         drop(tx);
         let kept = async {
             self.check().await?;

@@ -102,7 +102,7 @@ pub const BUGS: [Bug; 19] = [
     Bug {
         name: "no floor rescan",
         scene: "late",
-        edits: &[edit(CLAIMED, "From::Limited { from_zero: true } => 0,", "From::Limited { from_zero: true } => lanes.floor(share.lane),")],
+        edits: &[edit(CLAIMED, "ClaimSource::Limited { from_zero: true } => 0,", "ClaimSource::Limited { from_zero: true } => lanes.floor(share.lane),")],
     },
     Bug {
         name: "idle flag without the second claim",

@@ -50,7 +50,7 @@ impl OpenLog {
 
     /// Takes the log of the attempt whose span is being created on this thread; `None` for other spans.
     pub fn take_offered() -> Option<Arc<Self>> {
-        if !Self::are_any() {
+        if !Self::any_open() {
             return None;
         }
         let log = OFFERED.with(|offered| offered.try_borrow_mut().ok().and_then(|mut offered| offered.take()))?;
@@ -59,7 +59,7 @@ impl OpenLog {
     }
 
     /// Returns whether any attempt has an open log.
-    pub fn are_any() -> bool {
+    pub fn any_open() -> bool {
         OPEN.load(Relaxed) > 0
     }
 

@@ -158,10 +158,10 @@ impl Flow {
                 store = options.place(tenant.clone()).unwrap_or(store);
             }
         }
-        let span = trace::enqueue(None, None);
-        let mut flow = checked(nodes, &nested, trace::carried(&span).as_ref())?;
+        let span = trace::enqueue_span(None, None);
+        let mut flow = checked(nodes, &nested, trace::current_context(&span).as_ref())?;
         let sent = write(on.into_connection(), (store, self.durability), &mut flow).await;
-        trace::enqueued_all(&span, sent.as_ref().map(|ids| ids.len() as u64));
+        trace::record_bulk_enqueue(&span, sent.as_ref().map(|ids| ids.len() as u64));
         Ok(FlowHandle { store, flow: self.plan.flow, ids: sent?, names: flow.names })
     }
 }

@@ -39,9 +39,9 @@ impl Handler for Gather {
     async fn run(self, cx: &Durable) -> JobResult<Counts> {
         let open = sqlx::query(cx.shared().store.sql(include_str!("../../../sql/open_gather.sql"))).bind(cx.id());
         cx.step_tx("open", async |tx| open.execute(tx).await.map(drop)).await?;
-        let (name, total) = cx.mapped(JOBS.into())?;
+        let (name, total) = cx.journaled_map(JOBS.into())?;
         let total = total.ok_or("its jobs are not known any more; requeue them instead of it").terminal()?;
-        let look = cx.map_over(&name).await?;
+        let look = cx.wait_for_map(&name).await?;
         let [total, completed, dead, cancelled] = [total, look.completed, look.dead, look.cancelled].map(i64::unsigned_abs);
         Ok(Counts { total, completed, dead, cancelled })
     }

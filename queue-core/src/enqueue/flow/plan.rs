@@ -10,7 +10,7 @@ use crate::{
     define::{JobType, Place},
     enqueue::{hooks::call_hooks, options::EnqueueOptions, row::Encoded, system::Awaited},
     error::Error,
-    trace::Carried,
+    trace::TraceContext,
 };
 
 /// What becomes of the nodes after one that dies, that is, becomes a dead letter. Default: [`Hold`](Self::Hold).
@@ -184,7 +184,7 @@ impl Edges {
 }
 
 /// Finds out who waits for whom, and what is wrong with any of them.
-pub(super) fn checked(nodes: Vec<Planned>, nested: &[Within], carried: Option<&Carried>) -> Result<Checked, Error> {
+pub(super) fn checked(nodes: Vec<Planned>, nested: &[Within], carried: Option<&TraceContext>) -> Result<Checked, Error> {
     let waits = edges(&nodes, nested)?;
     let mut checked = Checked { names: Vec::new(), jobs: Vec::new(), options: Vec::new(), edges: Edges::default(), many: Vec::new() };
     let policies: Vec<IfDead> = nodes.iter().map(|node| node.if_dead).collect();

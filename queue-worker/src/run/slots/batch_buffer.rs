@@ -62,7 +62,7 @@ impl BatchBuffer {
         let (number, crashes) = (job.job.number(), job.job.crashes.unsigned_abs().into());
         let batch_size = options.batch.map_or(1, |max| most_together(max, number, job.job.most_attempts(), crashes));
         // A rate permit expires soon, so its job does not wait for others.
-        if batch_size < 2 || job.job.room_until.is_some() {
+        if batch_size < 2 || job.job.start_deadline.is_some() {
             return Some(job);
         }
         let wait = if number > 1 { options.batch_wait.max(MIN_RETRY_WAIT) } else { options.batch_wait };

@@ -52,8 +52,8 @@ impl SlotJobs {
 
     /// Queues the jobs of one claim in order. Jobs with a rate permit go before all others, but after earlier ones with a permit.
     pub(super) fn push(&mut self, leased: Vec<LeasedJob>) {
-        if leased.first().is_some_and(|job| job.job.room_until.is_some()) {
-            let with_permit = self.queued.iter().take_while(|job| job.job.room_until.is_some()).count();
+        if leased.first().is_some_and(|job| job.job.start_deadline.is_some()) {
+            let with_permit = self.queued.iter().take_while(|job| job.job.start_deadline.is_some()).count();
             let others = self.queued.split_off(with_permit);
             self.queued.extend(leased.into_iter().map(Arc::new).chain(others));
         } else {

@@ -217,6 +217,6 @@ fn hang() -> ClaimedJob {
         system: None,
         key: None,
         claimed_at,
-        room_until: None,
+        start_deadline: None,
     }
 }
