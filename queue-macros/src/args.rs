@@ -354,3 +354,18 @@ fn states(option: &Named, input: ParseStream) -> Result<Vec<Type>> {
     }
     if types.is_empty() { Err(option.wrong(option.key, "types in parentheses")) } else { Ok(types) }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::OPTIONS;
+
+    #[test]
+    fn the_documented_options_are_those_of_the_parser() {
+        let rows = include_str!("lib.rs").lines().filter_map(|line| line.strip_prefix("/// | `"));
+        let documented: Vec<&str> = rows.filter_map(|row| row.split([' ', '(', '`']).next()).collect();
+        for (name, _) in OPTIONS {
+            assert!(documented.contains(name), "`{name}` has no row");
+        }
+        assert_eq!(documented.len(), OPTIONS.len(), "{documented:?}");
+    }
+}

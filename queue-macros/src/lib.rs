@@ -39,39 +39,45 @@ use proc_macro::TokenStream;
 ///
 /// # Options
 ///
-/// All are optional, may come in any order, each once. Every value is checked when the crate is compiled.
+/// All options are optional. Each may be given once, except `limit`, in any order. Values are checked at compile time, but cron expressions and
+/// time zones when a worker starts. Each option is documented in full at the method of `queue_core::Options` with its name.
 ///
-/// | option | meaning | unit | default |
+/// | option | meaning | value | default |
 /// |---|---|---|---|
-/// | `name = "send_email"` | the name under which jobs of this type are stored | a name | the struct's name in snake case |
-/// | `aliases = ["old_name"]` | older names under which jobs may still be stored | names | none |
-/// | `version = 2` | which version of its payload this struct is; jobs of a newer one are left to workers that know it | 1 to 9999 | 1 |
-/// | `upgrade = from_v1` | how payloads of older versions are read; of several `upgrade(1 = from_v1, 2 = from_v2)` | functions | |
-/// | `queue = "mail"` | the queue that jobs go to unless they are enqueued elsewhere | a name | `default` |
-/// | `priority = 150` | higher runs first | -32768 to 32767, or a constant such as `Priority::EXPLICIT` | 100 |
-/// | `max_attempts = 5` | how many times a job is tried before it is a dead letter | 1 to 32767 | 20 |
-/// | `backoff = exponential("1s", max = "10m", jitter = 0.1)` | the wait after a failed attempt; also `linear(..)` and `fixed(..)` | durations up to `30d`; a share from 0 to 1 | `exponential("5s", max = "6h", jitter = 0.1)` |
-/// | `timeout = "30s"` | how long one attempt may take | a duration | no limit |
-/// | `expires = "10m"` | how long after it may run a job may begin; then it is over, as expired | a duration | at any time |
-/// | `output = MessageId` | what the handler returns | a type | `()` |
-/// | `state(Mailer, Db)` | what the handler asks its context for; a worker that lacks one refuses to start | types | none |
-/// | `retain = "none"` | what is kept of a completed job | `"default"`: its record and output; `"none"`: nothing | `"default"` |
-/// | `durability = relaxed` | an enqueue that is a transaction of its own does not wait for the disk; a crash of the server may lose its job | `full` or `relaxed` | `full` |
-/// | `transactional` | handler and completion are one transaction, `cx.transaction()`; see `Options::transactional` for what that costs | | |
-/// | `key = self.account_id` | the ordering key: jobs of one key in a queue run one at a time, in the order of their commits | an expression over the payload that has `to_string` | none |
-/// | `fifo` | one ordering key for the whole queue | | |
-/// | `key_policy = skip` | a dead job holds up its key until somebody requeues or discards it (`block`), or does not | `block` or `skip` | `block` |
-/// | `fair = self.tenant` | jobs of this type take turns by this key, however many jobs each key has | an expression over the payload that has `to_string` | the oldest goes first |
-/// | `unique(fields(user, month), while = live, on_conflict = keep)` | jobs whose fields are equal are unique | `while`: `live`, `queued`, `kept` or a duration; `on_conflict`: `keep`, `replace` or `debounce` | not unique; `live`; `keep` |
-/// | `cron = "30 4 * * MON-FRI"` | workers that run this type enqueue a job of it at these times, with its `Default` payload | a cron expression | no schedule |
-/// | `every = "15m"` | the same at every multiple of this since 1970 | a duration up to `365d` | no schedule |
-/// | `tz = "Europe/Berlin"` | the zone of the expression | a name of the IANA database | UTC |
-/// | `seal = "customers"` | payloads are stored encrypted, with the keys of this name given to `use_keyring`; needs the feature `seal` | a name | in clear |
-/// | `send_only` | the handler lives in another crate; nothing is registered | | |
-/// | `crate = my::path` | where `queue_core` is found | a path | `::queue_core` |
+/// | `name = "send_email"` | name under which jobs of this type are stored | a name | the struct's name in snake case |
+/// | `aliases = ["old_name"]` | former names under which jobs may still be stored | names | none |
+/// | `version = 2` | version of the payload; workers leave jobs of newer versions to workers that support them | 1 to 9999 | 1 |
+/// | `upgrade = from_v1` | converts payloads of the previous version; several: `upgrade(1 = from_v1, 2 = from_v2)` | functions | |
+/// | `queue = "mail"` | queue of the jobs, unless the enqueue names another | a name | `default` |
+/// | `priority = 150` | jobs of higher priority run first | -32768 to 32767, or a constant such as `Priority::EXPLICIT` | 100 |
+/// | `max_attempts = 5` | number of attempts before a job becomes a dead letter | 1 to 32767 | 20 |
+/// | `backoff = exponential("1s", max = "10m", jitter = 0.1)` | delay after a failed attempt; also `linear(..)` and `fixed(..)` | durations up to `30d`; jitter from 0 to 1 | `exponential("5s", max = "6h", jitter = 0.1)` |
+/// | `timeout = "30s"` | maximum duration of an attempt | a duration | no limit |
+/// | `expires = "10m"` | a job that has not started this long after it was due expires | a duration | never |
+/// | `output = MessageId` | return type of the handler | a type | `()` |
+/// | `state(Mailer, Db)` | state that the handler requires; a worker without it refuses to start | types | none |
+/// | `retain = "30d"` | how long a completed job is kept; `"none"` keeps nothing, not even its output | a duration, `"none"`, `"default"` | the worker's `retention` |
+/// | `durability = relaxed` | an enqueue in a transaction of its own does not wait for the disk; a server crash may lose the job | `full`, `relaxed` | `full` |
+/// | `transactional` | handler and completion share one transaction, `cx.transaction()`; costs a connection per running job | | off |
+/// | `durable` | the handler gets a `Durable` context with steps that are done once, sleeps, signals and children | | off |
+/// | `batch = 500` | the handler takes up to this many jobs at a time | 2 to 10,000 | single jobs |
+/// | `batch_wait = "200ms"` | how long a claimed job waits for a fuller batch while a slot is free | a duration up to `1m` | no wait |
+/// | `key = self.account_id` | ordering key: jobs of a key in a queue run one at a time, in commit order | an expression over the payload with `to_string` | none |
+/// | `fifo` | one ordering key for the whole queue | | off |
+/// | `key_policy = skip` | whether a dead letter blocks its ordering key until it is requeued or discarded | `block`, `skip` | `block` |
+/// | `fair = self.tenant` | fairness key: the keys take turns, however many jobs each has | an expression over the payload with `to_string` | oldest job first |
+/// | `unique(fields(user, month), while = live, on_conflict = keep)` | at most one job with equal fields | `while`: `live`, `queued`, `kept` or a duration; `on_conflict`: `keep`, `replace`, `debounce` | not unique; `live`; `keep` |
+/// | `limit(concurrency = 10, rate = "30/1m", burst = 5)` | limits running jobs and starts over all workers; `name = ".."` shares it among types, `key = ..` applies it per key | see `Limit` | no limit |
+/// | `cron = "30 4 * * MON-FRI"` | schedule: workers enqueue a job with the `Default` payload at these times | a cron expression | no schedule |
+/// | `every = "15m"` | schedule: the same at every multiple of this duration since 1970 | a duration up to `365d` | no schedule |
+/// | `tz = "Europe/Berlin"` | time zone of the cron expression | a name of the IANA database | UTC |
+/// | `keep_logs = "64KiB"` | keeps what the handler logs at `INFO` and above with each attempt | 1 B to 1 MiB | not kept |
+/// | `seal = "customers"` | stores payloads encrypted, with the keys of this name passed to `use_keyring`; needs the feature `seal` | a name | plain text |
+/// | `send_only` | the handler is in another crate; nothing is registered | | off |
+/// | `crate = my::path` | path of `queue_core` | a path | `::queue_core` |
 ///
-/// A name has 1 to 64 of the characters `A-Z a-z 0-9 _ . : -`. A duration is whole numbers with the units `d`, `h`, `m`, `s` and `ms`,
-/// the largest first: `"250ms"`, `"30s"`, `"1m30s"`. Within a backoff, `max` is 30 days and `jitter` is 0 unless given.
+/// A name has 1 to 64 of the characters `A-Z a-z 0-9 _ . : -`. A duration consists of whole numbers with the units `d`, `h`, `m`, `s` and `ms`,
+/// largest first: `"250ms"`, `"30s"`, `"1m30s"`. Within a backoff, `max` defaults to 30 days and `jitter` to 0.
 #[proc_macro_attribute]
 pub fn job(args: TokenStream, item: TokenStream) -> TokenStream {
     expand::job(args.into(), &item.into()).into()

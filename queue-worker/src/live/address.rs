@@ -1,7 +1,7 @@
-//! What a database's URL says: one host or several, and which of them will do. Does not connect.
+//! Parses a database URL: one host or several, and which of them qualify. Does not connect.
 //!
-//! The driver reads the URL of one host. The list of hosts, and what is wanted of them, are read here, in the form of libpq:
-//! `postgres://user@one:5432,two:5433/name?target_session_attrs=read-write`. What nobody understands is refused, where the driver passes over it.
+//! The driver parses the URL of one host. Lists of hosts and requirements on the server are parsed here, in libpq's format:
+//! `postgres://user@one:5432,two:5433/name?target_session_attrs=read-write`. Unknown parameters are rejected, where the driver ignores them.
 
 mod foreign;
 
@@ -12,17 +12,17 @@ use sqlx::postgres::PgConnectOptions;
 use self::foreign::Foreign;
 use crate::error::Error;
 
-/// Where a database may be, and what is wanted of the server.
+/// Hosts of a database, and requirements on the server.
 #[derive(Clone)]
 pub(super) struct Address {
-    /// One at least, in the order in which they are named.
+    /// At least one, in the order of the URL.
     pub(super) hosts: Vec<PgConnectOptions>,
     pub(super) wanted: Wanted,
-    /// How long one host may take to answer.
+    /// Timeout per host.
     pub(super) patience: Duration,
 }
 
-/// Which server will do, in libpq's words.
+/// Which servers qualify, in libpq's terms.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Wanted {
     Any,
@@ -33,20 +33,20 @@ pub(super) enum Wanted {
     PreferStandby,
 }
 
-/// What a server said of itself.
+/// State reported by a server.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Said {
-    /// It follows another one.
+    /// It is a standby.
     pub(super) standby: bool,
-    /// It takes no writes: as a standby, or because it was told so.
+    /// It accepts no writes: as a standby, or because it is set to read only.
     pub(super) read_only: bool,
 }
 
-/// A server that does not answer within this time is out of reach.
+/// A server that does not answer within this time is unreachable.
 const PATIENCE: Duration = Duration::from_secs(10);
 
 impl Said {
-    /// For people.
+    /// Returns the text shown to users.
     pub(super) fn text(self) -> &'static str {
         match self {
             Self { standby: true, .. } => "is a standby",
@@ -56,7 +56,7 @@ impl Said {
     }
 }
 
-/// What the driver understands, and `options[..]`.
+/// Parameters known to the driver, and `options[..]`.
 const DRIVERS: [&str; 18] = [
     "application_name",
     "dbname",
@@ -78,13 +78,13 @@ const DRIVERS: [&str; 18] = [
     "user",
 ];
 
-/// Of these, what names a file.
+/// Those that name a file.
 const ROOTS: [&str; 3] = ["sslrootcert", "ssl-root-cert", "ssl-ca"];
 const OWN: [&str; 4] = ["sslcert", "ssl-cert", "sslkey", "ssl-key"];
 
 const MODES: [&str; 6] = ["disable", "allow", "prefer", "require", "verify-ca", "verify-full"];
 
-/// As they are told of: those with two names by libpq's.
+/// Parameter names as shown in error messages; libpq's name of those with two.
 const KNOWN: &str = "host, port, dbname, user, password, target_session_attrs, connect_timeout, application_name, options, sslmode, sslrootcert, \
     sslcert, sslkey, hostaddr and statement-cache-capacity";
 
@@ -101,7 +101,7 @@ impl Wanted {
         })
     }
 
-    /// Whether a server that says this will do.
+    /// Whether a server in this state qualifies.
     pub(super) fn takes(self, said: Said) -> bool {
         match self {
             Self::Any | Self::PreferStandby => true,
@@ -112,12 +112,12 @@ impl Wanted {
         }
     }
 
-    /// Whether it would rather have another one.
+    /// Whether another server is preferred to one in this state.
     pub(super) fn prefers_other(self, said: Said) -> bool {
         self == Self::PreferStandby && !said.standby
     }
 
-    /// Whether there is to be one such server, so that of two the newer is meant.
+    /// Whether a single server qualifies, so that of two the newer one is meant.
     pub(super) fn is_one(self) -> bool {
         matches!(self, Self::ReadWrite | Self::Primary)
     }
@@ -125,11 +125,12 @@ impl Wanted {
 
 impl Address {
     /// # Errors
-    /// Never with a part of the URL but the name of a parameter or the path of a file, and only where that cannot be a piece of a password.
+    ///
+    /// Never contain a part of the URL except the name of a parameter or the path of a file, and only where it cannot be part of a password.
     pub(super) fn read(url: &str) -> Result<Self, Error> {
         let rest = url.strip_prefix("postgres://").or_else(|| url.strip_prefix("postgresql://"));
-        // The driver takes anything with a colon for an URL. Where a scheme is missing, or a password holds a `/` or `#` that is not escaped, parts
-        // of it would become a host or a database, and be shown as such.
+        // The driver accepts anything with a colon as a URL. Without a scheme, or with an unescaped `/` or `#` in the password, parts of it would be
+        // taken for a host or database and shown in errors.
         let (place, query) = rest.map(|rest| rest.split_once('?').unwrap_or((rest, ""))).ok_or_else(no_url)?;
         let (authority, name) = place.split_once('/').unwrap_or((place, ""));
         if place.contains('#') || query.contains('#') || name.contains('@') {
@@ -147,27 +148,27 @@ impl Address {
             let at = if authority.contains('@') { "@" } else { "" };
             let url = format!("postgres://{user}{at}{}/{name}?{}", parts.host(nth), parts.query(nth));
             let host = PgConnectOptions::from_str(&url)?;
-            // The driver would look for a name with brackets in it.
+            // The driver would look up a name with brackets.
             let bare = host.get_host().strip_prefix('[').and_then(|rest| rest.strip_suffix(']')).map(ToOwned::to_owned);
             Ok(bare.into_iter().fold(host, |host, bare| host.host(&bare)))
         });
         let hosts = each.collect::<Result<Vec<_>, Error>>()?;
-        // Of several, one that takes writes: a worker can use no other, nor can a producer.
+        // Of several hosts, one that accepts writes: workers and producers need that.
         let default = if hosts.len() > 1 { Wanted::ReadWrite } else { Wanted::Any };
         Ok(Self { hosts, wanted: parts.wanted.unwrap_or(default), patience: parts.patience.unwrap_or(PATIENCE) })
     }
 }
 
-/// The parts of a URL of which there may be several.
+/// Repeatable parts of a URL.
 #[derive(Default)]
 struct Parts<'a> {
-    /// Of the authority.
+    /// From the authority.
     hosts: Vec<&'a str>,
-    /// Of the parameters `host`, `hostaddr` and `port`.
+    /// From the parameters `host`, `hostaddr` and `port`.
     named: Vec<(&'a str, Vec<&'a str>)>,
     /// For all hosts.
     others: Vec<&'a str>,
-    /// The same, in place of what the driver does not know.
+    /// Replacements for parameters that the driver does not know.
     means: Vec<String>,
     wanted: Option<Wanted>,
     patience: Option<Duration>,
@@ -178,7 +179,7 @@ impl<'a> Parts<'a> {
         let (key, value) = pair.split_once('=').unwrap_or((pair, ""));
         match key {
             "target_session_attrs" => self.wanted = Some(Wanted::read(value)?),
-            // Of libpq's 0, for ever, is made as long as usual.
+            // libpq's 0 means no timeout; the default is used instead.
             "connect_timeout" => match value.parse::<u64>() {
                 Ok(seconds @ 0..=3600) => self.patience = (seconds > 0).then(|| Duration::from_secs(seconds)),
                 _ => return wrong("connect_timeout must be a number of seconds from 0 to 3600"),
@@ -207,7 +208,7 @@ impl<'a> Parts<'a> {
         Ok(())
     }
 
-    /// Files that the driver will want and not find: it does not say which it misses. A value that is no path may be a key itself, and is not shown.
+    /// Checks files that the driver will need, as it does not report which one is missing. A value that is not a path may be a key and is not shown.
     fn check_files(&self) -> Result<(), Error> {
         let pairs = || self.others.iter().copied().chain(self.means.iter().map(String::as_str)).filter_map(|pair| pair.split_once('='));
         let mode = pairs().rfind(|(key, _)| ["sslmode", "ssl-mode"].contains(key)).map_or("", |(_, mode)| mode);
@@ -228,7 +229,7 @@ impl<'a> Parts<'a> {
         Ok(())
     }
 
-    /// How many hosts there are; each list has one for each, or one for all.
+    /// Returns the number of hosts. Each list has one entry, or one per host.
     fn count(&self) -> Result<usize, Error> {
         let lists = || std::iter::once(&self.hosts).chain(self.named.iter().map(|(_, list)| list));
         let most = lists().map(Vec::len).max().unwrap_or(1);
@@ -241,7 +242,7 @@ impl<'a> Parts<'a> {
         Ok(most)
     }
 
-    /// That of the authority. The driver takes no user without one, even if a parameter names it.
+    /// Returns a host of the authority. The driver takes no user without one, even from a parameter.
     fn host(&self, nth: usize) -> &'a str {
         let host = self.hosts.get(nth).or(self.hosts.first()).copied().unwrap_or_default();
         let is_named = self.named.iter().any(|(key, _)| *key != "port");

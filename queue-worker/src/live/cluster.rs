@@ -1,5 +1,4 @@
-//! Working on the node that a distributed store is on: whatever the pools that were given lead to, those of the worker lead there, and go along when the
-//! store moves. Knows how to find it, and nothing of jobs.
+//! Follows the node of a distributed store: redirects the worker's pools to that node, and again when the store moves. Knows nothing about jobs.
 
 use std::time::Duration;
 
@@ -16,33 +15,33 @@ use tokio::time::{sleep, timeout};
 use super::{Engine, Link, Loop, bounded, connect::told_of_a_move, dial::is_same_place, fresh::Fresh};
 use crate::error::{Error, complain};
 
-/// What leads to the nodes of a cluster.
+/// Pools that lead to nodes of a cluster.
 pub(crate) struct Cluster {
-    /// To the node that the store is on: for handlers, and for the worker.
+    /// To the store's node: for handlers and the worker.
     owner: PgPool,
-    /// To the one that makes and drops tables.
+    /// To the coordinator, which creates and drops tables.
     coordinator: PgPool,
-    /// The store, with statements for the node that it is on.
+    /// The store, with statements for its node.
     store: Store,
     fresh: Fresh,
-    /// Any node, which knows where the store is.
+    /// To any node, which knows where the store is.
     any: PgPool,
     at: ClusterNode,
 }
 
-/// How often it is looked whether anything was left to be told: whoever enqueues over another node waits for half of it.
+/// Interval between checks for undelivered notifications. A producer on another node waits for half of it on average.
 const RELAY: Duration = Duration::from_millis(60);
 
-/// How often it is asked where the store is, besides at once when a statement is refused because it has moved.
+/// Interval between queries for the store's node. A statement rejected because the store has moved triggers one immediately.
 const BEAT: Duration = Duration::from_millis(200);
 
 impl Cluster {
-    /// Where the store is distributed, both pools, for handlers and for the worker, are led to its node from here on, and statements are written for that.
+    /// Redirects both pools to the store's node if it is distributed, and adapts the statements.
     pub(crate) async fn find(link: &mut Link, (theirs, any): (&mut PgPool, &mut PgPool), of: &mut Store) -> Result<Option<Self>, Error> {
         let found = bounded(locate(link.get().await?, *of)).await;
         let Some(Owner { node: at, coordinator, store }) = link.note(found)? else { return Ok(None) };
         let (fresh, asked) = (Fresh::default(), any.connect_options());
-        // What the handlers' pool was told of its connections holds for these too.
+        // Freshness of the handlers' connections applies to these as well.
         let owner = fresh.lend_tried(theirs.options().clone()).connect_lazy_with(led_to(&at, &theirs.connect_options(), &asked)?);
         let coordinator = PgPoolOptions::new().max_connections(1).connect_lazy_with(coordinator.lead((*asked).clone())?);
         tracing::info!(node = %at, "the store is distributed: works on the node that it is on");
@@ -51,7 +50,7 @@ impl Cluster {
         Ok(Some(cluster))
     }
 
-    /// Goes along with the store until the engine ends, and tells what was left to be told there. Returns what leads to the coordinator.
+    /// Follows the store until the engine ends, and delivers notifications left there. Returns a link to the coordinator.
     pub(crate) fn follow(self, engine: &Engine) -> Link {
         let days = Link::new(&self.coordinator, "days");
         let link = Link::new(&self.owner, "relay").relaxed().impatient();
@@ -63,10 +62,10 @@ impl Cluster {
 
     async fn go_along(self) {
         let Self { owner, coordinator, store, fresh, any, mut at } = self;
-        // The node that was named may be the one that is gone.
+        // The node in use may be the lost one.
         let mut ways = [(Link::new(&any, "place"), any), (Link::new(&coordinator, "place"), coordinator)];
         while !owner.is_closed() {
-            // Whoever is refused is so again until it is known: nothing is lost between two looks.
+            // Rejected statements are retried until then, so nothing is lost between two queries.
             let _ = timeout(BEAT, told_of_a_move()).await;
             let (link, asked) = &mut ways[0];
             let found = match link.get().await {
@@ -110,9 +109,9 @@ async fn relay_all(mut link: Link, store: Store) {
     }
 }
 
-/// What leads to the node as `theirs` lead, by what it was asked over.
+/// Returns options for the node: those of `theirs`, with the host of the node.
 fn led_to(node: &ClusterNode, theirs: &PgConnectOptions, asked: &PgConnectOptions) -> sqlx::Result<PgConnectOptions> {
-    // They may lead to a pooler.
+    // These may lead to a pooler.
     let from = if node.is_here() && !is_same_place(theirs, asked) { asked } else { theirs };
     node.lead(from.clone())
 }

@@ -1,7 +1,7 @@
-//! The worker's own connections. Handlers may exhaust the pool; claims, settles and heartbeats never wait for it.
+//! The worker's own connections. Handlers may exhaust the pool, but claims, settles and heartbeats never wait for it.
 //!
-//! Each loop owns one [`Link`]: to a connection of its own, or to one of those that loops share, for the length of a statement. A link that failed is replaced at its next use, and so is one to a host that its pool does not lead to any more; nothing
-//! here retries.
+//! Each loop owns a [`Link`]: to a connection of its own, or to one of the shared connections for the duration of a statement. A failed link
+//! reconnects at its next use, and so does one to a host that the pool no longer leads to. Nothing here retries.
 
 use std::{
     sync::Arc,
@@ -19,38 +19,38 @@ use super::{
 };
 use crate::error::Error;
 
-/// Where a worker's own connections come from: each loop makes its own, unless there are some to share.
+/// Creates the worker's own connections, or borrows them from a shared set.
 #[derive(Clone)]
 pub(crate) struct Wires {
     pool: PgPool,
     shared: Option<Borrower>,
 }
 
-/// A connection that is made when first needed, and made anew after it failed.
+/// A connection that is opened on first use, and again after a failure.
 pub(crate) struct Link {
     wires: Wires,
     purpose: &'static str,
-    /// Beside those of all our connections.
+    /// In addition to the settings of all our connections.
     settings: Settings,
     connection: Option<PgConnection>,
-    /// What it is lent on, if it is shared: then it is given back after each statement.
+    /// Terms of a shared connection, which is returned after each statement.
     terms: Option<Terms>,
-    /// It had a shared one, and that did not fail.
+    /// Whether the last shared connection worked.
     shares: bool,
-    /// How many of those that are shared had been found dead by then.
+    /// Number of shared connections found dead when it was borrowed.
     deaths: u64,
-    /// To where that was made, and when.
+    /// Where the connection leads, and since when.
     to: Arc<PgConnectOptions>,
     since: Instant,
 }
 
-/// How long one statement of ours may take before its connection counts as dead.
+/// A statement that takes longer than this counts as a dead connection.
 const PATIENCE: Duration = Duration::from_secs(15);
 
-/// As it is told of, here and by a store.
+/// Part of error messages, here and from a store.
 const MOVED: &str = "has moved to another ";
 
-/// Told whenever a statement finds that a store has moved.
+/// Notified whenever a statement finds that its store has moved.
 static MOVES: Notify = Notify::const_new();
 
 impl From<&PgPool> for Wires {
@@ -66,41 +66,41 @@ impl From<&Self> for Wires {
 }
 
 impl Wires {
-    /// Shares connections with others.
+    /// Borrows from a set of connections.
     pub(crate) fn shared(pool: &PgPool, by: Borrower) -> Self {
         Self { pool: pool.clone(), shared: Some(by) }
     }
 
-    /// Shares so many with all loops of one worker.
+    /// Shares up to this many connections among all loops of a worker.
     pub(crate) fn of_one_worker(pool: &PgPool, most: usize) -> Self {
         Self::shared(pool, Exchange::of_one_worker(most))
     }
 
-    /// Leads to their database.
+    /// Returns a pool that leads to the same database.
     pub(crate) fn pool(&self) -> &PgPool {
         &self.pool
     }
 }
 
 impl Link {
-    /// To the database of a pool, outside it: wherever that leads when a connection is made.
+    /// Creates a link to the database of a pool, outside the pool. Follows the pool when it opens a connection.
     pub(crate) fn new(wires: impl Into<Wires>, purpose: &'static str) -> Self {
         let wires = wires.into();
         let (to, since, settings) = (wires.pool.connect_options(), Instant::now(), Vec::new());
         Self { wires, purpose, settings, connection: None, terms: None, shares: false, deaths: 0, to, since }
     }
 
-    /// Another of the same kind.
+    /// Returns a new link with the same settings.
     pub(crate) fn another(&self) -> Self {
         Self { settings: self.settings.clone(), ..Self::new(&self.wires, self.purpose) }
     }
 
-    /// Another one, for this.
+    /// Returns a new link with the same settings for this purpose.
     pub(crate) fn another_for(&self, purpose: &'static str) -> Self {
         Self { purpose, ..self.another() }
     }
 
-    /// For this from now on.
+    /// Changes the purpose.
     pub(crate) fn call(&mut self, purpose: &'static str) {
         self.purpose = purpose;
     }
@@ -110,29 +110,28 @@ impl Link {
         self
     }
 
-    /// Commits without waiting for the disk. Only for what may be lost: claims and promotions, whose jobs are then still waiting.
+    /// Commits without waiting for the disk. Only for what may be lost: after a lost claim or promotion the jobs are still waiting.
     pub(crate) fn relaxed(self) -> Self {
         self.with("synchronous_commit", "off")
     }
 
-    /// Waits for a lock for two seconds, and then is told so, which costs a statement that need not wait nothing. Not for less: a server needs a second
-    /// to find a deadlock, which is nobody's lock.
+    /// Sets a lock timeout of two seconds, which costs nothing without a lock. Not shorter: a server needs a second to detect a deadlock.
     pub(crate) fn impatient(self) -> Self {
         self.with("lock_timeout", "2s")
     }
 
-    /// Waits for a lock for a quarter of a second. For statements that many wait for, and that are sent again: one in a deadlock gives way, too.
+    /// Sets a lock timeout of a quarter of a second. For statements that many jobs wait for and that are retried; one in a deadlock gives way, too.
     pub(crate) fn prompt(self) -> Self {
         self.with("lock_timeout", "250ms")
     }
 
-    /// Its statements are ended by the server before they take so long that their connection counts as dead: with a connection that is dropped a
-    /// statement does not end, and keeps what it has locked.
+    /// Lets the server cancel a statement before its connection counts as dead. A statement on a dropped connection keeps running and keeps its
+    /// locks.
     pub(crate) fn brief(self) -> Self {
         self.with("statement_timeout", "10s")
     }
 
-    /// As [`Link::brief`], for what somebody waits for.
+    /// As [`Link::brief`], for statements that a client waits for.
     #[cfg(any(feature = "metrics", feature = "otel"))]
     pub(crate) fn hasty(self) -> Self {
         self.with("statement_timeout", "2500ms")
@@ -143,13 +142,14 @@ impl Link {
         self.connection.is_none() && !self.shares
     }
 
-    /// The connection, made now if there is none.
+    /// Returns the connection, opening one if necessary.
     pub(crate) async fn get(&mut self) -> sqlx::Result<&mut PgConnection> {
         Ok(self.get_since().await?.0)
     }
 
-    /// The same, and since when it is connected: what was learned of a server before may be of another one. So it is an error once when the database has
-    /// moved: whoever remembers anything of the last server forgets that with any error. And whether it was made for this, and plans anew.
+    /// The same, with the time since when it is connected: what was learned before may be from another server. Therefore returns an error once after
+    /// the database has moved, since callers forget what they know about a server after any error. Also returns whether the connection is new and
+    /// plans its statements again.
     pub(crate) async fn get_since(&mut self) -> sqlx::Result<(&mut PgConnection, Instant, bool)> {
         let before = self.connection.take();
         if (before.is_some() || self.shares) && self.is_elsewhere() {
@@ -173,7 +173,7 @@ impl Link {
                 lent.connection
             }
             (None, None) => {
-                // Boxed: with encryption it is large, and every loop holds one of these.
+                // Boxed because it is large with TLS, and every loop holds one of these futures.
                 let made = bounded(Box::pin(connect_along(&self.wires.pool, (self.purpose, None), &self.settings))).await;
                 let (to, connection) = made?;
                 (self.to, self.since, is_fresh) = (to, Instant::now(), true);
@@ -183,7 +183,7 @@ impl Link {
         Ok((self.connection.insert(connection), self.since, is_fresh))
     }
 
-    /// Whether the pool leads to another host by now. With another password it does not.
+    /// Whether the pool leads to another host now. A changed password does not count.
     fn is_elsewhere(&mut self) -> bool {
         let now = self.wires.pool.connect_options();
         if Arc::ptr_eq(&now, &self.to) {
@@ -194,7 +194,8 @@ impl Link {
         is_elsewhere
     }
 
-    /// Warns when our settings are not in force; a pooler that does more harm than that is an error. In the simple protocol, which every pooler takes.
+    /// Warns if our settings are not in effect. A pooler that would break more than that is an error. Uses the simple protocol, which every pooler
+    /// accepts.
     pub(crate) async fn check_settings(&mut self) -> Result<(), Error> {
         if bounded(has_settings(self.get().await?)).await? {
             return Ok(());
@@ -207,7 +208,7 @@ impl Link {
         Ok(())
     }
 
-    /// Looks at what came of a statement: after anything but a refusal by the server, the connection is not used again.
+    /// Inspects the result of a statement: after any error that the server did not send, the connection is dropped.
     pub(crate) fn note<T>(&mut self, result: sqlx::Result<T>) -> sqlx::Result<T> {
         let usable = match &result {
             Ok(_) => true,
@@ -230,7 +231,7 @@ impl Link {
         result
     }
 
-    /// What is shared is for others until the next statement.
+    /// Returns a shared connection until the next statement.
     fn give_back(&mut self) {
         let Some(shared) = &self.wires.shared else { return };
         if let Some((connection, terms)) = self.connection.take().zip(self.terms.take()) {
@@ -239,7 +240,7 @@ impl Link {
         }
     }
 
-    /// Ends the connection politely.
+    /// Closes the connection.
     pub(crate) async fn close(mut self) {
         if let Some(connection) = self.connection.take() {
             let _ = timeout(Duration::from_secs(1), connection.close()).await;
@@ -247,7 +248,7 @@ impl Link {
     }
 }
 
-/// Whether the database, or a store of a cluster, was found to be on another server: it is there at once, and need not be waited for.
+/// Whether the error means that the database, or a store of a cluster, has moved to another server, which is available immediately.
 pub(crate) fn has_moved(error: &sqlx::Error) -> bool {
     match error {
         sqlx::Error::Database(error) => error.message().contains(MOVED),
@@ -256,22 +257,22 @@ pub(crate) fn has_moved(error: &sqlx::Error) -> bool {
     }
 }
 
-/// Waits until a statement of some worker finds that its store has moved.
+/// Waits until a statement of any worker finds that its store has moved.
 pub(super) async fn told_of_a_move() {
     MOVES.notified().await;
 }
 
-/// How long to wait before what failed so is tried again.
+/// Returns how long to wait before retrying after this error.
 pub(crate) fn pause_after(error: &sqlx::Error) -> Duration {
     Duration::from_millis(if has_moved(error) { 50 } else { 500 })
 }
 
-/// This pause or up to twice as long, drawn anew at each call, so that workers whose server comes back do not retry in step.
+/// Returns a random duration between `pause` and twice that, so that workers do not retry in step after an outage.
 pub(crate) fn jittered(pause: Duration) -> Duration {
     pause.mul_f64(1.0 + fastrand::f64())
 }
 
-/// A statement that takes longer than any of ours should fails as a broken connection does, and [`Link::note`] drops it.
+/// Turns a statement that exceeds the time limit into a connection error, after which [`Link::note`] drops the connection.
 pub(crate) async fn bounded<T>(statement: impl Future<Output = sqlx::Result<T>>) -> sqlx::Result<T> {
     timeout(PATIENCE, statement).await.unwrap_or_else(|_| Err(sqlx::Error::Io(std::io::ErrorKind::TimedOut.into())))
 }

@@ -1,4 +1,4 @@
-//! Making a connection with our settings, or without them where a pooler refuses those.
+//! Opens connections with our settings, or without them if a pooler rejects them.
 
 use std::{
     pin::pin,
@@ -14,18 +14,19 @@ use uuid::Uuid;
 use super::session::SETTINGS;
 use crate::error::complain;
 
-/// Little depends on the settings but speed, and nothing on notifications. Policies on tables of a store are found when a worker starts; here no statement
-/// fails of one that is made later.
+/// Without our settings only speed suffers; notifications do not depend on them. Policies on a store's tables are detected when a worker starts;
+/// later ones no longer make statements fail.
 pub(super) const POOLER: &str = "a pooler is in front of the database: without settings of our own plans may be slow, and jobs are found by polling; \
     give the worker a direct connection";
 
-/// While a connection is being made, it is looked this often whether it is to lead elsewhere by now.
+/// Interval at which a pending connection checks whether the pool leads elsewhere by now.
 const ELSEWHERE: Duration = Duration::from_millis(200);
 
-/// What a session of this process is known by.
+/// Identifies sessions of this process.
 static MARK: LazyLock<String> = LazyLock::new(|| Uuid::new_v4().to_string());
 
-/// To wherever the pool leads when it is made: one to a host that is gone may never be. Also where that is. It keeps so many statements prepared.
+/// Connects to where the pool leads at that moment, and checks meanwhile: a connection to a lost host may never succeed. Returns where that is.
+/// `statements` is the size of the cache of prepared statements.
 pub(super) async fn connect_along(
     pool: &PgPool,
     (purpose, statements): (&str, Option<usize>),
@@ -49,12 +50,12 @@ pub(super) async fn connect_along(
     }
 }
 
-/// A setting by which a session is known again.
+/// Returns the setting that identifies our sessions.
 pub(super) fn mark() -> (&'static str, &'static str) {
     ("queue.session", &MARK)
 }
 
-/// Whether this is a session that began with the mark, and so nobody else's: a pooler refuses the mark, or leaves it out.
+/// Whether this session started with the mark and is therefore not shared: a pooler rejects the mark or drops it.
 pub(super) async fn is_marked(connection: &mut PgConnection) -> sqlx::Result<bool> {
     let asked = format!("select pg_catalog.current_setting('queue.session', true) is not distinct from '{}'", *MARK);
     sqlx::raw_sql(AssertSqlSafe(asked)).fetch_one(connection).await?.try_get(0)
@@ -67,19 +68,19 @@ async fn connect(to: &PgConnectOptions, purpose: &str, settings: &[(&'static str
         && is_refused_setting(error)
     {
         warn_of_pooler(error);
-        // Without our settings, for a pooler that refuses them.
+        // Without our settings, for a pooler that rejects them.
         return plain.extra_float_digits(None).connect().await;
     }
     connected
 }
 
-/// Whether our settings are in force: a pooler that does not refuse them may leave them out.
+/// Whether our settings are in effect: a pooler may drop them silently.
 pub(super) async fn has_settings(connection: &mut PgConnection) -> sqlx::Result<bool> {
     let mode = "select pg_catalog.current_setting('plan_cache_mode') = 'force_generic_plan'";
     sqlx::raw_sql(mode).fetch_one(connection).await?.try_get(0)
 }
 
-/// Every connection is refused so, and more come as they are needed: said once a minute.
+/// Every connection through the pooler is rejected in the same way, so this is logged once a minute.
 fn warn_of_pooler(error: &sqlx::Error) {
     static LAST: Mutex<Option<Instant>> = Mutex::new(None);
     let mut last = LAST.lock().unwrap_or_else(PoisonError::into_inner);
@@ -89,7 +90,7 @@ fn warn_of_pooler(error: &sqlx::Error) {
     }
 }
 
-/// Whether both lead to one host.
+/// Whether both lead to the same host.
 pub(super) fn is_same_place(one: &PgConnectOptions, other: &PgConnectOptions) -> bool {
     (one.get_host(), one.get_port(), one.get_socket()) == (other.get_host(), other.get_port(), other.get_socket())
 }

@@ -1,4 +1,4 @@
-//! Listening for many stores of one database over one connection. As for one store, everything works without it, by polling.
+//! Listens for notifications of many stores over one connection. As with one store, everything works without it, by polling.
 
 use std::{
     collections::HashMap,
@@ -28,67 +28,67 @@ use super::{
 };
 use crate::error::complain;
 
-/// By which stores say that they are to be listened for.
+/// Handle through which stores subscribe.
 #[derive(Clone)]
 pub(crate) struct Ears(UnboundedSender<Word>);
 
-/// What is said by them.
+/// A request from a store.
 pub(crate) enum Word {
     Hear(u64, Listener),
     Leave(u64),
 }
 
-/// One store.
+/// A subscribed store.
 pub(crate) struct Listener {
     store: Store,
     bell: Arc<Bell>,
     pauses: Pauses,
-    /// Once it is listened for.
+    /// Its channel, once listened on.
     channel: Option<String>,
 }
 
-/// Tells that a store is not listened for any more.
+/// Unsubscribes a store when dropped.
 struct Leave(UnboundedSender<Word>, u64);
 
 impl Drop for Leave {
     fn drop(&mut self) {
-        // Nobody listens without the other end.
+        // Without the receiver nothing is listened for.
         let _ = self.0.send(Word::Leave(self.1));
     }
 }
 
 impl Ears {
-    /// With those that are to be listened for.
+    /// Creates the handle and the listener.
     pub(crate) fn open(pool: PgPool) -> (Self, Listeners) {
         let (said, words) = unbounded_channel();
         (Self(said), Listeners { pool, words, all: HashMap::new(), has_warned: false })
     }
 
-    /// Rings the bell for every notification of this store, for ever.
+    /// Wakes the store's worker on every notification. Never returns.
     pub(crate) async fn hear(self, store: Store, bell: Arc<Bell>, pauses: Pauses) {
         static NEXT: AtomicU64 = AtomicU64::new(0);
         let number = NEXT.fetch_add(1, Relaxed);
-        // Without the other end it is polled.
+        // Without the receiver the store is polled.
         let _ = self.0.send(Word::Hear(number, Listener { store, bell, pauses, channel: None }));
         let _leave = Leave(self.0, number);
         pending::<()>().await;
     }
 }
 
-/// Who is left when a connection is given up in peace.
+/// Subscribed stores when a connection is given up without an error.
 enum Left {
     Some,
     All,
 }
 
-/// What was done about a word.
+/// Result of a request.
 enum Minded {
     New(u64),
-    /// With the channel that nobody is told of any more.
+    /// With the channel that no store uses any more.
     Gone(Option<String>),
 }
 
-/// The stores that are listened for.
+/// The subscribed stores.
 pub(crate) struct Listeners {
     pool: PgPool,
     words: UnboundedReceiver<Word>,
@@ -97,10 +97,10 @@ pub(crate) struct Listeners {
 }
 
 impl Listeners {
-    /// Listens for whoever says so, until nobody can any more.
+    /// Listens for all subscribed stores until no handle is left.
     pub(crate) async fn listen(&mut self) {
         loop {
-            // Not before somebody wants it.
+            // Connects only once a store has subscribed.
             while self.all.is_empty() {
                 match self.words.recv().await {
                     Some(word) => drop(self.mind(word)),
@@ -133,7 +133,7 @@ impl Listeners {
         }
     }
 
-    /// Until the connection ends. None if it may not listen.
+    /// Listens until the connection ends. Returns `None` if listening is not permitted.
     async fn listen_once(&mut self) -> sqlx::Result<Option<Left>> {
         let to = self.pool.connect_options();
         let options = (*to).clone().application_name("queue-worker listen").disable_statement_logging();
@@ -163,11 +163,11 @@ impl Listeners {
                             hear(told.payload(), &one.bell, &one.pauses);
                         }
                     }
-                    // A lost connection that the driver has replaced: notifications may have been missed.
+                    // The driver has replaced a lost connection: notifications may have been missed.
                     Ok(Ok(None)) => self.all.values().for_each(Listener::ring),
                     Ok(Err(error)) => return Err(error),
                     Err(_) if !is_same_place(&self.pool.connect_options(), &to) => return Ok(Some(Left::Some)),
-                    // The other end may still be there, and nobody would write to it.
+                    // The other end may be alive but no longer written to.
                     Err(_) => {
                         bounded(sqlx::raw_sql("select").execute(&mut listener)).await?;
                     }
@@ -191,7 +191,7 @@ impl Listeners {
 }
 
 impl Listener {
-    /// Fails with the connection only: a store that does not say its channel is polled.
+    /// Fails only with the connection: a store without a channel is polled.
     async fn begin(&mut self, listener: &mut PgListener) -> sqlx::Result<()> {
         match bounded(Channel::Wake.name(&mut *listener, self.store)).await {
             Ok(channel) => {

@@ -1,7 +1,7 @@
-//! Connections that loops share. A loop has one for the length of a statement, or of a transaction, and gives it back.
+//! Shared connections. A loop borrows one for a statement or a transaction and returns it.
 //!
-//! Those of one worker are as many as its loops need at once, for most of them have little to say. Those of many stores are for the
-//! loops of all; each store has no more than a few at once, so that one whose statements hang keeps none from the others.
+//! The connections of a single worker are as many as its loops need at a time, as most of them are rarely active. The connections of many stores
+//! serve the loops of all; each store may use only a few at a time, so that one with hanging statements does not starve the others.
 
 use std::{
     sync::{
@@ -22,70 +22,70 @@ use super::{
     shelf::{By, Idle, Lending, Made, Part, Settings, Shelf},
 };
 
-/// The shared connections to one database.
+/// A set of shared connections to one database.
 pub(crate) struct Exchange {
     purpose: &'static str,
-    /// Whether one worker has them for itself.
+    /// Whether it belongs to a single worker.
     of_one: bool,
     most: Mutex<usize>,
     room: Arc<Semaphore>,
     shelf: Mutex<Shelf>,
-    /// Told whenever one is given back.
+    /// Notified whenever a connection is returned.
     returned: Notify,
-    /// How often one was found dead. Whoever remembers what an earlier one said may remember another server.
+    /// Number of connections found dead. What an earlier connection reported may be from another server.
     deaths: AtomicU64,
 }
 
-/// What one store borrows by, or one worker.
+/// Share of one store or worker.
 #[derive(Clone)]
 pub(crate) struct Borrower {
     exchange: Arc<Exchange>,
-    /// For the loops that only claim.
+    /// For loops that only claim.
     claims: Arc<Semaphore>,
-    /// For those that claim under limits: they wait for locks.
+    /// For claims under limits, which wait for locks.
     limits: Arc<Semaphore>,
-    /// For all but those that claim and settle.
+    /// For everything except claims and settles.
     rest: Arc<Semaphore>,
-    /// For those that take long.
+    /// For slow statements.
     slow: Arc<Semaphore>,
     number: u64,
 }
 
-/// A connection that is lent.
+/// A borrowed connection.
 pub(super) struct Lent {
     pub(super) connection: PgConnection,
     pub(super) to: Arc<PgConnectOptions>,
     pub(super) since: Instant,
     pub(super) terms: Terms,
-    /// It was made for this.
+    /// Whether it was opened for this.
     pub(super) is_fresh: bool,
 }
 
-/// What a connection is lent on: what it takes up meanwhile, and whether it is set as its borrower wants it.
+/// Terms of a loan: the permits it occupies, and whether the connection has the borrower's settings.
 pub(super) struct Terms {
-    /// A pooler's takes none of our settings: what is set there is set for whoever has its server next.
+    /// A pooler ignores our settings, and setting them would affect the next client of its server connection.
     takes_settings: bool,
     made: Made,
     _places: Places,
 }
 
-/// Places among those that may have one at once: of the borrower's own kind, and of all.
+/// Permits for a connection: of the borrower's own kind, and of all.
 type Places = (Vec<OwnedSemaphorePermit>, OwnedSemaphorePermit);
 
-/// A store has no more of them at once.
+/// Maximum number of connections per store at a time.
 const EACH: usize = 4;
 
-/// Statements of many stores are kept prepared on one connection.
+/// Prepared statements cached per connection.
 const STATEMENTS: usize = 500;
 
-/// What settings of loops differ in.
+/// Settings in which loops differ.
 const DIFFERENT: [&str; 3] = ["synchronous_commit", "lock_timeout", "statement_timeout"];
 
-/// Nobody waits for a lock for longer on a connection that others wait for.
+/// Lock timeout on connections shared with others.
 const LOCKED: &str = "2s";
 
 impl Exchange {
-    /// Of so many connections at most, for many stores.
+    /// Creates a set of up to this many connections for many stores.
     pub(crate) fn new(purpose: &'static str, most: usize) -> Arc<Self> {
         Self::of(purpose, most, false)
     }
@@ -95,8 +95,8 @@ impl Exchange {
         Arc::new(Self { purpose, of_one, most: Mutex::new(most), room, shelf, returned: Notify::new(), deaths: AtomicU64::new(0) })
     }
 
-    /// What one worker borrows by that has these for itself, two at least. Whatever hangs leaves one to those that claim and one to those that settle, if
-    /// there are three; and one to both if there are two.
+    /// Creates the set of a single worker, with at least two connections. With three, hanging statements leave one for claims and one for settles;
+    /// with two, one for both.
     pub(crate) fn of_one_worker(most: usize) -> Borrower {
         let most = most.max(2);
         let at_once = |places: usize| Arc::new(Semaphore::new(places.max(1)));
@@ -105,17 +105,17 @@ impl Exchange {
         Borrower { exchange: Self::of("loops", most, true), claims, limits, rest, slow, number: 0 }
     }
 
-    /// From now on there may be so many, if that is more than before.
+    /// Raises the maximum number of connections.
     pub(crate) fn widen(&self, most: usize) {
         let mut before = self.most.lock().unwrap_or_else(PoisonError::into_inner);
         self.room.add_permits(most.saturating_sub(*before));
         *before = most.max(*before);
     }
 
-    /// For one more store. It leaves some to others, where there are more than two.
+    /// Adds a store. With more than two connections, a store leaves some to others.
     pub(crate) fn borrower(self: &Arc<Self>, number: u64) -> Borrower {
         let own = Arc::new(Semaphore::new(self.most().saturating_sub(2).clamp(2, EACH)));
-        // All of a store are counted together.
+        // All kinds of a store are counted together.
         let [claims, limits, rest, slow] = std::array::from_fn(|_| Arc::clone(&own));
         Borrower { exchange: Arc::clone(self), claims, limits, rest, slow, number }
     }
@@ -128,7 +128,7 @@ impl Exchange {
         self.shelf.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// The best that there is for this borrower; or that one is to be made.
+    /// Returns the best idle connection for this borrower, or a permit to open one.
     async fn take(&self, by: By, settings: &Settings, now: &PgConnectOptions) -> Result<Box<Idle>, Made> {
         let until = Instant::now() + Part::of(by.1).patience();
         loop {
@@ -151,7 +151,7 @@ impl Exchange {
 }
 
 impl Borrower {
-    /// Lends a connection with these settings, once there is one.
+    /// Lends a connection with these settings, waiting for one if necessary.
     pub(super) async fn lend(&self, pool: &PgPool, purpose: &'static str, settings: &Settings) -> sqlx::Result<Lent> {
         let (places, exchange) = (self.places(Part::of(purpose)).await?, &*self.exchange);
         let (to, by) = (pool.connect_options(), (self.number, purpose));
@@ -176,7 +176,7 @@ impl Borrower {
         Ok(lent)
     }
 
-    /// Waits until this part may have one more.
+    /// Waits for permits for another connection of this kind.
     async fn places(&self, part: Part) -> sqlx::Result<Places> {
         let kinds: &[_] = match part {
             Part::Settle if self.exchange.of_one => &[],
@@ -193,12 +193,12 @@ impl Borrower {
         Ok((own, Arc::clone(&self.exchange.room).acquire_owned().await.map_err(closed)?))
     }
 
-    /// How often one was found dead.
+    /// Returns the number of connections found dead.
     pub(super) fn deaths(&self) -> u64 {
         self.exchange.deaths.load(SeqCst)
     }
 
-    /// One was found dead that was lent after so many deaths. Those that lie idle may be as dead, and each would be waited for.
+    /// Records a dead connection and drops idle ones, which may be dead as well and would time out one by one.
     pub(super) fn bury(&self, deaths: u64) {
         let is_first = self.exchange.deaths.compare_exchange(deaths, deaths + 1, SeqCst, SeqCst).is_ok();
         if is_first {
@@ -206,7 +206,7 @@ impl Borrower {
         }
     }
 
-    /// Takes back one that can be used again.
+    /// Takes back a usable connection.
     pub(super) fn give_back(&self, Lent { connection, to, since, terms, .. }: Lent, purpose: &'static str, settings: &Settings) {
         let Terms { takes_settings, made, _places } = terms;
         let (by, at, settings) = ((self.number, purpose), Instant::now(), settings.clone());
@@ -216,7 +216,7 @@ impl Borrower {
     }
 }
 
-/// Sets all that connections differ in, and how the server is to call it.
+/// Builds the statement that sets everything in which connections differ, and the application name.
 fn setting(settings: &Settings, name: Option<&str>) -> String {
     let one = |name: &str| match settings.iter().rev().find(|(known, _)| *known == name) {
         Some((_, value)) => format!("set {name} = '{value}'"),

@@ -1,6 +1,5 @@
-//! Going along when the database moves: asks the present host again and again, looks at the others when it does not answer or takes no writes any more, and
-//! leads the pools to the one that does. What is connected elsewhere comes after: a worker's own connections see at their next use that their pool leads to
-//! another host, and are made anew.
+//! Follows the database when it moves: checks the current host periodically, looks for another one if it does not answer or accepts no writes, and
+//! redirects the pools. A worker's own connections notice at their next use that their pool leads to another host, and reconnect.
 
 use std::{
     sync::{Arc, Mutex, PoisonError},
@@ -17,24 +16,24 @@ use super::{
 };
 use crate::error::Error;
 
-/// The pools that are led to the host that is worked on; each with what is known of its connections.
+/// The redirected pools, each with what is known about its connections.
 #[derive(Clone, Default)]
 pub(super) struct Pools(Arc<Mutex<Vec<(PgPool, Fresh)>>>);
 
-/// How often the present host is asked: half of what may pass until it is known that it is gone.
+/// Interval between checks of the current host: half of the time in which its loss must be detected.
 const BEAT: Duration = Duration::from_millis(500);
 
-/// So long it may take to answer.
+/// Timeout of a check.
 const SILENCE: Duration = Duration::from_secs(2);
 
-/// How soon all are asked again while none will do: less often the longer that lasts, for everybody does it.
+/// Interval between searches while no host qualifies. It grows, as every process searches.
 const AGAIN: Duration = Duration::from_millis(200);
 const LONGEST: Duration = Duration::from_secs(1);
 
-/// So often it is told that none will do.
+/// Interval between log lines while no host qualifies.
 const TOLD: Duration = Duration::from_secs(10);
 
-/// How often the others are asked while the present one is well: one of them may have been promoted, and the present one not know.
+/// Interval between checks of the other hosts while the current one works: one may have been promoted without the current one noticing.
 const ROUND: Duration = Duration::from_secs(10);
 
 impl Pools {
@@ -56,7 +55,7 @@ impl Pools {
     }
 }
 
-/// Follows until all pools are closed: on a thread of its own, so that no handler that blocks its thread holds it up.
+/// Runs until all pools are closed, on a thread of its own that no blocking handler can delay.
 pub(super) fn start(hosts: Hosts, pools: Pools, found: GoodHost) -> Result<(), Error> {
     let engine = Engine::start("queue hosts").map_err(|error| Error::Thread(error.to_string()))?;
     let handle = engine.handle().clone();
@@ -83,7 +82,7 @@ async fn follow(hosts: &Hosts, pools: &Pools, connection: PgConnection) {
             );
         }
         if let Some(found) = look(hosts, pools, well).await {
-            // That of before may have been made before a restart.
+            // Existing connections may predate a restart.
             if found.nth != hosts.present() || !well {
                 pools.lead_to(&found);
                 hosts.settle_on(found.nth);
@@ -100,7 +99,7 @@ async fn follow(hosts: &Hosts, pools: &Pools, connection: PgConnection) {
     }
 }
 
-/// Whether the present host answers, and will still do.
+/// Whether the current host answers and still qualifies.
 async fn is_well(hosts: &Hosts, present: &mut Option<PgConnection>) -> bool {
     let Some(connection) = present else { return false };
     let well = timeout(SILENCE, ask(connection)).await.is_ok_and(|said| said.is_ok_and(|said| hosts.address().wanted.takes(said)));
@@ -110,7 +109,7 @@ async fn is_well(hosts: &Hosts, present: &mut Option<PgConnection>) -> bool {
     well
 }
 
-/// The host to work on. While none will do, again and again, unless the present one is well.
+/// Returns the host to use. Keeps searching while none qualifies, unless the current one works.
 async fn look(hosts: &Hosts, pools: &Pools, well: bool) -> Option<GoodHost> {
     let (began, mut told) = (Instant::now(), None::<Instant>);
     if well {

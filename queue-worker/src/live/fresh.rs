@@ -1,5 +1,5 @@
-//! Which connections of a pool are as old as the server's last change: those are not lent again. A pool keeps connections for half an hour, and one to a
-//! server that was a standby by then, or that is not the primary any more, would refuse every write of whoever is given it.
+//! Detects connections of a pool that are older than the last server change and must not be lent. A pool keeps connections for half an hour; one to a
+//! former standby, or to a server that is no longer primary, would reject every write.
 
 use std::{
     sync::{
@@ -17,52 +17,52 @@ use super::{
     bounded,
 };
 
-/// What is known of a pool's connections.
+/// What is known about a pool's connections.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Fresh(Arc<Known>);
 
 #[derive(Debug, Default)]
 struct Known {
-    /// Those made before this are not lent any more.
+    /// Connections opened before this are not lent.
     moved: Mutex<Option<Instant>>,
-    /// The last one that was made leads to a standby.
+    /// Whether the last connection leads to a standby.
     standby: AtomicBool,
-    /// Any server is better than none until the first that is wanted.
+    /// Whether any server is accepted until the first one that qualifies.
     patient: AtomicBool,
 }
 
-/// A connection that lay idle for longer is tried before it is lent. Trying each doubles a short query's time; trying none gives a handler
-/// the connections that a restarted server has closed.
+/// A connection idle for longer than this is tested before it is lent. Testing every one doubles the time of a short query; testing none hands
+/// handlers connections that a restarted server has closed.
 const TRIED_AFTER: Duration = Duration::from_secs(1);
 
-/// One whose other end is gone without a word would never answer.
+/// Timeout of the test. A connection whose other end is gone would never answer.
 const TRIED_FOR: Duration = Duration::from_secs(2);
 
-/// One that was being made when the server changed may lead to the last one.
+/// A connection being opened during a server change may lead to the old server.
 const BEING_MADE: Duration = Duration::from_secs(1);
 
-/// While a name leads to a standby, it is looked this often whether it still does.
+/// Interval between checks whether a name that leads to a standby still does.
 const STANDBY: Duration = Duration::from_secs(5);
 
-/// What a server says of itself. By the simple protocol, which every pooler takes.
+/// Queries the state of a server. Uses the simple protocol, which every pooler accepts.
 pub(super) async fn ask(connection: &mut PgConnection) -> sqlx::Result<Said> {
     let row = bounded(sqlx::raw_sql(include_str!("../../sql/server.sql")).fetch_one(connection)).await?;
     Ok(Said { standby: row.try_get(0)?, read_only: row.try_get(1)? })
 }
 
 impl Fresh {
-    /// Of a pool that is to lead anywhere until the first server that is wanted.
+    /// Accepts any server until the first one that qualifies.
     pub(super) fn patient(self) -> Self {
         self.0.patient.store(true, Relaxed);
         self
     }
 
-    /// From now on the connections that there are lead to the wrong server.
+    /// Invalidates all existing connections.
     pub(super) fn renew(&self) {
         *self.0.moved.lock().unwrap_or_else(PoisonError::into_inner) = Some(Instant::now());
     }
 
-    /// Sees to it that no connection is lent that was made before, or whose server is gone.
+    /// Configures the pool so that it lends no invalidated connection, and none to a lost server.
     pub(super) fn lend_tried(&self, pool: PgPoolOptions) -> PgPoolOptions {
         let lending = self.clone();
         pool.test_before_acquire(false).before_acquire(move |connection, lent| {
@@ -76,7 +76,7 @@ impl Fresh {
         })
     }
 
-    /// Sees to it that no connection is lent that leads to the wrong server, or to none.
+    /// Configures the pool so that it lends no connection to a server that does not qualify.
     pub(super) fn watch(&self, pool: PgPoolOptions, wanted: Wanted) -> PgPoolOptions {
         let making = self.clone();
         self.lend_tried(pool).after_connect(move |connection, _| {

@@ -1,10 +1,10 @@
-//! Who has locked what others wait for.
+//! Finds the sessions that hold locks.
 
 use queue_core::Store;
 
 use super::{Link, bounded};
 
-/// A table that is locked, or of which a row is, and the session that has it, if it is known.
+/// A table with a lock on it or on one of its rows, and the session that holds it, if known.
 #[derive(Debug, sqlx::FromRow)]
 pub(crate) struct LockHolder {
     pub(crate) relation: String,
@@ -13,7 +13,7 @@ pub(crate) struct LockHolder {
     pub(crate) application: Option<String>,
 }
 
-/// Those that have tables locked against writers.
+/// Finds sessions that have locked tables against writers.
 pub(crate) async fn lock_holders(link: &mut Link, store: Store) -> sqlx::Result<Vec<LockHolder>> {
     let statement = sqlx::query_as(store.sql(include_str!("../../sql/lock_holders.sql")));
     let holders = bounded(statement.fetch_all(link.get().await?)).await;

@@ -1,4 +1,4 @@
-//! Which of several hosts to work on: all are asked at once, and of those that will do one is chosen. Keeps nothing in mind but the last good one.
+//! Chooses one of several hosts: queries all of them concurrently and picks one that qualifies. Remembers only the last choice.
 
 use std::{
     sync::{Arc, Mutex, PoisonError},
@@ -15,30 +15,30 @@ use super::{
 };
 use crate::error::{self, Error};
 
-/// The hosts of one database.
+/// The hosts of a database.
 #[derive(Clone)]
 pub(super) struct Hosts(Arc<Known>);
 
 struct Known {
     address: Address,
-    /// The last good one.
+    /// Index of the last choice.
     present: Mutex<usize>,
 }
 
-/// One that answers, connected to.
+/// A host that answered, with its connection.
 pub(super) struct GoodHost {
-    /// Its place in the list.
+    /// Index in the list.
     pub(super) nth: usize,
-    /// What connects to it: with a setting of ours, unless a pooler refuses that.
+    /// Options that connect to it: with a setting of ours, unless a pooler rejects it.
     pub(super) options: PgConnectOptions,
     pub(super) connection: PgConnection,
     said: Said,
 }
 
-/// Once one will do, the others have so long to say that they are better.
+/// Once one host qualifies, the others have this long to prove better.
 const OTHERS: Duration = Duration::from_millis(250);
 
-/// So long it may take to say which of two is newer.
+/// Timeout of the query which of two servers is newer.
 const TOLD: Duration = Duration::from_secs(1);
 
 impl Hosts {
@@ -54,31 +54,32 @@ impl Hosts {
         *self.0.present.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// This one is the last good one.
+    /// Remembers this choice.
     pub(super) fn settle_on(&self, nth: usize) {
         *self.0.present.lock().unwrap_or_else(PoisonError::into_inner) = nth;
     }
 
-    /// Where one of them is.
+    /// Returns the address of a host.
     pub(super) fn place(&self, nth: usize) -> String {
         self.0.address.hosts.get(nth).map(host).unwrap_or_default()
     }
 
-    /// The one to work on: of those that will do the last good one, or else the first in the list. If several take writes and one is to, the one that was
-    /// promoted last: the others do not know yet, or will never know, that they are not the primary any more.
+    /// Returns the host to use: of those that qualify the last choice, otherwise the first in the list. If several accept writes, the one promoted
+    /// last: the others may not know yet that they are no longer primary.
     ///
     /// # Errors
-    /// [`Error::NoHost`], with what each of them said; of a single one that is not there [`Error::Connect`].
+    ///
+    /// [`Error::NoHost`] with the answer of each host; [`Error::Connect`] for a single host that is unreachable.
     pub(super) async fn look(&self) -> Result<GoodHost, Error> {
         self.look_or_take(false, |_| None).await
     }
 
-    /// The same while the last good one is well: however slow it is, it is waited for, and left only for a better one.
+    /// The same while the last choice works: it is waited for, however slow, and replaced only by a better one.
     pub(super) async fn look_for_better(&self) -> Result<GoodHost, Error> {
         self.look_or_take(true, |_| None).await
     }
 
-    /// The same; if none will do, one that answered, for whoever waits until it does.
+    /// The same, but returns a host that answered if none qualifies, for callers that wait until it does.
     pub(super) async fn look_patiently(&self) -> Result<GoodHost, Error> {
         self.look_or_take(false, Vec::pop).await
     }
@@ -104,7 +105,7 @@ impl Hosts {
             fit = newer.into_iter().map(|(_, host)| host).collect();
             others.extend(older.into_iter().map(|(_, host)| host));
         }
-        // The best is the last.
+        // The best one is last.
         fit.sort_by_key(|host| std::cmp::Reverse((wanted.prefers_other(host.said), host.nth != present, host.nth)));
         let best = fit.pop();
         others.extend(fit);
@@ -112,7 +113,7 @@ impl Hosts {
         best.ok_or_else(|| self.none_will_do(&[], Vec::new()))
     }
 
-    /// Those that answered, and why the others did not. Does not wait for one that is silent once another will do, unless it is this one.
+    /// Queries all hosts. Does not wait for silent ones once another qualifies, except for `awaited`.
     async fn ask_all(&self, mut awaited: Option<usize>) -> (Vec<GoodHost>, Vec<(usize, sqlx::Error)>) {
         let Address { hosts, wanted, patience } = &self.0.address;
         let mut asking = JoinSet::new();
@@ -159,8 +160,8 @@ async fn leave(hosts: Vec<GoodHost>) {
     }
 }
 
-/// Connects, and asks what the server is. No statement of ours is compiled: that takes the server longer than the statement. Where a pooler refuses such a
-/// setting, or the driver's, they are left out.
+/// Connects and queries the state of the server. Sets `jit=off`, since compiling takes longer than the query. Falls back to no settings where a
+/// pooler rejects them.
 async fn meet(options: PgConnectOptions) -> sqlx::Result<(PgConnectOptions, PgConnection, Said)> {
     let own = options.clone().options([("jit", "off")]);
     let (options, mut connection) = match own.connect().await {
@@ -176,7 +177,7 @@ async fn meet(options: PgConnectOptions) -> sqlx::Result<(PgConnectOptions, PgCo
     Ok((options, connection, said))
 }
 
-/// Zero where the server does not tell: then it is as good as any other of the kind.
+/// Zero if the server does not report it, which makes it equal to others of its kind.
 async fn timeline(connection: &mut PgConnection) -> i64 {
     let told = async {
         let row = sqlx::raw_sql(include_str!("../../sql/timeline.sql")).fetch_one(connection).await?;
@@ -189,13 +190,13 @@ fn away() -> sqlx::Error {
     sqlx::Error::Io(std::io::ErrorKind::TimedOut.into())
 }
 
-/// A server's host and port.
+/// Returns host and port.
 fn host(options: &PgConnectOptions) -> String {
     let host = options.get_socket().map_or_else(|| options.get_host().to_owned(), |socket| socket.display().to_string());
     if host.contains(':') { format!("[{host}]:{}", options.get_port()) } else { format!("{host}:{}", options.get_port()) }
 }
 
-/// Where the options lead, without user and password.
+/// Returns where the options lead, without user and password.
 pub(super) fn place(options: &PgConnectOptions) -> String {
     format!("the database `{}` at {}", options.get_database().unwrap_or("the user's default"), host(options))
 }

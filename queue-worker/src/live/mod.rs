@@ -1,4 +1,4 @@
-//! What a worker lives on: its configuration and connections, its heartbeat, what wakes it, the signals that end it.
+//! Foundation of a worker: configuration, connections, heartbeat, wake-ups and signals.
 
 mod address;
 mod bell;

@@ -1,8 +1,8 @@
-//! The settings of the server under which our statements run: on our own connections from their start, in a transaction that a handler
-//! shares from where the handler ends.
+//! Server settings under which our statements run: on our own connections from the start, and in a handler's transaction after the handler has
+//! finished.
 
-/// Settings that make a statement of ours mean the same on every server. The planner's are there because a plan that was made while a table
-/// was empty, or by figures of that time, is a sequential scan once it is full, or sorts all that is ready to take the first few.
+/// Settings that give our statements the same meaning on every server. Planner settings are included because a plan made while a table was empty, or
+/// from statistics of that time, scans it sequentially once it is full, or sorts all ready jobs to take a few.
 pub(super) const SETTINGS: [(&str, &str); 9] = [
     ("default_transaction_isolation", "read committed"),
     ("search_path", "pg_catalog"),
@@ -12,11 +12,11 @@ pub(super) const SETTINGS: [(&str, &str); 9] = [
     ("enable_bitmapscan", "off"),
     ("plan_cache_mode", "force_generic_plan"),
     ("jit", "off"),
-    // Where a policy would hide rows, a statement fails: a job that cannot be seen is not taken for one that is gone.
+    // A statement fails where a policy would hide rows, so that a hidden job is not taken for a deleted one.
     ("row_security", "off"),
 ];
 
-/// The same, but for the isolation, until the end of a transaction.
+/// The same except for the isolation level, until the end of a transaction.
 macro_rules! our_settings {
     () => {
         "set local search_path = 'pg_catalog'; set local statement_timeout = '60s'; set local lock_timeout = '0';

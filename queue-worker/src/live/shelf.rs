@@ -1,4 +1,4 @@
-//! The shared connections that nobody has at present, and who gets which. Knows nothing of statements.
+//! Idle shared connections, and the choice of one for a borrower. Knows nothing about statements.
 
 use std::{
     sync::{
@@ -12,13 +12,13 @@ use sqlx::{PgConnection, postgres::PgConnectOptions};
 
 use super::dial::is_same_place;
 
-/// What a connection is set to, beside what all of ours are.
+/// Settings of a connection beyond those of all our connections.
 pub(super) type Settings = Vec<(&'static str, &'static str)>;
 
-/// Who has a connection: the number of a store, and what for. Statements of theirs are prepared there.
+/// Borrower of a connection: number of the store, and purpose. Its statements are prepared there.
 pub(super) type By = (u64, &'static str);
 
-/// Those that lie idle, and how many there are in all.
+/// Idle connections, and the total number.
 #[derive(Default)]
 pub(super) struct Shelf {
     idle: Vec<Idle>,
@@ -26,57 +26,57 @@ pub(super) struct Shelf {
     thrift: Thrift,
 }
 
-/// One that nobody has at present.
+/// An idle connection.
 pub(super) struct Idle {
     pub(super) connection: PgConnection,
     pub(super) to: Arc<PgConnectOptions>,
     pub(super) since: Instant,
     pub(super) settings: Settings,
     pub(super) takes_settings: bool,
-    /// Who has had it last.
+    /// Its last borrower.
     pub(super) by: By,
     pub(super) at: Instant,
     pub(super) made: Made,
 }
 
-/// Stands for a connection that there is, or that is being made.
+/// Counts a connection that exists or is being opened.
 pub(super) struct Made(Arc<AtomicUsize>);
 
-/// What there is for a borrower.
+/// Result of a request for a connection.
 pub(super) enum Lending {
     Idle(Box<Idle>),
-    /// One is to be made.
+    /// Open a new one.
     Make(Made),
-    /// One may be given back soon.
+    /// Wait: one may be returned soon.
     Wait,
 }
 
-/// Who borrows: those whose statements are waited for are not kept waiting by the others.
+/// Kind of borrower. Kinds that jobs wait for are not delayed by the others.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Part {
     Claim,
     Settle,
     /// Claims under limits, which wait for locks.
     Limits,
-    /// Those that may take long, each a while: prunings, and looks below the floors.
+    /// Slow statements: pruning, and scans below the floors.
     Slow,
     Rest,
 }
 
-/// Whether there are more of them than are of use.
+/// Decides whether there are more connections than needed.
 struct Thrift {
     since: Instant,
-    /// One had to be made since.
+    /// Whether one had to be opened since.
     more: bool,
 }
 
-/// What nobody has used for so long is closed.
+/// Unused connections are closed after this time.
 const UNUSED: Duration = Duration::from_mins(1);
 
-/// After so long in which none had to be made one is closed. If that was wrong, it is made again: once in two of these.
+/// After this time without a new connection, one is closed. If that was wrong, it is reopened, at most once per two such periods.
 const WHILE: Duration = Duration::from_secs(15);
 
-/// Of those that one worker has for itself: one for claims, and one for everything else.
+/// Minimum number of connections of a single worker: one for claims and one for everything else.
 const LEAST: usize = 2;
 
 impl Part {
@@ -90,7 +90,7 @@ impl Part {
         }
     }
 
-    /// How long it waits for one that others have before another is made.
+    /// Returns how long it waits for a borrowed connection before another is opened.
     pub(super) fn patience(self) -> Duration {
         match self {
             Self::Claim => Duration::ZERO,
@@ -99,7 +99,7 @@ impl Part {
         }
     }
 
-    /// Whether it may have what another part has had last: a claim finds its connection as it left it, and a settle too, but for the rest.
+    /// Whether it may use a connection last used by another kind. Claims and settles keep their prepared statements.
     fn may_have_of(self, last: Self) -> bool {
         match last {
             Self::Claim => self == Self::Claim,
@@ -110,7 +110,7 @@ impl Part {
 }
 
 impl Shelf {
-    /// The best that there is for a loop of the one worker that has these for itself. While others are in use it waits for one of them, if it may.
+    /// Returns the best connection for a loop of a single worker. While others are in use, it may wait for one of them.
     pub(super) fn of_one(&mut self, by: By, settings: &Settings, now: &PgConnectOptions, most: usize, waits: bool) -> Lending {
         self.idle.retain(|idle| is_same_place(now, &idle.to));
         let (part, made) = (Part::of(by.1), self.made());
@@ -127,7 +127,7 @@ impl Shelf {
         }
     }
 
-    /// The best that there is for a store: with statements of it, or at least with these settings. Any, if no more may be made.
+    /// Returns the best connection for a store: with its prepared statements, or at least with these settings. Any one, if no more may be opened.
     pub(super) fn of_many(&mut self, by: By, settings: &Settings, now: &PgConnectOptions, most: usize) -> Lending {
         self.idle.retain(|idle| is_same_place(now, &idle.to) && (idle.at.elapsed() < UNUSED || idle.by.0 == by.0));
         let fits = |idle: &Idle| (idle.settings == *settings, idle.by.0 == by.0);
@@ -138,7 +138,7 @@ impl Shelf {
         }
     }
 
-    /// Takes one back. Of those that one worker has for itself that goes which was not used for the longest, if there may be too many.
+    /// Takes a connection back. If a single worker has too many, closes the least recently used one.
     pub(super) fn put(&mut self, idle: Idle, of_one: bool) {
         self.idle.push(idle);
         if of_one && self.thrift.may_go(Instant::now()) && self.made() > LEAST {
@@ -155,7 +155,7 @@ impl Shelf {
         self.made.load(Relaxed)
     }
 
-    /// Only while the shelf is locked more of them are made.
+    /// More are opened only while the shelf is locked.
     fn make(&self) -> Made {
         self.made.fetch_add(1, Relaxed);
         Made(Arc::clone(&self.made))
@@ -175,7 +175,7 @@ impl Default for Thrift {
 }
 
 impl Thrift {
-    /// Whether one may go: a while has passed in which none was made.
+    /// Whether one may be closed: no connection was opened for a while.
     fn may_go(&mut self, at: Instant) -> bool {
         let is_over = at.saturating_duration_since(self.since) >= WHILE;
         let may = is_over && !self.more;

@@ -1,4 +1,4 @@
-//! A worker that begins where nothing can be written: it says so, and waits or ends, as it was told.
+//! Starting a worker against a database that accepts no writes: waits or exits, as configured.
 
 use std::time::Duration;
 
@@ -7,7 +7,7 @@ use sqlx::PgPool;
 use super::{Link, fresh::ask};
 use crate::error::{Error, complain};
 
-/// What a worker does where the database takes no writes when it starts: because it is a standby, or was told so.
+/// What a worker does if the database accepts no writes at its start, because it is a standby or set to read only.
 #[cfg_attr(feature = "cli", derive(clap::ValueEnum, serde::Deserialize), serde(rename_all = "lowercase"))]
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
@@ -15,21 +15,22 @@ pub enum OnStandby {
     /// Waits until it does
     #[default]
     Wait,
-    /// Ends, for whoever keeps it running to decide
+    /// Exits and leaves the decision to its supervisor
     Exit,
 }
 
-/// How often it is asked again.
+/// Interval between checks.
 const AGAIN: Duration = Duration::from_secs(1);
 
 const WAITS: &str = "the database is a standby, or takes no writes for another reason: this worker waits until it does; name the primary in \
     DATABASE_URL, or several hosts (`postgres://user@one,two/name`), or let it exit: `--on-standby exit` (QUEUE_ON_STANDBY)";
 
 impl OnStandby {
-    /// A connection, once writes are taken. By a new connection each time: the name that is connected to may lead to another server by then.
+    /// Returns a connection once writes are accepted. Reconnects for each check, as the host name may resolve to another server by then.
     ///
     /// # Errors
-    /// [`Error::Standby`] if it is not to be waited for; those of the first connection.
+    ///
+    /// [`Error::Standby`] if it must not wait; errors of the first connection.
     pub(crate) async fn heed(self, pool: &PgPool) -> Result<Link, Error> {
         let mut told = false;
         loop {

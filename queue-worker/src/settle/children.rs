@@ -14,7 +14,7 @@ use crate::live::bounded;
 type ChildRow = (JobId, Option<String>, Option<i16>, Option<String>, Option<String>);
 
 /// Enqueues a child. Returns `None` if the lease no longer lists the parent.
-pub(super) async fn spawn_child(pool: &PgPool, store: Store, child: &ChildEntry) -> sqlx::Result<Option<JobId>> {
+pub(super) async fn insert_child(pool: &PgPool, store: Store, child: &ChildEntry) -> sqlx::Result<Option<JobId>> {
     let statement = sqlx::query_scalar(store.sql(include_str!("../../sql/spawn.sql")))
         .bind(child.fence.token)
         .bind(child.fence.id)

@@ -77,7 +77,7 @@ impl Backend for DatabaseBackend {
     }
 
     async fn spawn(&self, child: ChildEntry) -> sqlx::Result<Option<JobId>> {
-        children::spawn_child(&self.pool, self.store, &child).await
+        children::insert_child(&self.pool, self.store, &child).await
     }
 
     async fn child(&self, parent: JobId, step: &str) -> sqlx::Result<Option<ChildStatus>> {

@@ -1,18 +1,18 @@
-//! Parameters of libpq, and of other drivers, that ours does not know: providers hand out URLs that have them.
+//! Connection parameters of libpq and other drivers that ours does not know, but that providers put into their URLs.
 
-/// What such a parameter comes to here.
+/// Meaning of such a parameter here.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum Foreign {
-    /// What it asks for is so anyway, or nothing depends on it.
+    /// Satisfied already, or without effect.
     Met,
-    /// The same in our driver's words.
+    /// The equivalent in our driver's terms.
     Means(String),
-    /// Cannot be had: what to write instead.
+    /// Not supported: what to write instead.
     Refused(&'static str),
     Unknown,
 }
 
-/// Whose values ask for nothing that is not so; of any value where none is named.
+/// Parameters and values that are satisfied already; any value if none is listed.
 const MET: [(&str, &[&str]); 23] = [
     ("channel_binding", &["disable", "prefer"]),
     ("client_encoding", &["auto", "utf8", "UTF8"]),
@@ -20,7 +20,7 @@ const MET: [(&str, &[&str]); 23] = [
     ("gssdelegation", &[]),
     ("gssencmode", &["disable", "prefer"]),
     ("gsslib", &[]),
-    // A worker gives up a connection that has fallen silent by itself.
+    // A worker drops silent connections by itself.
     ("keepalives", &[]),
     ("keepalives_count", &[]),
     ("keepalives_idle", &[]),
@@ -32,7 +32,7 @@ const MET: [(&str, &[&str]); 23] = [
     ("sslnegotiation", &["postgres"]),
     ("sslsni", &[]),
     ("uselibpqcompat", &[]),
-    // Prisma's. Pools have their sizes elsewhere, and a pooler is found out.
+    // Prisma's. Pool sizes are configured elsewhere, and poolers are detected.
     ("connection_limit", &[]),
     ("pgbouncer", &[]),
     ("pool_timeout", &[]),
@@ -47,7 +47,7 @@ impl Foreign {
             return Self::Met;
         }
         Self::Refused(match key {
-            // Certificates of the system are what is trusted where no file is named.
+            // System certificates are trusted if no file is named.
             "sslrootcert" if value == "system" => return Self::Means("sslmode=verify-full".to_owned()),
             // Prisma's.
             "schema" => return Self::Means(format!("options[search_path]=%22{value}%22")),
