@@ -5,7 +5,7 @@ use std::time::Duration;
 use axum::{Json, extract::State};
 use chrono::{DateTime, Utc};
 use queue_core::{
-    JobId, JobRef,
+    JobId, JobRef, JobState,
     operate::{self, Act, Acted, AttemptLog, InLine, JobRecord, Page, Patience, Why},
 };
 use serde::{Deserialize, Serialize};
@@ -161,6 +161,39 @@ impl Wanted {
     }
 }
 
+/// An act that takes nothing but the job: a button of its page.
+pub(in crate::dashboard) struct Button {
+    /// As [`Wanted`] is written.
+    pub(in crate::dashboard) act: &'static str,
+    pub(in crate::dashboard) label: &'static str,
+    /// The states of a job in which it can be done.
+    states: &'static [JobState],
+    /// What is asked first, if it cannot be taken back.
+    pub(in crate::dashboard) question: Option<&'static str>,
+}
+
+/// All buttons, in their order on a page.
+const BUTTONS: [Button; 4] = {
+    use JobState::{Blocked, Cancelled, Completed, Dead, Expired, Parked, Ready, Running, Scheduled};
+    let for_good = Some("Delete this job with its payload and history, for good?");
+    [
+        Button { act: "requeue", label: "Requeue", states: &[Dead, Completed, Cancelled, Expired], question: None },
+        Button { act: "run_now", label: "Run now", states: &[Scheduled, Parked], question: None },
+        Button {
+            act: "cancel",
+            label: "Cancel",
+            states: &[Blocked, Scheduled, Ready, Running, Parked],
+            question: Some("Cancel this job?"),
+        },
+        Button { act: "discard", label: "Discard", states: &[Dead], question: for_good },
+    ]
+};
+
+/// What can be done in this state.
+pub(in crate::dashboard) fn buttons(state: JobState) -> Vec<&'static Button> {
+    BUTTONS.iter().filter(|button| button.states.contains(&state)).collect()
+}
+
 /// What became of it.
 #[derive(Serialize, ToSchema)]
 pub(super) struct Became {
@@ -191,4 +224,20 @@ pub(super) async fn act(State(app): State<Shared>, who: Who, Path(id): Path<Stri
 /// The id in an address.
 pub(in crate::dashboard) fn job_id(text: &str) -> Answer<JobId> {
     text.parse().map_err(|_| Problem::missing("a job's id is a number"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_button_is_an_act_and_a_job_has_those_of_its_state() {
+        for button in &BUTTONS {
+            assert!(serde_json::from_value::<Wanted>(serde_json::json!({ "act": button.act })).is_ok(), "{}", button.act);
+        }
+        let acts = |state| buttons(state).iter().map(|button| button.act).collect::<Vec<_>>();
+        assert_eq!(acts(JobState::Dead), ["requeue", "discard"]);
+        assert_eq!(acts(JobState::Parked), ["run_now", "cancel"]);
+        assert_eq!((acts(JobState::Running), acts(JobState::Expired)), (vec!["cancel"], vec!["requeue"]));
+    }
 }

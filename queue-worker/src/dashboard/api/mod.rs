@@ -28,7 +28,7 @@ pub(super) use self::{
     durable::parent_of,
     flows::is_node,
     history::{AskedHistory, figures},
-    jobs::{job_id, listed, logs_of, looked_at},
+    jobs::{Button, buttons, job_id, listed, logs_of, looked_at},
     overview::{Overview, busiest_and_oldest, gather},
     stores::of_stores,
 };

@@ -25,7 +25,7 @@ use super::{
 };
 use crate::{
     dashboard::{
-        api::{is_node, job_id, logs_of, looked_at, parent_of},
+        api::{Button, buttons, is_node, job_id, logs_of, looked_at, parent_of},
         app::{App, Shared},
         part::Path,
         problem::{Answer, Problem},
@@ -77,7 +77,9 @@ struct JobView {
     progress: Option<ProgressView>,
     failures: Vec<FailureRow>,
     error: Option<String>,
-    can: Can,
+    buttons: Vec<&'static Button>,
+    /// Whether it can be put off, and its priority changed.
+    waits: bool,
     priority: i16,
 }
 
@@ -208,30 +210,6 @@ struct LogView {
     text: String,
 }
 
-/// What can be done in this state.
-#[expect(clippy::struct_excessive_bools, reason = "each is a button")]
-struct Can {
-    cancel: bool,
-    requeue: bool,
-    discard: bool,
-    run_now: bool,
-    put_off: bool,
-}
-
-impl Can {
-    fn of(job: &JobRecord) -> Self {
-        use JobState::{Blocked, Cancelled, Completed, Dead, Expired, Parked, Ready, Running, Scheduled};
-        let is = |states: &[JobState]| states.contains(&job.state);
-        Self {
-            cancel: is(&[Blocked, Scheduled, Ready, Running, Parked]) && !job.cancelling,
-            requeue: is(&[Dead, Completed, Cancelled, Expired]),
-            discard: is(&[Dead]),
-            run_now: is(&[Scheduled, Parked]),
-            put_off: is(&[Scheduled, Ready]),
-        }
-    }
-}
-
 /// A job of which nothing can be shown but why.
 #[derive(Template)]
 #[template(path = "job_unseen.html")]
@@ -337,7 +315,9 @@ fn view(frame: &Frame, JobSeen { job, why, worker, now }: &JobSeen) -> JobView {
         progress: job.progress.as_ref().map(how_far),
         failures: job.failures.iter().rev().map(failure).collect(),
         error: job.error.as_deref().filter(|_| job.failures.is_empty()).map(show::lines),
-        can: Can::of(job),
+        // Of what is cancelling nothing more can be wanted.
+        buttons: if job.cancelling { Vec::new() } else { buttons(job.state) },
+        waits: matches!(job.state, JobState::Scheduled | JobState::Ready),
         priority: job.priority,
     }
 }

@@ -15,7 +15,7 @@ use serde::Deserialize;
 
 use super::frame::{Frame, page as write};
 use crate::dashboard::{
-    api::{Asked, AskedJobs, MOST, listed},
+    api::{Asked, AskedJobs, Button, MOST, buttons, listed},
     app::{App, Shared},
     problem::{Answer, Problem},
     show::{self, Moment},
@@ -33,7 +33,7 @@ struct JobsPage {
     /// What is looked for, for acts on all of it: names of fields and their values.
     filter: Vec<(&'static str, String)>,
     /// What can be done to all of it.
-    acts: &'static [(&'static str, &'static str)],
+    acts: Vec<&'static Button>,
     /// The address of the next page.
     next: Option<String>,
     /// How far back nothing was found: the page goes on by itself from there.
@@ -139,7 +139,7 @@ pub(super) async fn page(State(app): State<Shared>, frame: Frame, Asked(address)
     let filter = fields(&asked);
     // Of a key all states are shown, in its order: there is none to choose.
     let states = [""].into_iter().chain(JobState::ALL.map(JobState::name)).filter(|_| key.is_none());
-    let acts = if key.is_none() { acts_of(&state) } else { &[] };
+    let acts = if key.is_none() { acts_of(&state) } else { Vec::new() };
     let named = key.as_ref().map(|key| format!("key:{key}"));
     let typed: Vec<String> = named.into_iter().chain([AskedJobs { state: None, ..asked }.text()]).filter(|text| !text.is_empty()).collect();
     let typed = typed.join(" ");
@@ -176,14 +176,10 @@ fn fields(asked: &AskedJobs) -> Vec<(&'static str, String)> {
     named.filter_map(|(name, value)| Some((name, value.clone()?))).collect()
 }
 
-/// What can be done to all jobs of a state, with its word on a button.
-fn acts_of(state: &str) -> &'static [(&'static str, &'static str)] {
-    match state {
-        "dead" => &[("requeue", "Requeue"), ("discard", "Discard")],
-        "scheduled" | "parked" => &[("run_now", "Run now"), ("cancel", "Cancel")],
-        "ready" | "blocked" | "running" => &[("cancel", "Cancel")],
-        _ => &[],
-    }
+/// What can be done to all jobs of a state. What has ended well is brought back one by one.
+fn acts_of(state: &str) -> Vec<&'static Button> {
+    use JobState::{Cancelled, Completed, Expired};
+    state.parse().ok().filter(|state| ![Completed, Cancelled, Expired].contains(state)).map_or_else(Vec::new, buttons)
 }
 
 /// The address of a list.
