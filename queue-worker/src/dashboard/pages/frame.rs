@@ -7,6 +7,7 @@ use axum::{
     response::{Html, IntoResponse, Response},
 };
 
+use super::LINKS;
 use crate::dashboard::{
     assets::VERSION,
     problem::{Answer, Problem},
@@ -62,18 +63,6 @@ impl Frame {
 fn or_slash(base: &str) -> &str {
     if base.is_empty() { "/" } else { base }
 }
-
-/// The pages, by address.
-pub(super) const LINKS: [(&str, &str); 8] = [
-    ("/jobs", "Jobs"),
-    ("/dead", "Dead letters"),
-    ("/history", "History"),
-    ("/queues", "Queues"),
-    ("/workers", "Workers"),
-    ("/schedules", "Schedules"),
-    ("/limits", "Limits"),
-    ("/audit", "Audit"),
-];
 
 impl<S: Sync> FromRequestParts<S> for Frame {
     type Rejection = Problem;

@@ -27,6 +27,18 @@ use axum::{
 
 use crate::dashboard::{app::Shared, problem::Problem, stores::SharedStores, way::Way};
 
+/// The pages that each page leads to, by address.
+pub(super) const LINKS: [(&str, &str); 8] = [
+    ("/jobs", "Jobs"),
+    ("/dead", "Dead letters"),
+    ("/history", "History"),
+    ("/queues", "Queues"),
+    ("/workers", "Workers"),
+    ("/schedules", "Schedules"),
+    ("/limits", "Limits"),
+    ("/audit", "Audit"),
+];
+
 /// Their addresses, within a store.
 pub(super) fn routes() -> Router<Shared> {
     Router::new()
