@@ -97,7 +97,7 @@ mod tests {
         ("run/slots/batch.rs", "self.context.handlers.spawn(Arc::clone(self).work(slot));"),
         ("run/slots.rs", "self.context.handlers.spawn(async move {"), // gives back what is late
         ("run/slots/batch.rs", "self.context.handlers.spawn(async move {"), // waits until a batch is ripe
-        ("claim/launch.rs", "self.landing.spawn(async move {"),       // a claim in flight, which its claimer waits for
+        ("claim/send.rs", "self.in_flight.spawn(async move {"),       // a claim in flight, which its claimer waits for
         ("claim/claimers.rs", "self.tasks.spawn(async move {"),       // a claimer, which is started again should it panic
         ("figures/store.rs", "tokio::spawn(async move { last.lock()"), // one look
         ("keep/tick.rs", "tokio::task::spawn_blocking(search)"),      // one search for ticks

@@ -25,11 +25,11 @@ impl Slots {
         }
         let count = singles.len();
         jobs.push(singles);
-        self.spawn_tasks(&mut jobs, count, now);
+        self.start_tasks(&mut jobs, count, now);
     }
 
     /// Spawns a task for each single job and each ready batch, as far as slots are free, and a timer for the next batch.
-    fn spawn_tasks(self: &Arc<Self>, jobs: &mut SlotJobs, singles: usize, now: Instant) {
+    fn start_tasks(self: &Arc<Self>, jobs: &mut SlotJobs, singles: usize, now: Instant) {
         let count = singles + jobs.batches.ready(now);
         for _ in 0..count.min(self.concurrency.saturating_sub(jobs.slots())) {
             let slot = jobs.open();
@@ -51,7 +51,7 @@ impl Slots {
             if let Some(slots) = slots.upgrade() {
                 let mut jobs = lock(&slots.jobs);
                 jobs.batches.timer_at.take_if(|timer| *timer <= at);
-                slots.spawn_tasks(&mut jobs, 0, Instant::now());
+                slots.start_tasks(&mut jobs, 0, Instant::now());
             }
         });
     }
