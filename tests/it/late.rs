@@ -42,7 +42,7 @@ async fn with_many_dead(db: &TestDb, jobs: i64) -> PgConnection {
 
 async fn goes_by_blocks(db: &TestDb) -> bool {
     let late = "select count(*) from pg_stat_activity
-      where datname = current_database() and query like '%of what was committed late%' and application_name like 'queue-worker%'";
+      where datname = current_database() and query like '%for jobs that were committed late%' and application_name like 'queue-worker%'";
     db.count(late).await > 0
 }
 

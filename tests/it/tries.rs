@@ -166,7 +166,7 @@ async fn a_plain_handler_is_tried_only_if_that_is_said_and_what_it_does_beside_s
     assert_eq!(output.status.code(), Some(0), "{}", String::from_utf8_lossy(&output.stdout));
     assert_eq!(db.count("select count(*) from effect").await, 1, "that is not rolled back");
     assert_eq!(db.state(job).await, Some(JobState::Ready));
-    for (act, error) in [(Act::PanicWithStruct, "no text"), (Act::Terminal("no way".into()), "no way")] {
+    for (act, error) in [(Act::PanicWithStruct, "not a string"), (Act::Terminal("no way".into()), "no way")] {
         let job = Do { act }.enqueue(&db.pool).await.unwrap().id();
         let output = run(CLI, &db, &[&job.to_string(), "--yes"]);
         assert_eq!(output.status.code(), Some(4));

@@ -19,7 +19,7 @@ pub fn log_panics() {
 }
 
 fn log(info: &PanicHookInfo<'_>) {
-    let what = info.payload_as_str().unwrap_or("with a value that is no text");
+    let what = info.payload_as_str().unwrap_or("with a payload that is not a string");
     let place = info.location().map(ToString::to_string).unwrap_or_default();
     let backtrace = Backtrace::capture();
     let backtrace = (backtrace.status() == BacktraceStatus::Captured).then(|| tracing::field::display(&backtrace));

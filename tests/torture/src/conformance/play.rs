@@ -111,7 +111,7 @@ async fn one(world: &World, operation: &Operation, bound: Duration) -> Outcome {
 
 fn said(panic: &(dyn std::any::Any + Send)) -> &str {
     let text = panic.downcast_ref::<String>().map(String::as_str);
-    text.or_else(|| panic.downcast_ref::<&str>().copied()).unwrap_or("with something that is no text")
+    text.or_else(|| panic.downcast_ref::<&str>().copied()).unwrap_or("with a payload that is not a string")
 }
 
 /// So long a removal may take, on a slow server too.
