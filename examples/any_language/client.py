@@ -23,29 +23,29 @@ def wait(job, timeout):
     return db.execute("select state, output, error from queue.wait(%s, %s)", [job, timeout]).fetchone()
 
 
-# The job is part of your transaction: rolled back, it never was.
+# The job is part of your transaction: after a rollback it does not exist.
 with db.transaction(force_rollback=True):
     db.execute("insert into guest values ('nobody')")
     job = enqueue("nobody")
 print("rolled back:", 0 if status(job) is None else 1, "jobs")
 
-# Committed, it runs.
+# After the commit it runs.
 with db.transaction():
     db.execute("insert into guest values ('ada')")
     job = enqueue("ada")
 
-# What came of it. None if it is not over after 10 s.
+# Its result. None if it has not finished after 10 s.
 state, output, error = wait(job, timedelta(seconds=10))
 print(f"{state}: {output or error}")
 
-# One for tomorrow.
+# A job for tomorrow.
 job = enqueue("bob", after="1 day")
 print(status(job)[0])
 print("over in 50 ms:", 0 if wait(job, timedelta(milliseconds=50)) is None else 1)
 print(db.execute("select queue.cancel(%s)", [job]).fetchone()[0])
 print(status(job)[0])
 
-# What a job's state does not allow is an error that names the state.
+# An operation that the job's state does not allow is an error that names the state.
 try:
     db.execute("select queue.cancel(%s)", [job])
 except psycopg.errors.ObjectNotInPrerequisiteState as refused:

@@ -1,4 +1,4 @@
-//! Any program that can call a SQL function can enqueue: the types are Rust's, the queue is the database's.
+//! Any program that can call a SQL function can enqueue: job types are defined in Rust, but the queue is in the database.
 
 use queue_core::{Context, Handler, JobId, JobResult, Store, job};
 use queue_worker::{Database, Worker};
@@ -17,16 +17,16 @@ impl Handler for Greet {
     }
 }
 
-/// What psql, Python or a trigger would send, in a transaction of theirs. What is not said has a default.
+/// A call from psql, Python or a trigger, in its own transaction. Omitted parameters have defaults.
 const BY_NAME: &str = r#"select queue.enqueue(job_type => 'example_greet', payload => '{"name": "psql"}')"#;
 
-/// A whole table at once: type, payload, options.
+/// A whole table in one statement: type, payload, options.
 const MANY: &str = "
 select queue.enqueue('example_greet', jsonb_build_object('name', name), '{\"priority\": 150}')
 from unnest(array['ada', 'bob']) name";
 
-/// A payload that does not fit the type is tried again, for a release that reads it may be on its way, and is a dead letter once its attempts
-/// are used up, with an error that says what does not fit.
+/// A payload that does not fit the type is retried, because a release that can read it may be on its way. After its last attempt it is a
+/// dead letter, whose error names the mismatch.
 const WRONG: &str = r#"select queue.enqueue('example_greet', '{"nom": "psql"}', '{"max_attempts": 1}')"#;
 
 #[tokio::main]
@@ -38,9 +38,9 @@ async fn main() -> anyhow::Result<()> {
     for statement in [BY_NAME, MANY, WRONG] {
         jobs.extend(sqlx::query_scalar::<_, JobId>(statement).fetch_all(pool).await?);
     }
-    examples::run_until_over(Worker::new(pool.clone()), pool, &jobs).await?;
+    examples::run_until_finished(Worker::new(pool.clone()), pool, &jobs).await?;
     for (job, wanted) in jobs.into_iter().zip(["completed", "completed", "completed", "dead"]) {
-        let job = examples::look(pool, job).await?;
+        let job = examples::find_job(pool, job).await?;
         println!("#{} {} {}", job.id, job.state, job.error.as_deref().unwrap_or_default());
         assert_eq!(job.state.name(), wanted);
     }

@@ -1,5 +1,5 @@
-//! Many jobs in one call of their handler: notifications that go out in one request. Each has an ending of its own, and one that makes the whole
-//! request fail takes no other with it.
+//! Many jobs in one handler call: notifications sent in one request. Each has its own result, and a job that makes the whole request fail
+//! does not fail the others.
 
 use std::time::{Duration, Instant};
 
@@ -7,7 +7,7 @@ use queue_core::{BatchContext, BatchHandler, Failure, Job, JobBatch, JobResult, 
 use queue_worker::{Database, Worker};
 use serde::{Deserialize, Serialize};
 
-/// One notification. Up to 100 go out together; a single one waits a tenth of a second for others.
+/// One notification. Up to 100 are sent together; a single one waits 100 ms for others.
 #[job(name = "example_push", batch = 100, batch_wait = "100ms", max_attempts = 4, backoff = fixed("50ms"), output = String)]
 #[derive(Serialize, Deserialize)]
 struct Push {
@@ -18,7 +18,7 @@ impl BatchHandler for Push {
     async fn run(batch: &mut JobBatch<Self>, _: &BatchContext) -> JobResult {
         println!("a request with {} notifications", batch.len());
         let devices: Vec<&str> = batch.iter().map(|job| job.payload().device.as_str()).collect();
-        let receipts = request(&devices)?; // an error: each is tried again, in smaller batches, the last time alone
+        let receipts = request(&devices)?; // an error: all are retried, in smaller batches, the last time alone
         for (job, receipt) in batch.iter_mut().zip(receipts) {
             match receipt {
                 Some(receipt) => job.complete(receipt),
@@ -29,7 +29,7 @@ impl BatchHandler for Push {
     }
 }
 
-/// What a service answers: a receipt for each device that it knows. There is one that it cannot stand.
+/// Answer of the service: a receipt for each device that it knows. One device makes the whole request fail.
 fn request(devices: &[&str]) -> Result<Vec<Option<String>>, std::io::Error> {
     if devices.contains(&"evil") {
         return Err(std::io::Error::other("500 Internal Server Error"));
@@ -61,7 +61,7 @@ async fn main() -> anyhow::Result<()> {
     worker.await??;
 
     for (job, wanted) in [(gone.id(), JobState::Dead), (evil.id(), JobState::Dead), (last.id(), JobState::Completed)] {
-        assert_eq!(examples::look(pool, job).await?.state, wanted);
+        assert_eq!(examples::find_job(pool, job).await?.state, wanted);
     }
     let dead = "select count(*) from queue.dead d join queue.jobs j using (id) where j.job_type = 'example_push'";
     assert_eq!(queue_core::sqlx::query_scalar::<_, i64>(dead).fetch_one(pool).await?, 2, "98 of 100 are sent");

@@ -1,4 +1,4 @@
-//! Many jobs at once: of one type from an iterator, or of several types in one batch. All of them exist, or none.
+//! Bulk enqueue: jobs of one type from an iterator, or of several types in one batch. All of them are enqueued, or none.
 
 use queue_core::{Batch, Context, Handler, Job, JobResult, Priority, Store, job};
 use queue_worker::{Database, Worker};
@@ -35,7 +35,7 @@ async fn main() -> anyhow::Result<()> {
     database.migrate(Store::default()).await?;
     let pool = database.pool();
 
-    // The iterator is not collected: the jobs of a large one travel by COPY, as they are made.
+    // The iterator is not collected: many jobs are streamed by COPY as they are generated.
     let photos = (0..10_000).map(|photo| Thumbnail { photo });
     let mut tx = pool.begin().await?;
     let thumbnails = Thumbnail::enqueue_all(photos, &mut tx).returning_ids().await?;
@@ -48,7 +48,7 @@ async fn main() -> anyhow::Result<()> {
     let mixed = batch.enqueue(pool).await?;
 
     let jobs: Vec<_> = thumbnails.iter().map(queue_core::JobHandle::id).chain(mixed).collect();
-    examples::run_until_over(Worker::new(pool.clone()), pool, &jobs).await?;
-    assert_eq!(examples::look(pool, jobs[9_999]).await?.state.name(), "completed");
+    examples::run_until_finished(Worker::new(pool.clone()), pool, &jobs).await?;
+    assert_eq!(examples::find_job(pool, jobs[9_999]).await?.state.name(), "completed");
     Ok(())
 }

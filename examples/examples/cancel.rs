@@ -1,4 +1,4 @@
-//! A running job is cancelled: its handler is told to stop, tidies up, and the job is never tried again.
+//! A running job is cancelled: its handler is asked to stop and cleans up, and the job is not retried.
 
 use std::time::Duration;
 
@@ -17,8 +17,8 @@ impl Handler for Render {
         for frame in 0..self.frames {
             tokio::select! {
                 () = cx.cancelled().cancelled() => {
-                    println!("told to stop after {frame} frames: {:?}", cx.cancelled().reason()); // a shutdown would be another reason
-                    return Err("not finished".into()); // of a cancelled job: no failure, no retry
+                    println!("told to stop after {frame} frames: {:?}", cx.cancelled().reason()); // a shutdown would have another reason
+                    return Err("not finished".into()); // a cancelled job: no failure, no retry
                 }
                 () = tokio::time::sleep(Duration::from_millis(20)) => {}
             }
@@ -35,25 +35,25 @@ async fn main() -> anyhow::Result<()> {
     let running = Render { frames: 10_000 }.enqueue(pool).await?;
     let waiting = Render { frames: 1 }.enqueue(pool).after(Duration::from_hours(1)).await?;
 
-    // One that waits is cancelled at once; by a program or, as `select queue.cancel(id)`, from any language.
+    // A waiting job is cancelled immediately: by a program or, as `select queue.cancel(id)`, from any language.
     assert_eq!(waiting.cancel(pool).await?, Acted::Done, "it will not run");
 
     let stop = async {
-        while examples::look(pool, running.id()).await?.state.name() != "running" {
+        while examples::find_job(pool, running.id()).await?.state.name() != "running" {
             tokio::time::sleep(Duration::from_millis(20)).await;
         }
-        assert_eq!(running.cancel(pool).await?, Acted::Cancelling, "it runs, so its handler is asked");
-        while examples::look(pool, running.id()).await?.state.name() == "running" {
+        assert_eq!(running.cancel(pool).await?, Acted::Cancelling, "it runs, so its handler is cancelled");
+        while examples::find_job(pool, running.id()).await?.state.name() == "running" {
             tokio::time::sleep(Duration::from_millis(20)).await;
         }
         anyhow::Ok(())
     };
     let mut stopped = Ok(());
-    // A handler that does not listen would be dropped after this long.
+    // A handler that ignores the request is dropped after this time.
     let worker = Worker::new(pool.clone()).cancel_grace(Duration::from_secs(2));
     worker.run(Box::pin(async { stopped = stop.await })).await?;
     stopped?;
-    let job = examples::look(pool, running.id()).await?;
+    let job = examples::find_job(pool, running.id()).await?;
     println!("{} after {} attempt", job.state, job.attempts);
     assert_eq!((job.state.name(), job.attempts), ("cancelled", 1));
     Ok(())

@@ -1,4 +1,4 @@
-//! Schedules: one that the worker declares, one that is made while it runs; its next ticks, a pause, a run now.
+//! Schedules: one declared by the worker, one created at run time; their next ticks, a pause, an immediate run.
 
 use std::time::Duration;
 
@@ -9,7 +9,7 @@ use queue_core::{
 use queue_worker::{Database, Worker};
 use serde::{Deserialize, Serialize};
 
-/// At half past four in Berlin, from Monday to Friday. Its default is the payload.
+/// At 4:30 in Berlin, Monday to Friday. The payload is the type's default.
 #[job(name = "example_nightly", cron = "30 4 * * MON-FRI", tz = "Europe/Berlin")]
 #[derive(Default, Serialize, Deserialize)]
 struct Nightly {}
@@ -55,7 +55,7 @@ async fn main() -> anyhow::Result<()> {
     assert_eq!((ticks[0].tick - ticks[1].tick).num_seconds(), 1);
     schedule::delete(&pool, store, "example_second").await?;
 
-    // Its worker has declared it by now.
+    // The worker has declared this schedule.
     let nightly = loop {
         match schedule::find(&pool, store, "example_nightly").await {
             Ok(found) if found.next_at.is_some() => break found,
@@ -64,7 +64,7 @@ async fn main() -> anyhow::Result<()> {
     };
     println!("{} runs next at {:?}", nightly.name, nightly.next(3));
     let job = schedule::run_now(&pool, store, "example_nightly").await?;
-    while examples::look(&pool, job).await?.state != JobState::Completed {
+    while examples::find_job(&pool, job).await?.state != JobState::Completed {
         tokio::time::sleep(Duration::from_millis(50)).await;
     }
     let _ = stop.send(());

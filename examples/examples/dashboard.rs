@@ -1,4 +1,5 @@
-//! The dashboard in a web server of one's own, under a path of its own, behind one's own authentication. It fetches its own pages, and ends.
+//! The dashboard nested in an application's web server, under its own path and behind its own authentication. The program fetches some
+//! pages and exits.
 
 use axum::{
     Router,
@@ -30,7 +31,7 @@ impl Handler for SendEmail {
     }
 }
 
-/// Stands for whatever your server has: it knows who asks, or lets nobody in.
+/// Stands in for your server's authentication: it identifies the user or rejects the request.
 async fn authenticate(mut request: Request, next: Next) -> Response {
     let Some(user) = request.headers().get("x-user").and_then(|user| user.to_str().ok()).map(str::to_owned) else {
         return StatusCode::UNAUTHORIZED.into_response();

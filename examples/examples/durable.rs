@@ -1,5 +1,5 @@
-//! A job of several steps that is broken off half-way, and goes on where it was: what was done is not done again. Before it ships, a person has to
-//! approve: until then the job is parked, and holds nothing.
+//! A job of several steps that is interrupted halfway and continues there: completed steps are not repeated. Before it ships, a person has
+//! to approve: until then the job is parked and holds no resources.
 
 use std::{
     sync::atomic::{AtomicUsize, Ordering::Relaxed},
@@ -14,7 +14,7 @@ use queue_core::{
 use queue_worker::{Database, Worker};
 use serde::{Deserialize, Serialize};
 
-/// Ships an order: charges, books, lets a moment pass, waits for somebody's approval, and tells the customer.
+/// Ships an order: charges the card, books the stock, sleeps, waits for approval, and notifies the customer.
 #[job(name = "example_ship_in_steps", durable, max_attempts = 3, backoff = fixed("10ms"), output = String)]
 #[derive(Serialize, Deserialize)]
 struct Ship {
@@ -24,14 +24,14 @@ struct Ship {
 static CHARGES: AtomicUsize = AtomicUsize::new(0);
 static MAILS: AtomicUsize = AtomicUsize::new(0);
 
-/// Somebody else's service, which takes an idempotency key.
+/// An external service that takes an idempotency key.
 async fn charge(order: i64, key: String) -> Result<String, std::io::Error> {
     tokio::task::yield_now().await;
     CHARGES.fetch_add(1, Relaxed);
     Ok(format!("receipt of order {order} under {}", key.rsplit('-').next().unwrap_or_default()))
 }
 
-/// Fails at first.
+/// Fails at the first call.
 async fn tell() -> Result<(), std::io::Error> {
     tokio::task::yield_now().await;
     if MAILS.fetch_add(1, Relaxed) == 0 { Err(std::io::Error::other("the mail server is away")) } else { Ok(()) }
@@ -68,7 +68,7 @@ async fn main() -> anyhow::Result<()> {
         tokio::time::sleep(Duration::from_millis(50)).await;
     }
     let mut tx = pool.begin().await?;
-    assert_eq!(job.signal(&mut tx, "approved", "Ada").await?, Signalled::Sent); // with whatever else was written
+    assert_eq!(job.signal(&mut tx, "approved", "Ada").await?, Signalled::Sent); // with the other writes of the transaction
     tx.commit().await?;
     println!("{}", job.wait(pool).await?);
     for step in operate::steps(pool, Store::default(), job.id()).await? {
@@ -78,6 +78,6 @@ async fn main() -> anyhow::Result<()> {
     worker.await??;
 
     let booked: i64 = sqlx::query_scalar("select count(*) from bookings").fetch_one(pool).await?;
-    assert_eq!((CHARGES.load(Relaxed), booked, MAILS.load(Relaxed)), (1, 1, 2), "charged once, booked once, told at the second try");
+    assert_eq!((CHARGES.load(Relaxed), booked, MAILS.load(Relaxed)), (1, 1, 2), "charged once, booked once, notified at the second try");
     Ok(())
 }

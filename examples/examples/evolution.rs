@@ -1,10 +1,11 @@
-//! A payload that changes: jobs of the release before are read by this one, and jobs of the next one are left alone by that before.
+//! A payload that changes: this release reads the jobs of the previous one, and the previous one leaves the jobs of this release in the
+//! queue.
 
 use queue_core::{Context, Handler, Job, JobResult, JobState, Store, job, operate};
 use queue_worker::{Database, Worker};
 use serde::{Deserialize, Serialize};
 
-/// The release before. A program has one of these types; here are two, to show both sides.
+/// The previous release. A program has only one of these types; this example has both.
 mod before {
     use super::{Context, Deserialize, Handler, JobResult, Serialize, job};
 
@@ -22,14 +23,14 @@ mod before {
     }
 }
 
-/// What the release before has enqueued.
+/// Payload of the previous release.
 #[derive(Deserialize)]
 struct InvoiceV1 {
     to: String,
     euros: f64,
 }
 
-/// From now on in cents, which the old struct cannot say: so another version.
+/// Amounts are now in cents, which the old struct cannot represent: hence a new version.
 #[job(send_only, name = "example_invoice", version = 2, upgrade = from_v1, output = String)]
 #[derive(Serialize, Deserialize)]
 struct Invoice {
@@ -57,27 +58,27 @@ async fn main() -> anyhow::Result<()> {
     database.migrate(Store::default()).await?;
     let pool = database.pool();
 
-    // Both releases are at work, as during a deploy.
+    // Both releases run, as during a deployment.
     let old = before::Invoice { to: "Ada".into(), euros: 12.5 }.enqueue(pool).await?;
     let new = Invoice { to: vec!["Ada".into(), "Bea".into()], cents: 1999 }.enqueue(pool).await?;
     let wrong = before::Invoice { to: "Eve".into(), euros: -1.0 }.enqueue(pool).await?;
 
-    // A worker of the old release leaves the new job alone: it is not tried, and not charged.
+    // A worker of the old release does not claim the new job, which keeps its attempts.
     let last = before::Invoice { to: "Cid".into(), euros: 3.0 }.enqueue(pool).queue("old").await?;
-    examples::run_until_over(Worker::new(pool.clone()).register::<before::Invoice>().queue("old", 1), pool, &[last.id()]).await?;
-    let waits = examples::look(pool, new.id()).await?;
+    examples::run_until_finished(Worker::new(pool.clone()).register::<before::Invoice>().queue("old", 1), pool, &[last.id()]).await?;
+    let waits = examples::find_job(pool, new.id()).await?;
     assert_eq!((waits.state, waits.version, waits.attempts), (JobState::Ready, 2, 0));
     let unserved = operate::unserved(pool, Store::default()).await?;
-    assert!(unserved.iter().any(|waits| waits.job_type == "example_invoice" && waits.version == 2), "an operator is told");
+    assert!(unserved.iter().any(|waits| waits.job_type == "example_invoice" && waits.version == 2), "the operator gets the reason");
 
-    // One of the new release runs both.
-    examples::run_until_over(Worker::new(pool.clone()).register::<Invoice>(), pool, &[old.id(), new.id(), wrong.id()]).await?;
+    // A worker of the new release runs both.
+    examples::run_until_finished(Worker::new(pool.clone()).register::<Invoice>(), pool, &[old.id(), new.id(), wrong.id()]).await?;
     let said = |job: &operate::JobRecord| job.output.as_ref().map(|output| output.get().to_owned());
-    assert_eq!(said(&examples::look(pool, old.id()).await?).as_deref(), Some(r#""Ada owe 1250 cents""#));
-    assert_eq!(said(&examples::look(pool, new.id()).await?).as_deref(), Some(r#""Ada and Bea owe 1999 cents""#));
+    assert_eq!(said(&examples::find_job(pool, old.id()).await?).as_deref(), Some(r#""Ada owe 1250 cents""#));
+    assert_eq!(said(&examples::find_job(pool, new.id()).await?).as_deref(), Some(r#""Ada and Bea owe 1999 cents""#));
 
-    // What cannot be upgraded is a dead letter at once, which says why, and never what the payload holds.
-    let dead = examples::look(pool, wrong.id()).await?;
+    // A payload that cannot be upgraded is a dead letter immediately. Its error names the reason, and never contains the payload.
+    let dead = examples::find_job(pool, wrong.id()).await?;
     assert_eq!((dead.state, dead.attempts), (JobState::Dead, 1));
     println!("dead: {}", dead.error.unwrap_or_default());
     Ok(())

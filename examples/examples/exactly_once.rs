@@ -1,4 +1,4 @@
-//! A transactional job: what its handler writes in the job's own transaction happens once, however often the attempt is repeated.
+//! A transactional job: writes in the job's own transaction happen once, however often the attempt is repeated.
 
 use queue_core::{Context, Handler, Job, JobResult, Store, job};
 use queue_worker::{Database, Worker};
@@ -19,7 +19,7 @@ impl Handler for Transfer {
         let update = "update example_account set balance = balance + $1 where name = $2";
         sqlx::query(update).bind(-self.amount).bind(&self.from).execute(&mut *tx).await?;
         if cx.attempt() == 1 {
-            return Err("the network failed in the middle".into()); // and the update above never was
+            return Err("the network failed in the middle".into()); // rolls back the update above
         }
         sqlx::query(update).bind(self.amount).bind(&self.to).execute(&mut *tx).await?;
         Receipt { to: self.to }.enqueue(&mut tx).await?;
@@ -27,7 +27,7 @@ impl Handler for Transfer {
     }
 }
 
-/// Enqueued by a transfer, so that there is one for each that happened.
+/// Enqueued by a transfer: there is one for each committed transfer.
 #[job(name = "example_receipt")]
 #[derive(Serialize, Deserialize)]
 struct Receipt {
@@ -50,10 +50,10 @@ async fn main() -> anyhow::Result<()> {
     sqlx::raw_sql("truncate example_account; insert into example_account values ('ada', 100), ('bob', 0)").execute(pool).await?;
 
     let transfer = Transfer { from: "ada".into(), to: "bob".into(), amount: 30 }.enqueue(pool).await?.id();
-    examples::run_until_over(Worker::new(pool.clone()), pool, &[transfer]).await?;
+    examples::run_until_finished(Worker::new(pool.clone()), pool, &[transfer]).await?;
 
     let balances: Vec<i64> = sqlx::query_scalar("select balance from example_account order by name").fetch_all(pool).await?;
-    println!("after {} attempts: {balances:?}", examples::look(pool, transfer).await?.attempts);
+    println!("after {} attempts: {balances:?}", examples::find_job(pool, transfer).await?.attempts);
     assert_eq!(balances, [70, 30]);
     sqlx::raw_sql("drop table example_account").execute(pool).await?;
     Ok(())

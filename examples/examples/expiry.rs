@@ -1,4 +1,4 @@
-//! A code that lets somebody in for a minute: not begun in time, its job is over, is not run, and whoever waits for it is told.
+//! A login code that is valid for a minute: if its job does not start in time, it expires without running, and waiters are notified.
 
 use std::time::Duration;
 
@@ -25,7 +25,7 @@ async fn main() -> anyhow::Result<()> {
     database.migrate(Store::default()).await?;
     let (pool, store) = (database.pool(), Store::default());
 
-    // No worker runs yet. One code is worth a millisecond; the other has the minute of its type.
+    // No worker runs yet. One code is valid for a millisecond; the other has the minute of its type.
     let late = SendCode { to: "Ada".into() }.enqueue(pool).expires_in(Duration::from_millis(1)).await?;
     let in_time = SendCode { to: "Bob".into() }.enqueue(pool).await?;
     // The same in SQL: select queue.enqueue('example_code', '{"to": "Ada"}', '{"expires_in": "10 minutes"}')
@@ -42,7 +42,7 @@ async fn main() -> anyhow::Result<()> {
     let filter = operate::Filter { state: Some(JobState::Expired), queue: Some("example_codes".into()), ..operate::Filter::default() };
     assert_eq!(operate::list(pool, store, &filter).await?.jobs[0].id, late.id());
 
-    // Requeued, it may begin at any time: `queue-worker requeue ID`.
+    // A requeued job has no deadline: `queue-worker requeue ID`.
     late.requeue(pool).await?;
     late.wait(pool).await?;
 

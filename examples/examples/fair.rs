@@ -1,4 +1,4 @@
-//! Tenants take turns: one has many jobs waiting, and the others do not wait for them.
+//! Tenants take turns: one tenant has many waiting jobs, and the others do not wait for them.
 
 use std::sync::{Arc, Mutex};
 
@@ -6,7 +6,7 @@ use queue_core::{Context, Handler, Job, JobResult, Store, job, operate};
 use queue_worker::{Database, Worker};
 use serde::{Deserialize, Serialize};
 
-/// Who was served, in order.
+/// Tenants in the order of their jobs.
 type Served = Arc<Mutex<Vec<String>>>;
 
 #[job(name = "example_page", fair = self.tenant, state(Served))]
@@ -33,14 +33,14 @@ async fn main() -> anyhow::Result<()> {
     database.migrate(Store::default()).await?;
     let (pool, store) = (database.pool(), Store::default());
 
-    // The large one comes first, by far.
+    // The large tenant enqueues first.
     Page::enqueue_all(pages("large", 300), pool).await?;
     let mut last = Vec::new();
     for tenant in ["ada", "bob", "cleo"] {
         Page::enqueue_all(pages(tenant, 2), pool).await?;
         last.push(Page { tenant: tenant.to_owned() }.enqueue(pool).await?);
     }
-    // `queue-worker weight example_page cleo 2`: two turns for one of any other, from now on.
+    // `queue-worker weight example_page cleo 2`: from now on, two turns for each turn of another tenant.
     operate::set_weight(pool, store, "example_page", "cleo", Some(2)).await?;
 
     let served = Served::default();
@@ -56,7 +56,7 @@ async fn main() -> anyhow::Result<()> {
     let served = served.lock().map_err(|_| anyhow::anyhow!("a handler panicked"))?.clone();
     let before = served.iter().rposition(|tenant| tenant != "large").unwrap_or(0);
     println!("the small tenants' nine jobs were over after {} of 309", before + 1);
-    anyhow::ensure!(before < 100, "nobody waits for the large one");
+    anyhow::ensure!(before < 100, "no tenant waits for the large one");
     operate::set_weight(pool, store, "example_page", "cleo", None).await?;
     Ok(())
 }

@@ -1,4 +1,4 @@
-//! A flow: jobs that are enqueued in one transaction, of which some wait for others and are given what these returned.
+//! A flow: jobs enqueued in one transaction, some of which wait for others and receive their outputs.
 
 use queue_core::{Context, Flow, Handler, JobResult, Of, Store, job, operate};
 use queue_worker::{Database, Worker};
@@ -16,7 +16,7 @@ impl Handler for Fetch {
     }
 }
 
-/// Waits for two others, and has what they returned in its payload.
+/// Waits for two jobs, and has their outputs in its payload.
 #[job(name = "example_compare", output = bool)]
 #[derive(Serialize, Deserialize)]
 struct Compare {
@@ -62,10 +62,10 @@ async fn main() -> anyhow::Result<()> {
     tx.commit().await?;
 
     let jobs: Vec<_> = flow.jobs().map(|(_, job)| job).collect();
-    examples::run_until_over(Worker::new(pool.clone()), pool, &jobs).await?;
+    examples::run_until_finished(Worker::new(pool.clone()), pool, &jobs).await?;
     for node in operate::flow(pool, Store::default(), flow.id()).await? {
         println!("{}: {}", node.name, node.state.as_deref().unwrap_or("gone"));
-        // Nothing died, so the last is not to run.
+        // No job died, so the last one does not run.
         assert_eq!(node.state.as_deref(), Some(if node.name == "sorry" { "cancelled" } else { "completed" }));
     }
     Ok(())

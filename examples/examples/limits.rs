@@ -1,5 +1,5 @@
-//! Two types call one service, which takes two calls at a time and ten in a second: they share a limit. An operator lowers it while they run.
-//! A third imports files, one of each account at once: a limit by key.
+//! Two types share the limit of one service, which allows two concurrent calls and ten per second. An operator lowers it at run time. A
+//! third type imports files, one per account at a time: a limit by key.
 
 use std::{
     sync::atomic::{AtomicUsize, Ordering::Relaxed},

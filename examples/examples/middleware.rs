@@ -1,5 +1,5 @@
-//! What every job needs and no handler should have to say: here the tenant, which goes with each job from the request that enqueued it to the
-//! handler, and how long each attempt took.
+//! What every job needs and no handler should implement: the tenant, which follows each job from the request that enqueued it to the
+//! handler, and the duration of each attempt.
 
 use std::time::Instant;
 
@@ -8,7 +8,7 @@ use queue_worker::{Database, Worker};
 use serde::{Deserialize, Serialize};
 
 tokio::task_local! {
-    /// For whom a request is served or a job is run.
+    /// Tenant of the current request or job.
     static TENANT: String;
 }
 
@@ -24,7 +24,7 @@ impl Handler for Invoice {
     }
 }
 
-/// Runs each attempt for the tenant of its job.
+/// Runs each attempt in the context of its job's tenant.
 struct Tenancy;
 
 #[async_trait]
@@ -37,7 +37,7 @@ impl Middleware for Tenancy {
     }
 }
 
-/// Says how long each attempt took, and how it ended.
+/// Logs the duration and the outcome of each attempt.
 struct Stopwatch;
 
 #[async_trait]
@@ -67,7 +67,7 @@ async fn main() -> anyhow::Result<()> {
 
     let worker = Worker::new(pool.clone()).middleware(Stopwatch).middleware(Tenancy);
     let jobs = [served.id(), nobodys.id()];
-    examples::run_until_over(worker, pool, &jobs).await?;
+    examples::run_until_finished(worker, pool, &jobs).await?;
     assert_eq!(served.wait(pool).await?, "invoice 7 of acme");
     assert!(nobodys.wait(pool).await.is_err(), "it is a dead letter");
     Ok(())

@@ -1,4 +1,4 @@
-//! What an operator does: looks at what waits, puts it off, hurries it, ranks it, and tries dead letters again.
+//! Operations on waiting jobs: list, postpone, hurry, prioritise; and requeueing dead letters.
 
 use std::time::Duration;
 
@@ -33,7 +33,7 @@ async fn main() -> anyhow::Result<()> {
     database.migrate(store).await?;
     let bills = Bill::enqueue_all((0..10).map(|number| Bill { number }), pool).returning_ids().await?;
 
-    // All of a kind, in batches; and single ones. Each is refused, with its state named, if it is in a wrong one.
+    // All jobs of a filter, in batches, or single ones. An operation on a job in the wrong state is refused, with the state in the error.
     let waiting = Filter { queue: Some("bills".into()), ..Filter::default() };
     println!("{} bills wait", operate::count_matching(pool, store, &waiting, Act::Cancel).await?);
     operate::snooze_all(pool, store, &waiting, Duration::from_hours(1)).await?;
@@ -44,16 +44,16 @@ async fn main() -> anyhow::Result<()> {
     println!("{error}");
     let bills: Vec<_> = bills.iter().map(queue_core::JobHandle::id).collect();
     let worker = || Worker::new(pool.clone());
-    examples::run_until_over(worker().state(Bank { is_closed: true }), pool, &bills).await?;
+    examples::run_until_finished(worker().state(Bank { is_closed: true }), pool, &bills).await?;
 
-    // What failed for good is a dead letter, until somebody tries it again: here, no more than fifty a second.
+    // A job that failed permanently is a dead letter until an operator requeues it: here, at most fifty per second.
     let closed = Filter { error: Some("bank is closed".into()), state: Some(JobState::Dead), ..Filter::default() };
     for job in operate::list(pool, store, &closed).await?.jobs {
         println!("job {}: {}", job.id, job.error.unwrap_or_default());
     }
     let again = operate::requeue_all(pool, store, &closed).rate(50.0).await?;
     assert_eq!(again.done, 1);
-    examples::run_until_over(worker().state(Bank { is_closed: false }), pool, &bills).await?;
-    assert_eq!(examples::look(pool, bills[0]).await?.state, JobState::Completed);
+    examples::run_until_finished(worker().state(Bank { is_closed: false }), pool, &bills).await?;
+    assert_eq!(examples::find_job(pool, bills[0]).await?.state, JobState::Completed);
     Ok(())
 }

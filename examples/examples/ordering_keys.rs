@@ -1,4 +1,4 @@
-//! Ordering keys: the jobs of one account run one at a time, in the order in which they were committed, whatever fails; accounts run side by side.
+//! Ordering keys: the jobs of one account run one at a time in commit order, even after failures; different accounts run concurrently.
 
 use std::{
     collections::HashMap,
@@ -16,7 +16,7 @@ struct Book {
     amount: i32,
 }
 
-/// What has been booked, by account.
+/// Bookings by account.
 type Books = Arc<Mutex<HashMap<u32, Vec<i32>>>>;
 
 impl Handler for Book {
@@ -41,9 +41,9 @@ async fn main() -> anyhow::Result<()> {
             jobs.push(Book { account, amount }.enqueue(pool).await?.id());
         }
     }
-    assert_eq!(examples::look(pool, jobs[2]).await?.state.name(), "blocked");
+    assert_eq!(examples::find_job(pool, jobs[2]).await?.state.name(), "blocked");
 
-    examples::run_until_over(Worker::new(pool.clone()).state(Arc::clone(&books)), pool, &jobs).await?;
+    examples::run_until_finished(Worker::new(pool.clone()).state(Arc::clone(&books)), pool, &jobs).await?;
     let books = books.lock().expect("no handler panics");
     println!("{books:?}");
     assert!([7, 8].iter().all(|account| books[account] == (0..10).collect::<Vec<_>>()));

@@ -1,4 +1,4 @@
-//! A queue is paused while something that its jobs need is moved: nothing begins, nothing is lost, other queues go on.
+//! A queue is paused while a dependency of its jobs is moved: no job starts, none is lost, and other queues continue.
 
 use queue_core::{Context, Handler, Job, JobResult, JobState, Store, job, operate};
 use queue_worker::{Database, Worker};

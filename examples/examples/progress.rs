@@ -1,4 +1,4 @@
-//! A job that says how far it is, and goes on from its last checkpoint when it is tried again.
+//! A job that reports its progress, and continues from its last checkpoint when it is retried.
 
 use std::time::Duration;
 
@@ -8,7 +8,7 @@ use queue_worker::{Database, Worker};
 use serde::{Deserialize, Serialize};
 use tokio_util::sync::CancellationToken;
 
-/// Imports rows; its first attempt fails in the middle.
+/// Imports rows; the first attempt fails in the middle.
 #[job(name = "example_import", backoff = fixed("50ms"), output = u32)]
 #[derive(Serialize, Deserialize)]
 struct Import {
@@ -20,7 +20,7 @@ impl Handler for Import {
         let first = cx.last_checkpoint().await?.unwrap_or(0);
         for row in first..self.rows {
             cx.stage(format!("row {row}"));
-            cx.progress(f64::from(row) / f64::from(self.rows)); // in memory: written a few times a second
+            cx.progress(f64::from(row) / f64::from(self.rows)); // in memory; written a few times a second
             cx.event("imported");
             tokio::time::sleep(Duration::from_millis(2)).await;
             if row % 100 == 99 {
@@ -53,7 +53,7 @@ async fn main() -> anyhow::Result<()> {
     bar.finish();
     let rows = job.wait(&pool).await?;
     println!("the second attempt imported {rows} rows");
-    assert_eq!(rows, 400); // it went on from the checkpoint at 400
+    assert_eq!(rows, 400); // it continued from the checkpoint at 400
     stop.cancel();
     worker.await??;
     Ok(())

@@ -1,4 +1,4 @@
-//! The classic: mails and a report are enqueued, claimed, done; one mail fails once and is tried again.
+//! Quick start: mails and a report are enqueued, claimed and completed; one mail fails once and is retried.
 
 use queue_core::{Context, Handler, Job, JobResult, Priority, Store, job};
 use queue_worker::{Database, Worker};
@@ -50,9 +50,9 @@ async fn main() -> anyhow::Result<()> {
     }
     tx.commit().await?;
     println!("enqueued  jobs #{}, #{} and #{}", jobs[0], jobs[1], jobs[2]);
-    examples::run_until_over(Worker::new(pool.clone()), pool, &jobs).await?;
+    examples::run_until_finished(Worker::new(pool.clone()), pool, &jobs).await?;
     for (id, attempts) in jobs.into_iter().zip([1, 1, 2]) {
-        let job = examples::look(pool, id).await?;
+        let job = examples::find_job(pool, id).await?;
         println!("final     job #{} ({}) is {} after {} attempt(s)", job.id, job.job_type, job.state, job.attempts);
         assert_eq!((job.state.name(), job.attempts), ("completed", attempts));
     }

@@ -1,4 +1,4 @@
-//! What follows an attempt is what the handler returns: tried again, later, never, or not counted.
+//! The handler's result decides what follows an attempt: a retry after the backoff, a retry later, none, or an attempt that does not count.
 
 use std::sync::atomic::{AtomicU32, Ordering::Relaxed};
 use std::time::Duration;
@@ -27,13 +27,13 @@ impl Handler for Call {
         static ASKED: AtomicU32 = AtomicU32::new(0);
         println!("{:?}, attempt {}", self.answer, cx.attempt());
         match self.answer {
-            // Any error, also by `?`: another attempt after the backoff, 20 ms and then 40 ms.
+            // Any error, also by `?`: a retry after the backoff, first 20 ms and then 40 ms.
             Answer::Busy if !cx.is_last_attempt() => Err("busy".into()),
-            // The other side said when to come back.
+            // The service named the retry delay.
             Answer::TooMany if cx.attempt() == 1 => Err(Failure::retry_in(Duration::from_millis(50), "too many calls")),
-            // No further try will mend it: a dead letter at once.
+            // A retry cannot succeed: a dead letter immediately.
             Answer::NoSuchNumber => Err(Failure::terminal("no such number")),
-            // Not a failure: asked again later, and the attempt is not counted.
+            // Not a failure: it runs again later, and the attempt does not count.
             Answer::NotYet if ASKED.fetch_add(1, Relaxed) < 4 => Err(Failure::snooze(Duration::from_millis(10))),
             // A dead letter after the last attempt.
             Answer::Never => Err("no answer".into()),
@@ -50,9 +50,9 @@ async fn main() -> anyhow::Result<()> {
     for answer in [Answer::Busy, Answer::TooMany, Answer::NoSuchNumber, Answer::NotYet, Answer::Never] {
         jobs.push(Call { answer }.enqueue(pool).await?.id());
     }
-    examples::run_until_over(Worker::new(pool.clone()), pool, &jobs).await?;
+    examples::run_until_finished(Worker::new(pool.clone()), pool, &jobs).await?;
     for (job, wanted) in jobs.into_iter().zip([("completed", 3), ("completed", 2), ("dead", 1), ("completed", 1), ("dead", 3)]) {
-        let job = examples::look(pool, job).await?;
+        let job = examples::find_job(pool, job).await?;
         println!("{} after {} attempt(s), of which {} failed", job.state, job.attempts, job.failures.len());
         assert_eq!((job.state.name(), job.attempts), wanted);
     }

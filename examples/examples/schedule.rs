@@ -1,4 +1,4 @@
-//! When a job runs: after a wait, at a time, before others.
+//! When a job runs: after a delay, at a time, before other jobs.
 
 use std::{
     sync::{Arc, Mutex, PoisonError},
@@ -9,10 +9,10 @@ use queue_core::{Context, Handler, Job, JobResult, Priority, Store, job};
 use queue_worker::{Database, Worker};
 use serde::{Deserialize, Serialize};
 
-/// What ran, in order.
-type Said = Arc<Mutex<Vec<String>>>;
+/// Jobs in the order in which they ran.
+type RanTexts = Arc<Mutex<Vec<String>>>;
 
-#[job(name = "example_say", state(Said))]
+#[job(name = "example_say", state(RanTexts))]
 #[derive(Serialize, Deserialize)]
 struct Say {
     text: String,
@@ -21,7 +21,7 @@ struct Say {
 impl Handler for Say {
     async fn run(self, cx: &Context) -> JobResult {
         println!("{}", self.text);
-        cx.state::<Said>().lock().unwrap_or_else(PoisonError::into_inner).push(self.text);
+        cx.state::<RanTexts>().lock().unwrap_or_else(PoisonError::into_inner).push(self.text);
         Ok(())
     }
 }
@@ -34,7 +34,7 @@ fn say(text: &str) -> Say {
 async fn main() -> anyhow::Result<()> {
     let database = Database::from_env().await?; // DATABASE_URL, else an embedded PostgreSQL
     database.migrate(Store::default()).await?;
-    let (pool, said) = (database.pool(), Said::default());
+    let (pool, said) = (database.pool(), RanTexts::default());
 
     let tomorrow = SystemTime::now() + Duration::from_hours(24);
     let far = say("tomorrow").enqueue(pool).at(tomorrow.into()).await?;
@@ -46,12 +46,12 @@ async fn main() -> anyhow::Result<()> {
         say("second").enqueue(pool).await?.id(),
         say("first").enqueue(pool).priority(Priority::EXPLICIT).await?.id(),
     ];
-    // One handler at a time, so that the order can be seen.
+    // One handler at a time, so that the order is visible.
     let worker = Worker::new(pool.clone()).concurrency(1).state(Arc::clone(&said));
-    examples::run_until_over(worker, pool, &jobs).await?;
+    examples::run_until_finished(worker, pool, &jobs).await?;
 
     assert_eq!(*said.lock().unwrap_or_else(PoisonError::into_inner), ["first", "second", "third", "fourth", "fifth"]);
-    assert_eq!(examples::look(pool, far.id()).await?.state.name(), "scheduled");
+    assert_eq!(examples::find_job(pool, far.id()).await?.state.name(), "scheduled");
     far.cancel(pool).await?;
     Ok(())
 }

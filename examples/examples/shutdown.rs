@@ -1,4 +1,4 @@
-//! A worker that is told to stop finishes what runs, within its grace period, and gives the rest back as if it had never been claimed.
+//! A worker that is stopped finishes its running jobs within the grace period, and releases the others as if they had never been claimed.
 
 use std::{sync::Arc, time::Duration};
 
@@ -7,7 +7,7 @@ use queue_worker::{Database, Worker};
 use serde::{Deserialize, Serialize};
 use tokio::sync::Notify;
 
-/// Rung when a handler has begun.
+/// Notified when a handler has begun.
 type Begun = Arc<Notify>;
 
 #[job(name = "example_bake", state(Begun))]
@@ -21,7 +21,7 @@ impl Handler for Bake {
         println!("loaf {} is in the oven", self.loaf);
         cx.state::<Begun>().notify_one();
         tokio::select! {
-            // Fires when the grace period is over: the place to save what must not be lost. An error now costs no attempt.
+            // Fires when the grace period has ended: the place to save partial work. An error now costs no attempt.
             () = cx.cancelled().cancelled() => Err("taken out half-baked".into()),
             () = tokio::time::sleep(Duration::from_millis(100)) => {
                 println!("loaf {} is done", self.loaf);
@@ -42,13 +42,13 @@ async fn main() -> anyhow::Result<()> {
     }
     let worker = || Worker::new(pool.clone()).concurrency(1).grace(Duration::from_secs(5)).state(Arc::clone(&begun));
 
-    // The caller owns the shutdown: any future will do. A program passes `queue_worker::shutdown_signal()`.
+    // The caller decides when to shut down, with any future. A program passes `queue_worker::shutdown_signal()`.
     worker().run(begun.notified()).await?;
     for (loaf, wanted) in loaves.iter().zip([("completed", 1), ("ready", 0), ("ready", 0)]) {
-        let job = examples::look(pool, *loaf).await?;
+        let job = examples::find_job(pool, *loaf).await?;
         println!("after the shutdown: {} with {} attempt(s)", job.state, job.attempts);
         assert_eq!((job.state.name(), job.attempts), wanted);
     }
 
-    examples::run_until_over(worker(), pool, &loaves).await
+    examples::run_until_finished(worker(), pool, &loaves).await
 }

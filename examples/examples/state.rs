@@ -1,4 +1,4 @@
-//! What handlers share (clients, pools, settings) is given to the worker once. A worker that lacks some of it does not start.
+//! State that handlers share (clients, pools, settings) is given to the worker once. A worker with missing state does not start.
 
 use std::sync::{
     Arc,
@@ -9,7 +9,7 @@ use queue_core::{Context, Handler, Job, JobResult, Store, job};
 use queue_worker::{Database, Worker};
 use serde::{Deserialize, Serialize};
 
-/// Stands for the client of a mail service.
+/// Stands in for the client of a mail service.
 #[derive(Clone, Default)]
 struct Mailer {
     sent: Arc<AtomicU32>,
@@ -48,7 +48,7 @@ async fn main() -> anyhow::Result<()> {
     for to in ["ada@example.org", "bob@example.org"] {
         jobs.push(Welcome { to: to.into() }.enqueue(pool).await?.id());
     }
-    examples::run_until_over(Worker::new(pool.clone()).state(mailer.clone()), pool, &jobs).await?;
+    examples::run_until_finished(Worker::new(pool.clone()).state(mailer.clone()), pool, &jobs).await?;
     assert_eq!(mailer.sent.load(Relaxed), 2);
     Ok(())
 }

@@ -1,5 +1,5 @@
-//! The test kit: a handler without a database, then all that is ready in one transaction that is rolled back. In a project of your own this
-//! would be a test, and `queue-core` with the feature `testing` a dev-dependency.
+//! The test kit: a handler without a database, then all ready jobs in one transaction that is rolled back. In your project this would be a
+//! test, and `queue-core` with the feature `testing` a dev-dependency.
 
 use std::time::Duration;
 
@@ -7,7 +7,7 @@ use queue_core::{Context, Handler, Job, JobResult, Store, job, testing};
 use queue_worker::Database;
 use serde::{Deserialize, Serialize};
 
-/// Ships an order, and tells the customer in the same commit.
+/// Ships an order, and enqueues the customer's notification in the same commit.
 #[job(name = "example_ship_order", max_attempts = 2, backoff = fixed("1m"))]
 #[derive(Debug, Serialize, Deserialize)]
 struct ShipOrder {
@@ -51,5 +51,5 @@ async fn main() -> anyhow::Result<()> {
     let told = testing::drain(&mut tx).advance(Duration::from_mins(1)).await?.outputs::<TellCustomer>();
     println!("an hour and a minute later: {told:?}");
     assert_eq!(told, ["order 7 is on its way"]);
-    Ok(tx.rollback().await?) // nothing of it ever was
+    Ok(tx.rollback().await?) // leaves nothing behind
 }

@@ -1,5 +1,5 @@
-//! A job in a trace: its enqueue has a span, and each attempt has one with a link to that. What the handler logs is kept with the attempt. A program
-//! would export spans to a collector; this one keeps them in memory, and looks at them.
+//! A job in a trace: its enqueue has a span, and each attempt has a span linked to it. Log events of the handler are stored with the
+//! attempt. A program would export spans to a collector; this one collects them in memory and checks them.
 
 use opentelemetry::trace::{SpanKind, Status, TracerProvider as _};
 use opentelemetry_sdk::trace::{InMemorySpanExporter, SdkTracerProvider, SpanData};
@@ -40,7 +40,7 @@ async fn main() -> anyhow::Result<()> {
     let pool = database.pool();
 
     let job = Charge { order: 7 }.enqueue(pool).await?;
-    examples::run_until_over(Worker::new(pool.clone()).register::<Charge>(), pool, &[job.id()]).await?;
+    examples::run_until_finished(Worker::new(pool.clone()).register::<Charge>(), pool, &[job.id()]).await?;
 
     provider.force_flush()?;
     let all = spans.get_finished_spans()?;

@@ -1,4 +1,4 @@
-//! A job is part of your transaction: rolled back, it never was; committed, it runs, and sees what you wrote beside it.
+//! A job is part of your transaction: after a rollback it does not exist; after the commit it runs, and sees what you wrote with it.
 
 use queue_core::{Context, Handler, Job, JobResult, Store, job};
 use queue_worker::{Database, Worker};
@@ -21,7 +21,7 @@ impl Handler for ConfirmOrder {
     }
 }
 
-/// Knows nothing of when or whether its caller commits.
+/// Does not know when or whether its caller commits.
 async fn order(tx: &mut PgConnection, number: i64) -> anyhow::Result<queue_core::JobId> {
     sqlx::query("insert into example_order (number) values ($1)").bind(number).execute(&mut *tx).await?;
     Ok(ConfirmOrder { number }.enqueue(tx).await?.id())
@@ -52,8 +52,8 @@ async fn main() -> anyhow::Result<()> {
     assert!(!exists(pool, job).await?);
     tx.commit().await?;
 
-    examples::run_until_over(Worker::new(pool.clone()), pool, &[job]).await?;
-    assert_eq!(examples::look(pool, job).await?.state.name(), "completed");
+    examples::run_until_finished(Worker::new(pool.clone()), pool, &[job]).await?;
+    assert_eq!(examples::find_job(pool, job).await?.state.name(), "completed");
     sqlx::raw_sql("drop table example_order").execute(pool).await?;
     Ok(())
 }

@@ -1,10 +1,10 @@
-//! Unique jobs: many ask for the same report, one is made, with what was asked for last.
+//! Unique jobs: many requests for the same report produce one, with the options of the last request.
 
 use queue_core::{Context, Enqueued, Handler, Job, JobResult, OnConflict, Store, While, job};
 use queue_worker::{Database, Worker};
 use serde::{Deserialize, Serialize};
 
-/// One for each customer, as long as it waits: whoever asks after it has begun gets another.
+/// One per customer while it waits: a request after it has begun creates another job.
 #[job(name = "example_report", unique(fields(customer), while = queued, on_conflict = replace))]
 #[derive(Serialize, Deserialize)]
 struct Report {
@@ -32,7 +32,7 @@ async fn main() -> anyhow::Result<()> {
     assert_eq!((again.id(), again.outcome()), (first.id(), Enqueued::Replaced));
     assert_eq!(other.outcome(), Enqueued::New);
 
-    // A key of the caller's own, for this one enqueue; rolled back, it was never taken.
+    // An explicit key for this one enqueue; the rollback frees it.
     let mut tx = pool.begin().await?;
     let welcome = || Report { customer: 3, pages: 1 };
     assert_eq!(welcome().enqueue(&mut tx).unique("welcome-3").await?.outcome(), Enqueued::New);
@@ -41,9 +41,9 @@ async fn main() -> anyhow::Result<()> {
     let same = welcome().enqueue(pool).unique("welcome-3").on_conflict(OnConflict::Keep).await?;
     assert_eq!((third.outcome(), same.outcome()), (Enqueued::New, Enqueued::Kept));
 
-    examples::run_until_over(Worker::new(pool.clone()), pool, &[first.id(), other.id(), third.id()]).await?;
+    examples::run_until_finished(Worker::new(pool.clone()), pool, &[first.id(), other.id(), third.id()]).await?;
     let next = Report { customer: 1, pages: 40 }.enqueue(pool).await?;
-    assert_eq!(next.outcome(), Enqueued::New, "the first is over");
+    assert_eq!(next.outcome(), Enqueued::New, "the first has finished");
     next.cancel(pool).await?;
     Ok(())
 }

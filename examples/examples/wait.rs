@@ -1,4 +1,4 @@
-//! Waiting for what a job returns, where the job runs elsewhere: by its handle, or by its id.
+//! Waits for the output of a job that runs elsewhere: by its handle, or by its id.
 
 use std::time::Duration;
 
@@ -7,7 +7,7 @@ use queue_worker::{Database, Worker};
 use serde::{Deserialize, Serialize};
 use tokio_util::sync::CancellationToken;
 
-/// Adds up.
+/// Adds numbers.
 #[job(name = "example_sum", output = i64)]
 #[derive(Serialize, Deserialize)]
 struct Sum {
@@ -23,7 +23,7 @@ impl Handler for Sum {
     }
 }
 
-/// As a web server would, which knows no more than the id in the address.
+/// What a web server would do that only has the id from the URL.
 async fn answer(id: JobId, waiter: &Waiter) -> String {
     match JobHandle::<Sum>::from_id(id).wait(waiter).timeout(Duration::from_secs(20)).await {
         Ok(sum) => format!("the sum is {sum}"),
@@ -42,9 +42,9 @@ async fn main() -> anyhow::Result<()> {
     let worker = tokio::spawn(Worker::new(pool.clone()).run(stop.clone().cancelled_owned()));
 
     let sum = Sum { numbers: vec![1, 2, 3] }.enqueue(&pool).await?;
-    assert_eq!(sum.wait(&pool).await?, 6); // one job, over the pool
+    assert_eq!(sum.wait(&pool).await?, 6); // one job, through the pool
 
-    let waiter = Waiter::start(&pool); // any number of jobs, over one connection of its own
+    let waiter = Waiter::start(&pool); // any number of jobs, through one separate connection
     let ids = [sum.id(), Sum { numbers: vec![] }.enqueue(&pool).await?.id(), JobId(42)];
     for id in ids {
         println!("{id}: {}", answer(id, &waiter).await);

@@ -1,7 +1,7 @@
-//! An agent: a model says what to do next, a tool does it, and the model sees what came of it, until it has an answer. Each call is a step, so
-//! a process that ends in the middle is followed by one that goes on: none of the calls that were answered is paid for again.
+//! An agent: a model chooses the next operation, a tool performs it, and the model receives the result, until it has an answer. Each call
+//! is a step. If the process crashes, the next one continues: no answered call is paid for again.
 //!
-//! The model is made up, and the crash is a real one: this program starts itself as a worker, kills it, and starts it once more.
+//! The model is simulated, but the crash is real: this program starts itself as a worker, kills it, and starts it again.
 
 use std::{
     process::{Child, Command},
@@ -13,20 +13,20 @@ use queue_worker::{Database, Worker};
 use serde::{Deserialize, Serialize};
 use sqlx::PgPool;
 
-/// A conversation that has become long is summed up, and the job begins anew with that.
+/// A long conversation is summarised, and the job is restarted with the summary.
 const MOST_TURNS: usize = 6;
 
 #[job(name = "example_agent", durable, max_attempts = 5, output = String)]
 #[derive(Clone, Serialize, Deserialize)]
 struct Agent {
     task: String,
-    /// What was found out in earlier rounds.
+    /// Results of earlier rounds.
     notes: Vec<u64>,
 }
 
-/// What the model says.
+/// Reply of the model.
 #[derive(Clone, Serialize, Deserialize)]
-enum Said {
+enum Reply {
     Call { tool: String, input: u64 },
     Answer(String),
 }
@@ -35,10 +35,10 @@ impl Handler for Agent {
     async fn run(self, cx: &Durable) -> JobResult<String> {
         let mut seen = self.notes.clone();
         for turn in 0..MOST_TURNS {
-            let said: Said = cx.step(("model", turn), model(cx.pool(), cx.id(), &self.task, &seen)).await?;
+            let said: Reply = cx.step(("model", turn), model(cx.pool(), cx.id(), &self.task, &seen)).await?;
             match said {
-                Said::Answer(answer) => return Ok(answer),
-                Said::Call { tool, input } => {
+                Reply::Answer(answer) => return Ok(answer),
+                Reply::Call { tool, input } => {
                     let found = cx.step(("tool", turn), call(&tool, input, cx.key(("tool", turn)))).await?;
                     seen.push(found);
                 }
@@ -48,27 +48,27 @@ impl Handler for Agent {
     }
 }
 
-/// The model: it wants squares added up until they are more than 200. What it is asked is written down, for it costs money.
-async fn model(pool: &PgPool, job: JobId, task: &str, seen: &[u64]) -> Result<Said, sqlx::Error> {
+/// The model: it requests squares until their sum is more than 200. Each call is recorded, because a real one costs money.
+async fn model(pool: &PgPool, job: JobId, task: &str, seen: &[u64]) -> Result<Reply, sqlx::Error> {
     tokio::time::sleep(Duration::from_millis(30)).await;
     let asked = format!("{task}: {seen:?}");
     sqlx::query("insert into example_calls_of_model (job, asked) values ($1, $2)").bind(job).bind(asked).execute(pool).await?;
     let sum: u64 = seen.iter().sum();
-    Ok(if sum > 200 { Said::Answer(format!("{task}: {sum}")) } else { Said::Call { tool: "square".to_owned(), input: sum % 10 + 1 } })
+    Ok(if sum > 200 { Reply::Answer(format!("{task}: {sum}")) } else { Reply::Call { tool: "square".to_owned(), input: sum % 10 + 1 } })
 }
 
-/// A tool. One that changes something elsewhere is given the key, so that it does it once.
+/// A tool. One that changes an external system passes the key on, so that the change is made once.
 async fn call(tool: &str, input: u64, _key: String) -> Result<u64, std::io::Error> {
     tokio::time::sleep(Duration::from_millis(30)).await;
     if tool == "square" { Ok(input * input) } else { Err(std::io::Error::other("there is no such tool")) }
 }
 
-/// This program as a worker, until it is killed.
+/// Starts this program as a worker process, to be killed later.
 fn start_worker() -> std::io::Result<Child> {
     Command::new(std::env::current_exe()?).arg("worker").spawn()
 }
 
-/// How many calls of the model have been answered and journaled.
+/// Returns the number of model calls that were answered and journaled.
 async fn calls(pool: &PgPool) -> sqlx::Result<i64> {
     sqlx::query_scalar("select count(*) from example_calls_of_model").fetch_one(pool).await
 }
@@ -77,7 +77,7 @@ async fn calls(pool: &PgPool) -> sqlx::Result<i64> {
 async fn main() -> anyhow::Result<()> {
     let database = Database::from_env().await?; // DATABASE_URL, else an embedded PostgreSQL
     if std::env::args().nth(1).is_some_and(|arg| arg == "worker") {
-        // Its jobs are taken back a second after it was last seen.
+        // Its jobs are recovered one second after its last heartbeat.
         let worker = Worker::new(database.pool().clone()).register::<Agent>().lease_ttl(Duration::from_secs(1));
         return Ok(worker.run(std::future::pending()).await?);
     }
@@ -91,7 +91,7 @@ async fn main() -> anyhow::Result<()> {
     while calls(pool).await? < 3 {
         tokio::time::sleep(Duration::from_millis(10)).await;
     }
-    first.kill()?; // as kill -9, or a machine that is gone
+    first.kill()?; // like kill -9, or a lost machine
     first.wait()?;
     println!("the first worker is gone after {} calls of the model", calls(pool).await?);
 

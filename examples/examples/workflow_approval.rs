@@ -1,4 +1,4 @@
-//! A person decides: the job asks, is parked until the answer comes, asks again if none has come in time, and gives up in the end.
+//! A person decides: the job asks, is parked until the answer arrives, asks again after a timeout, and finally gives up.
 
 use std::time::Duration;
 
@@ -18,7 +18,7 @@ enum Decision {
 #[derive(Serialize, Deserialize)]
 struct Expense {
     amount: u32,
-    /// How long somebody has: three days, in earnest.
+    /// Time for an answer; in production, three days for example.
     patience: Duration,
 }
 
@@ -26,7 +26,7 @@ impl Handler for Expense {
     async fn run(self, cx: &Durable) -> JobResult<String> {
         for (round, who) in ["the manager", "the director"].into_iter().enumerate() {
             cx.step(("ask", round), ask(who, self.amount)).await?;
-            // One name of a signal, and a number for each time that it is waited for.
+            // One signal name, and a number for each wait.
             let decision: Option<Decision> = cx.receive(("decision", round)).timeout(self.patience).await;
             match decision {
                 Some(Decision::Approved { by }) => {
@@ -34,14 +34,14 @@ impl Handler for Expense {
                     return Ok(format!("{} paid, approved by {by}", self.amount));
                 }
                 Some(Decision::Rejected { why }) => return Ok(format!("rejected: {why}")),
-                None => {} // whoever comes next
+                None => {} // the next approver
             }
         }
         Ok("nobody has decided".to_owned())
     }
 }
 
-/// As a web server would, in the transaction of whatever else it writes.
+/// What a web server would do, in the transaction with its other writes.
 async fn decide(job: JobHandle<Expense>, decision: &Decision, pool: &PgPool) -> anyhow::Result<()> {
     let mut tx = pool.begin().await?;
     anyhow::ensure!(job.signal(&mut tx, "decision", decision).await? == Signalled::Sent, "it is over already");

@@ -1,5 +1,4 @@
-//! A nightly import: one job finds out what there is, a job for each page does the work on whichever worker is free, and what
-//! they did is added up.
+//! A nightly import: one job lists the pages, a job for each page runs on any free worker, and the results are added up.
 
 use std::time::Duration;
 
@@ -8,7 +7,7 @@ use queue_worker::{Database, Worker};
 use serde::{Deserialize, Serialize};
 use tokio_util::sync::CancellationToken;
 
-/// Every night at half past two, say: `#[job(cron = "30 2 * * *")]` enqueues one by itself.
+/// Every night at 2:30, for example: `#[job(cron = "30 2 * * *")]` enqueues one automatically.
 #[job(name = "example_import", durable, output = i64)]
 #[derive(Serialize, Deserialize)]
 struct Import {
@@ -20,7 +19,7 @@ impl Handler for Import {
         let pages: Vec<i64> = cx.step("list", list(&self.night)).await?;
         let of = |page| ImportPage { night: self.night.clone(), page };
         let parts = cx.map("pages", pages.into_iter().map(of)).in_flight(4).await?;
-        let ended = parts.join().await?; // parked until all are over
+        let ended = parts.join().await?; // parked until all have finished
         if ended.completed < ended.total {
             return Err(Failure::terminal(format!("{} of {} pages are not there", ended.total - ended.completed, ended.total)));
         }
@@ -39,7 +38,7 @@ impl Handler for Import {
     }
 }
 
-/// A plain job with retries and limits of its own.
+/// A plain job with its own retries and limits.
 #[job(name = "example_import_page", max_attempts = 3, backoff = fixed("10ms"), output = i64)]
 #[derive(Serialize, Deserialize)]
 struct ImportPage {
@@ -49,7 +48,7 @@ struct ImportPage {
 
 impl Handler for ImportPage {
     async fn run(self, cx: &Context) -> JobResult<i64> {
-        tokio::time::sleep(Duration::from_millis(5)).await; // it is read, and written
+        tokio::time::sleep(Duration::from_millis(5)).await; // stands for reading and writing
         if self.page == 3 && cx.attempt() == 1 {
             return Err("the third page is not there yet".into());
         }
@@ -57,7 +56,7 @@ impl Handler for ImportPage {
     }
 }
 
-/// Which pages there are.
+/// Lists the pages.
 async fn list(night: &str) -> Result<Vec<i64>, std::io::Error> {
     tokio::task::yield_now().await;
     Ok((1..=8).filter(|_| !night.is_empty()).collect())

@@ -1,4 +1,5 @@
-//! An order as a saga: each thing that is done has one that takes it back, and what was done is taken back in reverse if a later one is refused.
+//! An order as a saga: each operation has a compensation, and if a later operation is refused, the completed ones are compensated in
+//! reverse order.
 
 use std::time::Duration;
 
@@ -15,7 +16,7 @@ struct Order {
     card: String,
 }
 
-/// What a service says. That it refuses is an answer and no failure: it is journaled, and not asked for again.
+/// Answer of a service. A refusal is an answer, not a failure: it is journaled, and the call is not repeated.
 type Answer = Result<String, String>;
 
 impl Handler for Order {
@@ -24,7 +25,7 @@ impl Handler for Order {
         let refused = 'order: {
             for (name, undo) in [("reserve", "release"), ("charge", "refund"), ("ship", "recall")] {
                 let asked = shop.ask(name, self.order, &self.card, cx.key(name));
-                let answer: Answer = cx.step(name, asked).await?; // that a service is away is an error: tried again
+                let answer: Answer = cx.step(name, asked).await?; // an unavailable service is an error: the step is retried
                 match answer {
                     Ok(_) => done.push(undo),
                     Err(why) => break 'order format!("{name}: {why}"),
@@ -33,7 +34,7 @@ impl Handler for Order {
             return Ok(format!("order {} is on its way", self.order));
         };
         for undo in done.into_iter().rev() {
-            // What cannot be taken back is for a person: the job is a dead letter, and goes on from here when it is requeued.
+            // A compensation that fails needs a person: the job becomes a dead letter, and continues from here when it is requeued.
             let take_back = async {
                 let asked = shop.ask(undo, self.order, &self.card, cx.key(undo)).await?;
                 asked.map_err(|why| Failure::terminal(format!("{undo}: {why}")))
@@ -44,7 +45,7 @@ impl Handler for Order {
     }
 }
 
-/// Somebody else's services, which do a thing once for each key. The bank is away when it is first asked.
+/// External services, which perform an operation once per key. The bank is unavailable at the first call.
 struct Shop(PgPool);
 
 impl Shop {
@@ -64,7 +65,7 @@ impl Shop {
     }
 }
 
-/// What was asked of the services for an order, in that order.
+/// Returns the services called for an order, in order.
 async fn calls(pool: &PgPool, order: i64) -> sqlx::Result<String> {
     let calls = "select coalesce(string_agg(what, ' ' order by n), '') from example_calls where id = $1";
     sqlx::query_scalar(calls).bind(order).fetch_one(pool).await

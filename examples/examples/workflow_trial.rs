@@ -1,4 +1,5 @@
-//! A sign-up with a trial of fourteen days: a welcome, a wait that holds nothing, a reminder, and then either a customer or a farewell.
+//! A sign-up with a trial of fourteen days: a welcome mail, a wait that holds no resources, a reminder, and then either a customer or a
+//! farewell mail.
 
 use std::time::Duration;
 
@@ -7,7 +8,7 @@ use queue_worker::{Database, Worker};
 use serde::{Deserialize, Serialize};
 use tokio_util::sync::CancellationToken;
 
-/// What a customer says who stays.
+/// Signal of a user who becomes a customer.
 #[derive(Serialize, Deserialize)]
 struct Paid {
     plan: String,
@@ -17,21 +18,21 @@ struct Paid {
 #[derive(Serialize, Deserialize)]
 struct SignUp {
     user: i64,
-    /// How long a day is: in a test, or an example, it is shorter.
+    /// Duration of a day: shorter in a test or an example.
     day: Duration,
 }
 
 impl Handler for SignUp {
     async fn run(self, cx: &Durable) -> JobResult<String> {
         cx.step("welcome", mail(self.user, "welcome", cx.key("welcome"))).await?;
-        cx.sleep("most of the trial", 12 * self.day).await; // no slot, no connection: a row until then
+        cx.sleep("most of the trial", 12 * self.day).await; // holds no slot and no connection: only a row
         cx.step("remind", mail(self.user, "two days are left", cx.key("remind"))).await?;
         let paid: Option<Paid> = cx.receive("paid").timeout(2 * self.day).await;
         let plan = match &paid {
             Some(Paid { plan }) => plan.as_str(),
             None => "none",
         };
-        // With the journal in one commit: exactly once.
+        // Committed with the journal entry: exactly once.
         let set_plan = async |tx: &mut sqlx::PgConnection| {
             let insert = sqlx::query("insert into example_plans (id, plan) values ($1, $2)").bind(self.user).bind(plan);
             insert.execute(tx).await.map(|done| done.rows_affected())
@@ -43,14 +44,14 @@ impl Handler for SignUp {
     }
 }
 
-/// Somebody else's service, which sends once for each key.
+/// An external service, which sends once per key.
 async fn mail(user: i64, text: &str, key: String) -> Result<(), std::io::Error> {
     tokio::task::yield_now().await;
     println!("to user {user}: {text} ({})", key.rsplit('-').next().unwrap_or_default());
     Ok(())
 }
 
-/// Without a database, days pass at once.
+/// Without a database, waits end immediately.
 async fn test_it() {
     let sign_up = || testing::run(SignUp { user: 1, day: Duration::from_hours(24) });
     let asleep = sign_up().await;
@@ -71,7 +72,7 @@ async fn main() -> anyhow::Result<()> {
 
     let day = Duration::from_millis(120);
     let (stays, goes) = (SignUp { user: 7, day }.enqueue(pool).await?, SignUp { user: 8, day }.enqueue(pool).await?);
-    // Paid on the first day: it is there when the job asks.
+    // Paid on the first day: the signal is already there when the job receives it.
     let _ = stays.signal(pool, "paid", &Paid { plan: "gold".to_owned() }).await?;
     let stop = CancellationToken::new();
     let worker = tokio::spawn(Worker::new(pool.clone()).register::<SignUp>().run(stop.clone().cancelled_owned()));

@@ -1,4 +1,4 @@
-//! What the examples have in common. Each file in `examples/` shows one idea and asserts what it shows; `src/bin/demo` is a whole program.
+//! Code shared by the examples. Each file in `examples/` shows one idea and asserts what it shows; `src/bin/demo` is a complete program.
 
 use std::time::Duration;
 
@@ -9,8 +9,8 @@ use sqlx::PgPool;
 /// Runs a worker until these jobs are completed, dead or cancelled. A program would run it until a signal: `worker.run(shutdown_signal())`.
 ///
 /// # Errors
-/// The worker's, or the database's.
-pub async fn run_until_over(worker: Worker, pool: &PgPool, jobs: &[JobId]) -> anyhow::Result<()> {
+/// Errors of the worker or the database.
+pub async fn run_until_finished(worker: Worker, pool: &PgPool, jobs: &[JobId]) -> anyhow::Result<()> {
     let mut waited = Ok(());
     worker.run(async { waited = wait_until_over(pool, jobs).await }).await?;
     Ok(waited?)
@@ -25,11 +25,11 @@ async fn wait_until_over(pool: &PgPool, jobs: &[JobId]) -> sqlx::Result<()> {
     Ok(())
 }
 
-/// A job as it is now.
+/// Loads the current record of a job.
 ///
 /// # Errors
-/// The database's, or that there is no such job.
-pub async fn look(pool: &PgPool, job: JobId) -> anyhow::Result<JobRecord> {
+/// Database errors, or that there is no such job.
+pub async fn find_job(pool: &PgPool, job: JobId) -> anyhow::Result<JobRecord> {
     Ok(JobRef::from_id(job).find(pool).await?)
 }
 

@@ -1,4 +1,4 @@
-//! Every program ends well: the examples on a database of their own, the demo on a server of its own.
+//! Runs every program to its end: the examples on a database each, the demo on its own server.
 
 #![allow(clippy::unwrap_used, reason = "a test fails by it")]
 
@@ -9,7 +9,7 @@ use std::{
 
 use tests::TestDb;
 
-/// The programs that the build has made of `examples/examples`.
+/// Returns the programs built from `examples/examples`.
 fn programs() -> Vec<PathBuf> {
     let built = std::env::current_exe().unwrap();
     let built = built.ancestors().nth(2).unwrap().join("examples");
@@ -19,7 +19,7 @@ fn programs() -> Vec<PathBuf> {
     programs
 }
 
-/// Runs a program to its end; returns what went wrong.
+/// Runs a program to its end; returns the error, if any.
 async fn fault(program: &Path) -> Option<String> {
     let db = TestDb::new().await;
     let mut command = Command::new(program);
@@ -36,7 +36,7 @@ async fn fault(program: &Path) -> Option<String> {
 
 #[tokio::test]
 #[ignore = "examples"]
-async fn every_example_ends_well() {
+async fn every_example_succeeds() {
     let programs = programs();
     assert!(programs.len() > 30, "only {} examples", programs.len());
     let mut faults = Vec::new();
@@ -48,7 +48,7 @@ async fn every_example_ends_well() {
 
 #[test]
 #[ignore = "examples"]
-fn the_demo_finds_the_duplicates_of_its_own_sources() {
+fn the_demo_finds_the_duplicates_in_its_own_sources() {
     let data = std::env::temp_dir().join(format!("queue-demo-{}", std::process::id()));
     std::fs::create_dir_all(&data).unwrap();
     let ran = Command::new(env!("CARGO_BIN_EXE_demo")).arg("src").env("QUEUE_PG_DATA", &data).stdin(Stdio::null()).output().unwrap();

@@ -1,5 +1,5 @@
--- Once on each node to which the store has moved, by whoever writes first: numbers go on above all that were drawn elsewhere, for each node has
--- its own; and of what stands in transactions' numbers, which are another server's, nothing holds any more.
+-- Runs once on each node to which the store has moved, before the first write. Sequences continue above all numbers drawn on other nodes, because
+-- each node has its own. Columns with transaction ids, which belong to another server, are reset.
 create or replace function queue_here.arrive(node integer) returns void
   language plpgsql volatile security definer
   set search_path = pg_catalog, pg_temp
@@ -13,7 +13,8 @@ begin
   if not found then
     return;
   end if;
-  -- Each node gives out numbers of its own span, which is lower than another's. Lifted once: it waits for whoever has drawn one.
+  -- Citus gives each node a range of numbers of its own, which may be below that of another. Removed once: this waits for sessions that have
+  -- drawn a number.
   for one in
     select s.schemaname, s.sequencename, s.min_value > 1 or s.max_value < 9223372036854775807 as has_span
     from pg_sequences s
@@ -24,7 +25,7 @@ begin
     end if;
     perform setval(format('%I.%I', one.schemaname, one.sequencename), times << 40);
   end loop;
-  -- Of the numbers that a queue's capacity was counted by none is left: it is counted anew.
+  -- The numbers used to count a queue's capacity are void: it is counted again.
   update queue.capacity c set since = times << 40, tickets = times << 40, beside = times << 40;
   update queue.lane l set born = pg_current_xact_id();
   update queue.lane l set leaving = pg_current_xact_id(), passed = null, above = null where l.leaving is not null;

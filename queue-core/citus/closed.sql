@@ -1,2 +1,3 @@
--- Closes the schema beside a distributed store, as roles/closed.sql closes the store: whoever is let into it is let into no function by that.
+-- Revokes the default privileges on the schema of a distributed store's local functions, as roles/closed.sql does for the store: access to the
+-- store includes none of these functions.
 revoke all on all routines in schema "queue_schema_here" from public;

@@ -1,4 +1,4 @@
--- Whether the store is on this node. `place_shard` is the number of the shard of queue.place; all shards of a store move together.
+-- Returns whether the store is on this node. `place_shard` is the shard of queue.place; all shards of a store move together.
 create or replace function queue_here.is_here() returns boolean
   language plpgsql volatile
 as $$
@@ -11,9 +11,9 @@ begin
 end
 $$;
 
--- Whether the store is on this node, and stays until the end of the transaction: with the lock that the cluster itself takes for a write, for which
--- a move waits. Found once in a transaction, for the lock is kept. Who has come over another node has such a lock there already, and must not wait
--- for a second one behind a move that waits for the first.
+-- Returns whether the store is on this node, and keeps it there until the end of the transaction: by the lock that Citus itself takes for a write,
+-- for which a move waits. Checked once in a transaction, since the lock is kept. A session from another node holds such a lock there already, and
+-- must not wait for a second one behind a move that waits for the first.
 create or replace function queue_here.holds() returns boolean
   language plpgsql volatile security definer
 as $$
@@ -35,8 +35,8 @@ begin
   if home operator(pg_catalog.<>) here then
     return false;
   end if;
-  -- What such a transaction sees may be older than the lock, and a move that came between would have left its shard behind. Who has come over another
-  -- node had its lock there before it was led here.
+  -- The snapshot of such a transaction may be older than the lock, and a move in between would have left its shard behind. A session from another
+  -- node had taken its lock there before it was routed here.
   if pg_catalog.left(pg_catalog.current_setting('application_name'), 14) operator(pg_catalog.<>) 'citus_internal'::pg_catalog.text
     and pg_catalog.current_setting('transaction_isolation') operator(pg_catalog.<>) 'read committed'::pg_catalog.text
   then
@@ -44,7 +44,7 @@ begin
       message = 'queue: on its own node a distributed store is written to under read committed only; '
         'come over another node, or lower the isolation';
   end if;
-  -- A move waits for what is written to the log, and not for what is still to be: a commit that did not wait for it would be lost by a move.
+  -- A move waits for what is in the log, not for what is still to be written: a commit that did not wait for the disk would be lost by a move.
   if pg_catalog.current_setting('synchronous_commit') operator(pg_catalog.=) 'off'::pg_catalog.text then
     perform pg_catalog.set_config('synchronous_commit', 'local', true);
   end if;
@@ -57,7 +57,7 @@ begin
 end
 $$;
 
--- Fences a write: once the store has moved away it is refused, whatever it has written before.
+-- Fences a write: it is refused once the store has moved away, whatever was written before.
 create or replace function queue_here.held() returns boolean
   language plpgsql volatile
 as $$

@@ -1,5 +1,5 @@
--- If the store is a distributed one: whoever may call a function of the store may call what that leads to, in the schema beside it. Whoever is let in
--- at all may find the node and count as a writer there; who looks through a view of the store may do so by what stands for it.
+-- For a distributed store: grants a role that may call a function of the store also the local function that it forwards to. Every role may find the
+-- node and count as a writer there, and a reader of a view may read its local replacement.
 do $$
 declare
   given  text;
@@ -10,7 +10,7 @@ begin
   revoke all on all routines in schema "queue_schema_here" from "queue_role";
   grant usage on schema "queue_schema_here" to "queue_role";
   grant select on queue.place to "queue_role";
-  -- Nothing is ever in it. On another node it is deleted from, on the store's own inserted into.
+  -- The table is always empty. Other nodes delete from it, and the store's node inserts into it.
   grant select, insert, delete on queue.fence to "queue_role";
   if queue.limits_producers() then
     create or replace function "queue_schema_here".called_by() returns name language sql stable as 'select current_user';

@@ -1,5 +1,5 @@
--- If the store is a distributed one, the schema beside it belongs to the owner too, with all that is in it; and the owner may log in: where days are
--- made with its rights, the nodes of the cluster connect to each other as it. It has no password.
+-- For a distributed store: the schema of the local functions belongs to the owner too, with everything in it. The owner may log in, since nodes of
+-- the cluster connect to each other as the owner when days are created with its rights. It has no password.
 do $$
 declare
   one  record;

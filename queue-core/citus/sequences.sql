@@ -1,4 +1,4 @@
--- The sequences that no table names: one that does takes them along to each node.
+-- References the sequences that no table references: Citus moves a sequence only with a table.
 create table queue.numbering (
   one     boolean  not null default true,
   id      bigint   not null default nextval('queue.id_seq'),

@@ -1,8 +1,8 @@
--- What a store has besides on Citus: where it was written last, and by how many arrivals; and a table in which nothing ever is, for statements that
--- are to count as writes.
+-- Additional tables of a store on Citus: the node of the last write, with the number of arrivals; and a table that is always empty, for statements
+-- that have to count as writes.
 create table queue.place (
   one      boolean  not null default true,
-  node     integer  not null default -1,  -- the group of the node, as in pg_dist_node
+  node     integer  not null default -1,  -- group of the node, as in pg_dist_node
   arrivals bigint   not null default 0,
   constraint place_pkey primary key (one),
   constraint place_is_one check (one)
@@ -11,7 +11,7 @@ create table queue.fence (
   nothing  integer  not null,
   constraint fence_pkey primary key (nothing)
 );
--- What is to be told once it is committed: nobody may notify in a transaction that is prepared, as those of several nodes are.
+-- Notifications to be sent after the commit: a prepared transaction, such as one over several nodes, must not notify.
 create table queue.told (
   id       bigint  not null,
   channel  text    not null,

@@ -1,4 +1,4 @@
--- The shard of each table of the schema $1, and its views, of which each has no number; no row if the schema is not a distributed one.
+-- The shard of each table of the schema $1, and its views, without shards; no row if the schema is not distributed.
 select c.relname::text as name, s.shardid as shard, case when c.relkind = 'v' then pg_get_viewdef(c.oid) end as definition,
   array(select k.conname::text from pg_constraint k where k.conrelid = c.oid and k.contype = any ('{p,u}')) as constraints
 from pg_class c

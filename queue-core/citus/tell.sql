@@ -1,11 +1,11 @@
--- As pg_notify. Who has come over another node may have to be prepared there, and leaves it to the next worker that looks.
+-- Same as pg_notify. A session from another node may have to be prepared there, and leaves the notification to the next worker that polls.
 create or replace function queue_here.tell(channel text, payload text) returns void
   language plpgsql volatile security definer
   set search_path = pg_catalog, pg_temp
 as $$
 begin
   if left(current_setting('application_name'), 14) = 'citus_internal' then
-    -- As pg_notify refuses it: later it would be refused with all that others have left.
+    -- Refused like in pg_notify: later it would be refused together with those of other sessions.
     if octet_length(tell.payload) > 7999 or octet_length(tell.channel) = 0 or octet_length(tell.channel) > 63 then
       raise exception using errcode = '22023', message = 'queue: what is to be told is too long, or has no channel of that name';
     end if;
@@ -16,7 +16,7 @@ begin
 end
 $$;
 
--- Tells what was left to be told; returns whether there was anything. Of two who look, each tells something else.
+-- Sends the stored notifications; returns whether there were any. Concurrent calls send different ones.
 create or replace function queue_here.relay() returns boolean
   language plpgsql volatile security definer
   set search_path = pg_catalog, pg_temp

@@ -1,14 +1,16 @@
--- Figures for whoever asks for them every few seconds: what a monitor shows. What one of them costs does not grow with the jobs that wait; with
--- how long somebody holds a snapshot only where it is said. Each says whether it is exact: `partial` is that there may be more. All of them
--- only read, and plan themselves, whatever a connection's settings are: counts for each call, so that it opens no more days than it needs, the
--- others once a connection.
+-- Statistics for monitoring that polls every few seconds. Their cost does not grow with the number of waiting jobs, and with the age of the oldest
+-- snapshot only where documented. Each reports whether it is exact: `partial` means that there may be more. All of them only read, and control
+-- their planning regardless of the connection's settings: counts are planned for each call, to open only the required days, the others once for
+-- each connection.
 
--- Up to where each lane is worked off: below it there are only dead index entries, which cost a probe more the longer anybody holds a snapshot.
--- No rows as long as there is no more bloat than that, dead rows as the server has heard of them: to read those is cheap.
+-- Returns the position up to which each lane has been processed: below it there are only dead index entries, which slow down a probe, the more the
+-- longer a snapshot is held. Returns no rows unless there are more than `bloat` dead rows by the server's statistics, because reading fewer is
+-- cheap.
 --
--- If the heap is not large and few jobs are ready, by the heap, where a dead row costs a sixth of what its index entry does: exactly. Else by the
--- newest history, of lanes off which jobs have gone in the last ten seconds; others have no row, and are read from their front. That is not all,
--- and `partial` says so: jobs that were committed late or given back stand below it, until the same workers find them within seconds.
+-- If the heap is not large and few jobs are ready, the result is exact and read from the heap, where a dead row costs a sixth of a dead index
+-- entry. Otherwise it comes from the newest history, for lanes that jobs have left in the last ten seconds; other lanes have no row, and are read
+-- from their start. That is incomplete, which `partial` reports: jobs that were committed late or given back have lower positions, until workers
+-- with the same method find them within seconds.
 create function queue.passed(bloat bigint default 100000, heap bigint default 83886080)
   returns table (seq bigint, lane bigint, partial boolean)
   language plpgsql stable
@@ -59,8 +61,9 @@ begin
 end
 $$;
 
--- For each queue with ready jobs, or for so many of those that wait longest: since when the first has been ready, by the database's clock;
--- `partial` is that another may have been ready for longer. Reads one index entry a lane; a place in a lane is an id, and so tells when it was taken.
+-- Returns for each queue with ready jobs, or for the `most` queues that have waited longest, the time since which the first job has been ready, by
+-- the database's clock. `partial` means that another job may have been ready for longer. Reads one index entry for each lane; a position is an id,
+-- which contains the time of its allocation.
 create function queue.oldest(most integer default null)
   returns table (queue text, since timestamptz, waited_ms double precision, partial boolean)
   language plpgsql stable
@@ -72,13 +75,13 @@ as $$
 begin
   return query
   with found as materialized (
-    -- By lane, for neighbours in the index are read faster.
+    -- By lane, since neighbours in the index are read faster.
     select l.lane, l.queue, coalesce(p.seq, 0) as floor, p.partial, row_number() over (order by l.lane) as place
     from (select distinct l.lane, l.queue from queue.lane l where l.ctid >= '(0,0)') l
     left join queue.passed() p on p.lane = l.lane
   ), bar as materialized (
-    -- So many of the queues of a thousand lanes wait since then: no queue that waits for less is one of those wanted. An index that need not be read
-    -- beyond that is read sooner.
+    -- Start of the wait of the last of `most` queues among a thousand lanes: a queue that has waited less is not needed. This bounds the index
+    -- range to read.
     select max(h.seq) as seq
     from (
       select min(f.seq) as seq
@@ -117,9 +120,9 @@ begin
 end
 $$;
 
--- The figures of one queue, for whoever asks every few seconds: how many jobs are ready, counted up to most (null for all), whether there may be
--- more, and since when the first has been ready, by the database's clock; null if none is. Reads the history's newest rows, and in each lane of
--- the queue one index entry from the front and up to most from the back, where the entries are not dead.
+-- Returns the statistics of one queue for monitoring that polls every few seconds: the number of ready jobs, counted up to `most` (null: all),
+-- whether there may be more, and the time since which the first has been ready, by the database's clock; null if none is. Reads the newest rows of
+-- the history, and in each lane of the queue one index entry from the start and up to `most` from the end, where entries are live.
 create function queue.backlog(
   queue text, most integer default 10000,
   out ready bigint, out partial boolean, out since timestamptz, out waited_ms double precision
@@ -132,7 +135,7 @@ create function queue.backlog(
 as $$
 begin
   if most < 0 then
-    raise invalid_parameter_value using message = format('queue.backlog: jobs are counted up to a number, or all (null), not up to %s', most);
+    raise invalid_parameter_value using message = format('queue.backlog: most must be a number from 0 on, or null for all jobs, not %s', most);
   elsif most > 1000000000 then
     most := 1000000000;
   end if;
@@ -163,17 +166,17 @@ begin
 end
 $$;
 
--- How many jobs each queue and job type has in each state, and whether there may be more. Counts so many entries of a kind, and is exact if there
--- are no more of it (null counts all, in proportion to the jobs):
+-- Returns the number of jobs by queue, job type and state, and whether there may be more. Counts up to `most` entries of a kind, and is exact if
+-- there are no more (null: all, at a cost proportional to the jobs):
 --
 --   ready, scheduled, blocked, parked   if there are more, each lane is counted up to its share, and is exact if it has no more
---   running, dead               if there are more, the newest, and whose the others are is not known: each queue and type has at least none
---   completed, cancelled, expired   the same, of a fourth as many rows of done, and of done_many, each some hundred jobs
+--   running, dead                       if there are more, the newest; the types of the others are unknown: a lower bound for all
+--   completed, cancelled, expired       the same, of a fourth as many rows of done, and of done_many with some hundred jobs each
 --
--- What waits is read in the order of the heap first: a dead row costs a tenth there of what its index entry does.
+-- Waiting jobs are first read in heap order: a dead row costs a tenth there of a dead index entry.
 --
--- With `top`, of so many queues and types only, those that have most of what was seen and is not over; and in rows without queue and type, how
--- many jobs all of them have in each state, and, without state, how many more queues and types were seen.
+-- With `top`, returns only this many queues and types, those with the most unfinished jobs seen. Rows without queue and type contain the number of
+-- jobs of all of them by state, and, without state, the number of other queues and types seen.
 create function queue.counts(most bigint default 20000, top integer default null)
   returns table (queue text, job_type text, state text, jobs bigint, partial boolean)
   language plpgsql stable
@@ -183,13 +186,13 @@ create function queue.counts(most bigint default 20000, top integer default null
   set jit = off
 as $$
 declare
-  -- From where on what is over is looked at, and the running jobs that are looked up: so the days below are not opened.
+  -- Lowest id of finished jobs to read, and the running jobs to look up: days below are not opened.
   lowest    bigint;
   held_ids  bigint[];
   held_low  bigint;
 begin
   if most < 0 then
-    raise invalid_parameter_value using message = format('queue.counts: jobs are counted up to a number, or all (null), not up to %s', most);
+    raise invalid_parameter_value using message = format('queue.counts: most must be a number from 0 on, or null for all jobs, not %s', most);
   elsif most > 1000000000 then
     most := 1000000000;
   end if;
@@ -263,7 +266,7 @@ begin
     union all
     select 'completed' where (select count(*) from over) > most / 4 or (select count(*) from over_plainly) > most / 4
   ), sampled as materialized (
-    -- What ranks a lane is no exact number: those are added up faster.
+    -- The rank of a lane is not an exact number: floats are added faster.
     select s.state, s.lane, s.jobs, s.jobs::float8 as live, s.jobs::float8 as seen from seen s
     union all
     select 'running', h.lane, sum(cardinality(h.ids)), sum(cardinality(h.ids))::float8, sum(cardinality(h.ids))::float8
@@ -303,7 +306,7 @@ begin
   ), seen_of_listed as materialized (
     select s.state, s.lane, s.jobs from sampled s where s.lane in (select c.lane from listed c)
   ), floors as materialized (
-    -- By the heap is what was tried above.
+    -- Reading by the heap was tried above.
     select p.lane, p.seq from queue.passed(heap => 0) p where exists (select from many m where m.state = 'ready')
   ), probed as materialized (
     select m.state, c.lane, greatest(least(n.jobs, a.share), least(coalesce(s.jobs, 0), most)) as jobs,
@@ -329,7 +332,7 @@ begin
       ) e
     ) n
   ), counted as (
-    -- Of what waits only where all of it was seen.
+    -- Of waiting jobs only where all of them were seen.
     select s.state, s.lane, s.jobs, false as partial from seen_of_listed s where not exists (select from many m where m.state = s.state)
     union all
     select p.state, p.lane, p.jobs, p.partial from probed p where p.jobs > 0 or p.partial

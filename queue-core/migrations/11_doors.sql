@@ -1,31 +1,31 @@
--- Doors: what a role may do that has no right to the tables. Each runs with the rights of the store's owner, under a search_path of its own (but
--- insert_job names all schemas instead), checks what it is asked, and does one thing. roles/*.sql says who may use which; a store that nobody was
--- let into is its owner's alone.
+-- SECURITY DEFINER entry points for roles without privileges on the tables. Each runs with the rights of the store's owner under a search_path of its
+-- own (insert_job instead qualifies all names), checks its arguments, and does one thing. roles/*.sql grants them to roles; a store without roles is
+-- accessible only to its owner.
 --
---   producer_*   enqueue, for those who may not write to queue.job; the functions of 6_enqueue.sql and the statements go through them by themselves
---   worker_*     days, for those who may not create tables
---   reader_*     jobs without payload and output, for those who may not read them
+--   producer_*   enqueue, for roles that may not write to queue.job; the functions of 6_enqueue.sql and the statements use them automatically
+--   worker_*     days, for roles that may not create tables
+--   reader_*     jobs without payload and output, for roles that may not read them
 --
--- The other doors need nothing but their owner's rights: they stand where they belong (insert_job, channel, notify, status, look, wait, the acts,
--- set_capacity, pause, resume).
+-- Other entry points only need their owner's rights, and are defined with their subjects (insert_job, channel, notify, status, look, wait, the
+-- operations on jobs, set_capacity, pause, resume).
 
--- Whether the caller needs no door to enqueue.
+-- Returns whether the caller may enqueue without an entry point.
 create function queue.is_trusted() returns boolean
   language sql stable
   return pg_catalog.has_table_privilege('queue.job'::regclass, 'insert');
 
--- Who may execute this may enqueue into every queue; any other producer only into those that queue.producer_queue names.
+-- A role that may execute this function may enqueue into every queue; other producers only into the queues in queue.producer_queue.
 create function queue.any_queue() returns boolean
   language sql immutable
   return true;
 
--- Whether any producer is for some queues only. A constant costs the others nothing: it is replaced with the first such producer
+-- Returns whether some producer is restricted to some queues. A constant costs the others nothing: the first such producer replaces it
 -- (roles/some_queues.sql).
 create function queue.limits_producers() returns boolean
   language sql immutable
   return false;
 
--- The queues of such producers, by their roles.
+-- The queues of restricted producers, by role.
 create table queue.producer_queue (
   role   name  not null,
   queue  text  not null,
@@ -33,7 +33,7 @@ create table queue.producer_queue (
   constraint producer_queue_is_a_name check (queue.is_name(queue))
 );
 
--- Refuses an enqueue into a queue that is not the caller's. It names the schema of everything in it, as insert_job.
+-- Refuses an enqueue into a queue that the caller may not use. Everything in it is schema-qualified, as in insert_job.
 create function queue.check_queue(queue text, caller name) returns void
   language plpgsql stable
 as $$
@@ -53,7 +53,7 @@ begin
 end
 $$;
 
--- As queue.enqueue without options.
+-- Same as queue.enqueue without options.
 create function queue.producer_enqueue(job_type text, payload jsonb, caller queue.caller default queue.called_by()) returns bigint
   language plpgsql volatile security definer
   set search_path = pg_catalog, pg_temp
@@ -70,7 +70,7 @@ begin
 end
 $$;
 
--- As queue.enqueue_with. The queue that was checked is the one that is enqueued into, whatever workers publish meanwhile.
+-- Same as queue.enqueue_with. Enqueues into the queue that was checked, whatever workers publish meanwhile.
 create function queue.producer_enqueue_with(
   job_type text, payload jsonb, options jsonb, caller queue.caller default queue.called_by(), out id bigint, out outcome text
 )
@@ -82,7 +82,7 @@ declare
   chosen  text;
 begin
   if said ? 'system' and ((said -> 'system') - '{child_of,node_of,part_of}'::text[] = '{}') is not true then
-    raise invalid_parameter_value using message = 'queue.enqueue: there is no option system';
+    raise invalid_parameter_value using message = 'queue.enqueue: unknown option system';
   end if;
   if queue.limits_producers() then
     chosen := (queue.read_options(producer_enqueue_with.job_type, said)).queue;
@@ -94,7 +94,7 @@ begin
 end
 $$;
 
--- As queue.lock_keys. Whoever enqueues under keys locks them in any case.
+-- Same as queue.lock_keys. An enqueue under keys locks them in any case.
 create function queue.producer_lock_keys(queues text[], keys text[], every boolean) returns void
   language plpgsql volatile security definer
   set search_path = pg_catalog, pg_temp
@@ -104,20 +104,20 @@ begin
 end
 $$;
 
--- As queue.add_days, for as many days ahead as may be wanted.
+-- Same as queue.add_days, with a limit on the number of days ahead.
 create function queue.worker_add_days(ahead integer) returns integer
   language plpgsql volatile security definer
   set search_path = pg_catalog, pg_temp
 as $$
 begin
   if worker_add_days.ahead between 0 and 60 is not true then
-    raise invalid_parameter_value using message = format('queue.worker_add_days: from 0 to 60 days ahead, not %s', worker_add_days.ahead);
+    raise invalid_parameter_value using message = format('queue.worker_add_days: ahead must be from 0 to 60 days, not %s', worker_add_days.ahead);
   end if;
   return queue.add_days(worker_add_days.ahead);
 end
 $$;
 
--- As queue.drop_day, of days that are over, and never so many survivors that others wait for long.
+-- Same as queue.drop_day, for past days, and with few enough survivors that others do not wait for long.
 create function queue.worker_drop_day(retention interval) returns date
   language plpgsql volatile security definer
   set search_path = pg_catalog, pg_temp
@@ -131,11 +131,11 @@ begin
 end
 $$;
 
--- As queue.list, which says what is meant. Plans itself for the call, whatever the caller's settings are: by a plan that was kept since the days were
--- empty a page could take minutes, and to compile it takes ten times as long as to look.
+-- Returns the page of queue.list, which documents it. Planned for each call, regardless of the caller's settings: with a plan cached since the days
+-- were empty a page could take minutes, and JIT compilation takes ten times as long as the query.
 --
--- Jobs of the newest day or two are looked through first, for a plan that opens a month of days takes longer than the look. The others are opened
--- only if those do not have the page.
+-- Reads the jobs of the newest day or two first, because planning a month of days takes longer than the query. The others are opened only if those
+-- do not contain the page.
 create function queue.list_of(
   in_state text, in_queue text, job_types text[], before bigint, most integer, in_error text, since interval, older_than interval, payloads boolean,
   in_meta jsonb, looked integer
@@ -189,13 +189,13 @@ begin
 end
 $$;
 
--- Jobs, the newest first, each once with its state: those in this state, of this queue, of one of these job types, below this id; with this text
--- in the error of a dead letter; not older than since, at least as old as older_than, by the end of a job that is over and by the enqueue
--- of any other; whose metadata contain this object. Null is any. Payload and output only if asked for.
--- What it costs does not grow with the jobs that there are, but for those that are blocked or run. Of others only so many are looked at when not
--- all are wanted: `looked` rows of done and of done_many, five times as many that are scheduled, parked or dead, half as many that run or whose
--- metadata are asked for. `horizon` is the lowest id down to which this leaves nothing out: nothing older is listed, and the next page goes on from
--- there (before => horizon). Null: everything was looked at. A page without jobs is one row with its horizon.
+-- Lists jobs, newest first, each once with its state. Filters: in this state, of this queue, of one of these job types, below this id; with this
+-- text in the error of a dead letter; not older than `since`, at least as old as `older_than`, by the end of a finished job and by the enqueue of
+-- any other; with metadata that contain this object. Null means any. Payload and output only on request.
+-- The cost does not grow with the number of jobs, except for blocked and running ones. With a filter only a limited number of others is read:
+-- `looked` rows of done and of done_many, five times as many scheduled, parked or dead ones, half as many running ones or jobs filtered by
+-- metadata. `horizon` is the lowest id down to which the list is complete: no older job is listed, and the next page continues from there (before
+-- => horizon). Null: everything was read. A page without jobs is one row with its horizon.
 create function queue.list(
   state text default null, queue text default null, job_types text[] default null, before bigint default 9223372036854775807,
   most integer default 50, error text default null, since interval default null, older_than interval default null,
@@ -214,7 +214,7 @@ begin atomic
     list.looked) l;
 end;
 
--- As queue.list, without payload and output.
+-- Same as queue.list, without payload and output.
 create function queue.reader_list(
   in_state text default null, in_queue text default null, job_types text[] default null, before bigint default 9223372036854775807,
   most integer default 50, in_error text default null, since interval default null, older_than interval default null,
@@ -240,7 +240,7 @@ begin
 end
 $$;
 
--- As queue.find, without payload and output.
+-- Same as queue.find, without payload and output.
 create function queue.reader_find(job bigint)
   returns table (
     id bigint, queue text, job_type text, priority smallint, state text, attempts smallint, max_attempts smallint, crashes smallint,
@@ -303,7 +303,8 @@ create view queue.jobs as
   join queue.job j on j.id = e.id
   cross join lateral (select l.queue, l.job_type, l.priority from queue.lane l where l.lane = coalesce(e.lane, j.lane) limit 1) l;
 
--- Every worker with a heartbeat row, and how many jobs it holds. One that is not alive is silent: its jobs are about to be recovered.
+-- Returns all workers with a heartbeat row, and the number of jobs that each holds. One that is not alive is silent: its jobs are about to be
+-- recovered.
 create function queue.workers()
   returns table (
     id uuid, name text, host text, pid integer, version text, queues text[], started_at timestamptz, expires_at timestamptz, alive boolean,
@@ -318,7 +319,7 @@ begin atomic
   order by w.started_at, w.id;
 end;
 
--- Every job that is not over: whatever happens to its day, it must stay.
+-- All unfinished jobs, which have to be kept whatever happens to their day.
 create view queue.living as
   select id from queue.ready
   union all select id from queue.scheduled
@@ -327,8 +328,8 @@ create view queue.living as
   union all select id from queue.dead
   union all select id from queue.blocked;
 
--- The jobs of an ordering key that are not over, in its order: the head, which runs or waits for its turn or is dead and holds the key up, and those
--- that are blocked behind it. An entry of an index for each. A door, for heads and hashes of keys are not for whoever looks.
+-- Returns the unfinished jobs of an ordering key, in its order: the head, which runs, waits or is dead and blocks the key, and the jobs blocked
+-- behind it. Reads one index entry for each. SECURITY DEFINER, because readers have no access to heads and hashes of keys.
 create function queue.key_line(queue text, key text, most integer)
   returns table (seq bigint, id bigint)
   language plpgsql stable security definer

@@ -1,14 +1,14 @@
--- Pauses: what workers begin nothing of for now. An enqueue, a claim or a verdict knows nothing of them: each worker reads them, and leaves the
--- lanes that they cover alone. Jobs wait as ready meanwhile; what runs already goes on to its end.
+-- Pauses: lanes whose jobs workers do not start for now. Enqueues, claims and verdicts do not read them: each worker loads them, and skips the lanes
+-- that they cover. Jobs stay ready meanwhile; running jobs continue.
 --
 --   paused  written by operators (pause, resume)
 --
--- A worker says in its own row (worker.paused_seen) up to which pause nothing begins there any more. So a pause must not become visible after one
--- of a higher number: whoever pauses is alone until its commit.
+-- A worker records in its own row (worker.paused_seen) the highest pause under which it starts nothing any more. A pause must therefore not become
+-- visible after one with a higher number: transactions that pause are exclusive until their commit.
 
 create sequence queue.pause_seq;
 
--- A pause of a queue, of a job type, of a type in a queue, or of everything: '*' is any.
+-- A pause of a queue, of a job type, of a type in a queue, or of everything: '*' means any.
 create table queue.paused (
   queue      text         not null,
   job_type   text         not null,
@@ -23,9 +23,9 @@ create table queue.paused (
   constraint paused_reason_is_short check (length(reason) <= 1000)
 );
 
--- Pauses a queue ('*' is any), or one job type in it; returns the pause's number. What is paused already has the new reason, and who gave it,
--- from now on; since when it is paused stays. It takes effect at the commit: workers are told then, and running jobs go on to their ends.
--- Whether no worker begins anything of it any more is told by pause_awaits.
+-- Pauses a queue ('*' means any), or one job type in it; returns the pause's number. An existing pause gets the new reason and author; its start
+-- stays. It takes effect at the commit: workers are notified then, and running jobs continue to their end. pause_awaits returns the workers that
+-- may still start such jobs.
 create function queue.pause(queue text, job_type text default '*', reason text default null) returns bigint
   language plpgsql volatile security definer
   set search_path = pg_catalog, pg_temp
@@ -45,7 +45,7 @@ begin
 end
 $$;
 
--- Ends the pause of exactly this; false if there is none. What another pause covers stays paused by that.
+-- Ends exactly this pause; false if there is none. Jobs covered by another pause stay paused.
 create function queue.resume(queue text, job_type text default '*') returns boolean
   language plpgsql volatile security definer
   set search_path = pg_catalog, pg_temp
@@ -63,8 +63,8 @@ begin
 end
 $$;
 
--- The workers that live, could run some of what is paused, and have not said yet that nothing of it begins there any more. None: no handler of it
--- begins until it is resumed. A silent worker is not waited for: it fenced itself, and reads the pauses before it claims again.
+-- Returns the live workers that could run some of the paused jobs and have not acknowledged the pause. If there are none, no handler of these jobs
+-- starts until they are resumed. Does not include silent workers: such a worker has fenced itself, and loads the pauses before it claims again.
 create function queue.pause_awaits(queue text, job_type text default '*')
   returns table (id uuid, name text, host text, pid integer)
   language plpgsql stable
@@ -83,8 +83,8 @@ begin
 end
 $$;
 
--- What is paused, the longest first; how many ready jobs wait for that, stored under this name of their type and counted up to most (null for
--- all); and how many workers pause_awaits.
+-- Returns the pauses, oldest first; the number of ready jobs that wait for each, by the stored name of their type and counted up to `most` (null:
+-- all); and the number of workers in pause_awaits.
 create function queue.pauses(most integer default 10000)
   returns table (
     id bigint, queue text, job_type text, reason text, paused_at timestamptz, paused_by text, ready bigint, partial boolean, awaits bigint
@@ -97,7 +97,7 @@ create function queue.pauses(most integer default 10000)
 as $$
 begin
   if most < 0 then
-    raise invalid_parameter_value using message = format('queue.pauses: jobs are counted up to a number, or all (null), not up to %s', most);
+    raise invalid_parameter_value using message = format('queue.pauses: most must be a number from 0 on, or null for all jobs, not %s', most);
   elsif most > 1000000000 then
     most := 1000000000;
   end if;
@@ -114,7 +114,7 @@ begin
         from queue.lane l
         where (p.queue = '*' or l.queue = p.queue) and (p.job_type = '*' or queue.type_of(l.job_type) = p.job_type)
       ) l
-      -- From behind: in front there are dead entries.
+      -- From the end, since the front has dead index entries.
       cross join lateral (select from queue.ready r where r.lane = l.lane order by r.seq desc limit most + 1) r
       limit most + 1
     ) w

@@ -1,32 +1,32 @@
--- Schedules: jobs that the clock enqueues. First how they are made, changed and taken away, then what becomes of their ticks. The acts are doors,
--- as in 11_doors.sql.
+-- Schedules: jobs enqueued by time. First how schedules are created, changed and removed, then their ticks. The operations are SECURITY DEFINER entry
+-- points, see 11_doors.sql.
 --
---   schedule  written by whoever makes one (schedule, unschedule and the acts), by workers that declare one (elect_schedules), and by fire_ticks
+--   schedule  written by users (schedule, unschedule and the other operations), by workers that declare one (elect_schedules), and by fire_ticks
 
 create table queue.schedule (
   name              text        not null,
   job_type          text        not null,
   payload           jsonb       not null,
-  options           jsonb       not null,                            -- of each enqueue, as queue.enqueue takes them
-  cron              text,                                            -- an expression, which is the worker's to read; or
+  options           jsonb       not null,                            -- of each enqueue, as for queue.enqueue
+  cron              text,                                            -- expression, evaluated by workers; or
   every             interval,                                        -- every multiple of this since 1970
   tz                text        not null,
   missed            text        not null,
   grace             interval    not null,
   overlap           text        not null,
   jitter            interval    not null,
-  supersede         boolean     not null,                            -- another payload cancels its jobs that are only tried again
-  source            text        not null,                            -- static: declared by workers; dynamic: made by anybody
-  definition        bigint      not null,                            -- a hash of all of these
-  since             timestamptz not null default clock_timestamp(),  -- its ticks are those after this moment
-  next_at           timestamptz,                                     -- the next of them, or null: a worker is to compute it
-  skip_at           timestamptz,                                     -- the tick that is to be passed over
-  tried_at          timestamptz,                                     -- when the next tick was first tried in vain; later, if nobody tried for long
-  again_at          timestamptz,                                     -- and when last, if it was
+  supersede         boolean     not null,                            -- another payload cancels its jobs that wait for a retry
+  source            text        not null,                            -- static: declared by workers; dynamic: created by users
+  definition        bigint      not null,                            -- hash of all of these
+  since             timestamptz not null default clock_timestamp(),  -- its ticks are those after this time
+  next_at           timestamptz,                                     -- next tick, or null: to be computed by a worker
+  skip_at           timestamptz,                                     -- tick to be skipped
+  tried_at          timestamptz,                                     -- first failed try of the next tick; later, if no worker tried for long
+  again_at          timestamptz,                                     -- last failed try, if any
   paused_at         timestamptz,
-  undeclared_since  timestamptz,                                     -- no living worker has declared it since
-  withdrawn_at      timestamptz,                                     -- so it has no ticks any more since
-  error             text,                                            -- why it has no ticks: mend it and make it anew
+  undeclared_since  timestamptz,                                     -- since then no living worker has declared it
+  withdrawn_at      timestamptz,                                     -- since then it has no ticks for that reason
+  error             text,                                            -- why it has no ticks: to be fixed and created again
   constraint schedule_times_in_range check (
     least(since, next_at, skip_at, tried_at, again_at, paused_at, undeclared_since, withdrawn_at) >= '1970-01-01+00'
     and greatest(since, next_at, skip_at, tried_at, again_at, paused_at, undeclared_since, withdrawn_at) < '10000-01-01+00'
@@ -40,12 +40,12 @@ create table queue.schedule (
 create index schedule_by_tick on queue.schedule (coalesce(next_at, '-infinity'), name)
   where paused_at is null and withdrawn_at is null and error is null;
 
--- Tells workers that schedules have changed.
+-- Notifies workers that schedules have changed.
 create function queue.tell_schedules() returns void
   language sql volatile
   return queue.notify('wake', '!schedule');
 
--- The interval that an option is, given as such or in seconds; refused unless it is within this range.
+-- Returns the interval of an option, given as interval or in seconds; refuses one outside of this range.
 create function queue.read_span(options jsonb, name text, otherwise interval, shortest interval, longest interval) returns interval
   language plpgsql volatile
   set search_path = pg_catalog, pg_temp
@@ -65,17 +65,17 @@ begin
   exception when data_exception then
     meant := null;
   end;
-  -- A comparison of intervals takes a year for 360 days; of seconds it has 365.25.
+  -- Comparisons of intervals take a year as 360 days; in seconds it has 365.25.
   if extract(epoch from meant) between extract(epoch from shortest) and extract(epoch from longest) is not true then
     raise invalid_parameter_value using
-      message = format('queue.schedule: the option %s is an interval or a number of seconds, from %s to %s, not %s',
+      message = format('queue.schedule: the option %s must be an interval or a number of seconds, from %s to %s, not %s',
       name, shortest, longest, left((options -> name)::text, 100));
   end if;
   return meant;
 end
 $$;
 
--- What a schedule of this name would be, checked: an unknown option, or one of a wrong type or out of range, is 22023 and named.
+-- Returns the checked definition of a schedule: an unknown option, or one of a wrong type or out of range, raises 22023 with its name.
 create function queue.read_schedule(name text, job_type text, payload jsonb, options jsonb, source text) returns queue.schedule
   language plpgsql volatile
   set search_path = pg_catalog, pg_temp
@@ -91,20 +91,20 @@ begin
   elsif not queue.is_name(read_schedule.job_type) then
     raise invalid_parameter_value using message = 'queue.schedule: the job type has 1 to 64 of the characters A-Z a-z 0-9 _ . : -';
   elsif jsonb_typeof(read_schedule.options) is distinct from 'object' then
-    raise invalid_parameter_value using message = 'queue.schedule: the options are a JSON object';
+    raise invalid_parameter_value using message = 'queue.schedule: the options must be a JSON object';
   elsif read_schedule.options - known <> '{}' then
-    raise invalid_parameter_value using message = format('queue.schedule: there is no option %s; the options are %s',
+    raise invalid_parameter_value using message = format('queue.schedule: unknown option %s; the options are %s',
       (select to_json(min(k.name)) from jsonb_object_keys(read_schedule.options - known) k (name)), array_to_string(known, ', '));
   end if;
   perform queue.check_payload(read_schedule.payload);
   perform queue.read_options(read_schedule.job_type, read_schedule.options - own);
   foreach option in array '{cron,tz,missed,overlap}'::text[] loop
     if jsonb_typeof(read_schedule.options -> option) not in ('string', 'null') then
-      raise invalid_parameter_value using message = format('queue.schedule: the option %s is a text', option);
+      raise invalid_parameter_value using message = format('queue.schedule: the option %s must be a text', option);
     end if;
   end loop;
   if jsonb_typeof(read_schedule.options -> 'supersede') not in ('boolean', 'null') then
-    raise invalid_parameter_value using message = 'queue.schedule: the option supersede is true or false';
+    raise invalid_parameter_value using message = 'queue.schedule: the option supersede must be true or false';
   end if;
   said.name := read_schedule.name;
   said.job_type := read_schedule.job_type;
@@ -119,18 +119,18 @@ begin
   said.jitter := queue.read_span(read_schedule.options, 'jitter', '0', '0', '1 day');
   said.supersede := coalesce((read_schedule.options ->> 'supersede')::boolean, false);
   if (said.cron is null) = (said.every is null) then
-    raise invalid_parameter_value using message = 'queue.schedule: one of the options cron and every is needed';
+    raise invalid_parameter_value using message = 'queue.schedule: one of the options cron and every is required';
   elsif extract(year from said.every) <> 0 or extract(month from said.every) <> 0 then
     raise invalid_parameter_value using
-      message = 'queue.schedule: the option every has no months, which differ in length; use cron, as in 0 0 1 * *';
+      message = 'queue.schedule: the option every cannot contain months, which differ in length; use cron, such as 0 0 1 * *';
   elsif octet_length(said.cron) > 256 or octet_length(said.tz) > 64 then
     raise invalid_parameter_value using message = 'queue.schedule: the option cron has at most 256 bytes, and tz at most 64';
   elsif said.missed !~ '^(coalesce|skip|catch_up[(][1-9][0-9]{0,2}[)])$' then
     raise invalid_parameter_value using
-      message = format('queue.schedule: the option missed is coalesce, skip or catch_up(1) to catch_up(999), not %s',
+      message = format('queue.schedule: the option missed must be coalesce, skip or catch_up(1) to catch_up(999), not %s',
       left(to_json(said.missed)::text, 100));
   elsif said.overlap not in ('skip', 'allow', 'queue') then
-    raise invalid_parameter_value using message = format('queue.schedule: the option overlap is skip, allow or queue, not %s',
+    raise invalid_parameter_value using message = format('queue.schedule: the option overlap must be skip, allow or queue, not %s',
       left(to_json(said.overlap)::text, 100));
   end if;
   said.source := read_schedule.source;
@@ -140,8 +140,8 @@ begin
 end
 $$;
 
--- Makes a schedule, or changes the one of this name. One that is as it was stays as it is; a pause stays; its next tick stays unless the timing is
--- another. The schedules of workers are theirs.
+-- Creates a schedule, or changes the one with this name. An equal definition changes nothing. A pause stays, and so does the next tick unless the
+-- timing differs. Schedules declared by workers cannot be changed.
 create function queue.put_schedule(said queue.schedule) returns void
   language plpgsql volatile
   set search_path = pg_catalog, pg_temp
@@ -156,7 +156,7 @@ begin
     if before.source <> said.source then
       raise object_not_in_prerequisite_state using message = format(case said.source
         when 'dynamic' then 'queue.schedule: the schedule %s is declared by workers: change it there, or give yours another name'
-        else 'the schedule %s was made by queue.schedule: workers that declare one of its name do not change it' end, said.name);
+        else 'the schedule %s was created by queue.schedule: declarations of workers do not change it' end, said.name);
     elsif before.definition = said.definition and before.error is null and before.undeclared_since is null then
       return;
     end if;
@@ -179,19 +179,19 @@ begin
 end
 $$;
 
--- Makes a schedule of this name, or changes it: at its ticks a job of this type with this payload is enqueued. Options:
+-- Creates a schedule with this name, or changes it: at its ticks a job of this type with this payload is enqueued. Options:
 --
 --   cron | every    an expression of five fields (six with seconds first), or an interval: every multiple of it since 1970
---   tz              the zone of the expression; UTC
---   missed          what becomes of ticks that nobody was there for: coalesce, skip, catch_up(n); coalesce
---   grace           how late a tick may be before it counts as missed; 1 min
---   overlap         what becomes of a tick while a job of an earlier one is not over: skip, allow, queue; skip
---   jitter          its jobs are put off by up to this, each by another part of it; 0
---   supersede       made anew with another payload, its jobs that have failed and wait for another try are cancelled; false
---   and those of queue.enqueue, but for run_at, after and expires_at
+--   tz              time zone of the expression; default UTC
+--   missed          handling of ticks that no worker was there for: coalesce, skip, catch_up(n); default coalesce
+--   grace           how late a tick may be before it counts as missed; default 1 min
+--   overlap         handling of a tick while a job of an earlier one is unfinished: skip, allow, queue; default skip
+--   jitter          jobs are delayed by up to this, each by a different part of it; default 0
+--   supersede       after a change of the payload, cancels jobs of the schedule that wait for a retry; default false
+--   and those of queue.enqueue, except run_at, after and expires_at
 --
--- Workers read the expression and compute the first tick. While none lives the schedule has no next_at; its ticks count from now on all the same.
--- An expression that they cannot read, or a zone that they do not know, becomes the schedule's error.
+-- Workers evaluate the expression and compute the first tick. While no worker is alive the schedule has no next_at; its ticks still count from now
+-- on. An expression or a time zone that they cannot read becomes the schedule's error.
 create function queue.schedule(name text, job_type text, payload jsonb, options jsonb) returns void
   language plpgsql volatile security definer
   set search_path = pg_catalog, pg_temp
@@ -210,7 +210,7 @@ begin
 end
 $$;
 
--- Takes a schedule away; its jobs stay. Returns whether there was one.
+-- Removes a schedule; its jobs stay. Returns whether there was one.
 create function queue.unschedule(name text) returns boolean
   language plpgsql volatile security definer
   set search_path = pg_catalog, pg_temp
@@ -218,14 +218,14 @@ as $$
 begin
   if exists (select from queue.schedule s where s.name = unschedule.name and s.source = 'static' and s.withdrawn_at is null) then
     raise object_not_in_prerequisite_state using
-      message = format('queue.unschedule: the schedule %s is declared by workers: pause it, or take it out there', unschedule.name);
+      message = format('queue.unschedule: the schedule %s is declared by workers: pause it, or remove it there', unschedule.name);
   end if;
   delete from queue.schedule s where s.name = unschedule.name;
   return found;
 end
 $$;
 
--- No ticks until it is resumed.
+-- Stops ticks until the schedule is resumed.
 create function queue.pause_schedule(name text) returns void
   language plpgsql volatile security definer
   set search_path = pg_catalog, pg_temp
@@ -240,7 +240,7 @@ begin
 end
 $$;
 
--- Goes on with the next tick: those of the pause are over.
+-- Continues with the next tick; those of the pause are dropped.
 create function queue.resume_schedule(name text) returns void
   language plpgsql volatile security definer
   set search_path = pg_catalog, pg_temp
@@ -259,7 +259,7 @@ begin
 end
 $$;
 
--- The next tick will have no job; returns it. Asked twice, it is the same tick.
+-- Skips the next tick; returns it. Repeated calls skip the same tick.
 create function queue.skip_schedule(name text) returns timestamptz
   language plpgsql volatile security definer
   set search_path = pg_catalog, pg_temp
@@ -275,19 +275,19 @@ begin
     perform queue.no_schedule(skip_schedule.name);
   elsif skipped is null then
     raise object_not_in_prerequisite_state using
-      message = format('the next tick of the schedule %s is not known: a worker has to compute it; start one', skip_schedule.name);
+      message = format('the next tick of the schedule %s is unknown until a worker computes it; start a worker', skip_schedule.name);
   end if;
   return skipped;
 end
 $$;
 
--- The ticks of schedules. Any worker computes them, sleeps until the next one, and calls queue.fire_ticks; there is no leader. Nothing here knows a
--- cron expression: what is said of a tick comes from the caller, and is taken for the schedule and the tick it was computed for, or not at all.
+-- The ticks of schedules. Any worker computes them, sleeps until the next one, and calls queue.fire_ticks; there is no leader. Nothing here evaluates
+-- cron expressions: the caller passes the ticks, which are applied to the schedule and the tick that they were computed for, or not at all.
 --
---   fire         written by fire_ticks and run_schedule, one row a tick; pruned with the history
---   declaration  written by workers that start (declare_schedules); whose workers are alive stands in worker.declares
+--   fire         written by fire_ticks and run_schedule, one row for each tick; pruned with the history
+--   declaration  written by workers that start (declare_schedules); worker.declares has the declarations of living workers
 
--- What came of each tick.
+-- Outcome of each tick.
 create table queue.fire (
   name      text        not null,
   tick      timestamptz not null,
@@ -301,7 +301,7 @@ create table queue.fire (
 create index fire_jobs on queue.fire (name, (outcome = 'run_now'), tick) where job is not null;
 create index fire_by_time on queue.fire (fired_at);
 
--- What workers have declared: of one name the newest that a living worker declares is in force.
+-- Declarations of workers: of each name, the newest one declared by a living worker is in force.
 create table queue.declaration (
   name        text        not null,
   definition  bigint      not null,
@@ -315,7 +315,7 @@ create table queue.declaration (
   constraint declaration_pkey primary key (name, definition)
 );
 
--- Enqueues a job of a schedule for this tick, and returns what an enqueue does.
+-- Enqueues a job of a schedule for this tick, and returns the result of the enqueue.
 create function queue.enqueue_tick(plan queue.schedule, tick timestamptz, out id bigint, out outcome text)
   language plpgsql volatile
   set search_path = pg_catalog, pg_temp
@@ -326,7 +326,7 @@ declare
   said   jsonb := plan.options || jsonb_build_object('system', jsonb_build_object('schedule', plan.name, 'tick', stamp));
 begin
   if spread > 0 then
-    -- The same tick has the same part of it, whoever fires.
+    -- The jitter of a tick does not depend on the worker that fires it.
     said := said || jsonb_build_object('run_at',
       tick + (queue.hash(plan.name || '/' || stamp) & 9223372036854775807) % spread * interval '1 ms');
   end if;
@@ -337,7 +337,7 @@ begin
 end
 $$;
 
--- The last ten jobs of ticks of a schedule, and the last ten that were run by hand: so however many these are, those of ticks are seen.
+-- Returns the last ten jobs of ticks of a schedule, and the last ten started manually: many of the latter do not hide those of ticks.
 create function queue.last_jobs(name text) returns table (id bigint, tick timestamptz)
   language sql stable
   set search_path = pg_catalog, pg_temp
@@ -354,14 +354,14 @@ begin atomic
   ) f;
 end;
 
--- Which job of an earlier tick, or that was run by hand, is not over, the earliest of these, in words; null if there is none. One of a newer version
--- that waits was left by a later release, which may never come back.
+-- Describes the earliest unfinished job of an earlier tick or manual start; null if there is none. Excludes a waiting job of a newer version: it is
+-- from a later release, which may never be deployed again.
 create function queue.overlaps_with(name text, options jsonb) returns text
   language sql stable
   set search_path = pg_catalog, pg_temp
 begin atomic
   select format('job %s of %s is %s', l.id, to_char(l.tick at time zone 'UTC', 'YYYY-MM-DD"T"HH24:MI:SS"Z"'),
-    case when s.state = 'scheduled' and s.attempts > 0 then format('waiting for another try after %s attempts', s.attempts) else s.state end)
+    case when s.state = 'scheduled' and s.attempts > 0 then format('waiting for a retry after %s attempts', s.attempts) else s.state end)
   from queue.last_jobs(overlaps_with.name) l
   cross join lateral (
     select e.state, e.attempts, coalesce((options ->> 'version')::integer, 1) as known,
@@ -375,7 +375,7 @@ begin atomic
   limit 1;
 end;
 
--- Of a job that ticks of its schedule have overlapped with: the schedule, and the first of those ticks; else an empty object.
+-- For a job that ticks of its schedule have overlapped with, returns the schedule and the first of those ticks; otherwise an empty object.
 create function queue.why_overlapped(id bigint, system jsonb) returns jsonb
   language sql stable
   set search_path = pg_catalog, pg_temp
@@ -395,18 +395,19 @@ begin atomic
   ), '{}');
 end;
 
--- Does what is due for a schedule, provided that it is as the caller saw it: of this definition, with this next tick. For each of these ticks a
--- job is enqueued (unless it is to be skipped), or it is said to be missed. Then the next tick is this one; without one, the schedule has this error.
--- Returns what came of each tick (fired: that it had before), or one row (planned) without any; nothing if another worker was there first, or
--- somebody has the schedule locked.
+-- Fires the due ticks of a schedule, provided that it is as the caller saw it: with this definition and this next tick. For each of these ticks a
+-- job is enqueued (unless the tick is to be skipped), or it is recorded as missed. Then next_at becomes the next tick; if it is null, the schedule
+-- gets this error. Returns the outcome of each tick (fired: it was fired before), or one row (planned) without ticks; nothing if another worker was
+-- faster, or another session has the schedule locked.
 --
--- A job that cannot be enqueued is that tick's outcome, not the caller's error: the schedule goes on with the next tick. What may be better at the
--- next try (a deadlock, a lock that somebody holds, a full disk) is undone until a grace after the first try, however late that was, and told of by
--- a last row (raised): the schedule is as it was, but for when that was. So others may be seen to in the same statement. No lock is waited for
--- longer than so many ms. Of a time in which nobody tried, for the server or all workers were away, a tenth of the grace counts.
+-- A job that cannot be enqueued is the outcome of its tick, not an error of the caller: the schedule continues with the next tick. A failure that
+-- may be transient (a deadlock, a lock held by others, a full disk) is rolled back until one grace period after the first try, however late that
+-- was, and reported by a last row (raised): the schedule is unchanged, except for the time of the try. The same statement may therefore process
+-- other schedules. Waits at most `patience` ms for a lock. Of a time without any try, because the server or all workers were down, a tenth of the
+-- grace period counts.
 --
--- A statement that is cancelled leaves nothing behind. Its caller says so by another, with what went wrong as the error and the verb fail: a try in
--- vain like the others, and at last the tick's outcome.
+-- A cancelled statement leaves no trace. Its caller reports it by another call, with the error and the verb fail: it counts as a failed try like
+-- the others, and finally as the tick's outcome.
 create function queue.fire_ticks(
   name text, definition bigint, seen timestamptz, ticks timestamptz[], verb text, next_at timestamptz, error text, patience integer default 100
 )
@@ -431,7 +432,7 @@ begin
   if not found or fire_ticks.seen > now then
     return;
   end if;
-  -- No rest between two tries is longer than a minute, nor than the grace; a statement has ten seconds.
+  -- Retries follow within a minute, and within the grace period; a statement takes at most ten seconds.
   if now - plan.again_at > least(plan.grace, '1 min') + interval '15 s' then
     plan.tried_at := plan.tried_at + greatest(now - plan.again_at - plan.grace / 10, '0');
   end if;
@@ -452,7 +453,7 @@ begin
       job := null;
       why := null;
       outcome := case
-        -- By a clock that was set back it is that time once more.
+        -- If the clock was set back, the same time occurs again.
         when exists (select from queue.fire f where f.name = fire_ticks.name and f.tick = fire_ticks.tick) then 'fired'
         when fire_ticks.tick = plan.skip_at then 'skipped'
         when fire_ticks.verb = 'miss' then 'missed'
@@ -502,7 +503,7 @@ begin
 end
 $$;
 
--- Enqueues a job of a schedule now, whatever its ticks, pause and overlap say; returns the job.
+-- Enqueues a job of a schedule now, regardless of its ticks, pause and overlap; returns the job.
 create function queue.run_schedule(name text) returns bigint
   language plpgsql volatile security definer
   set search_path = pg_catalog, pg_temp
@@ -523,8 +524,8 @@ begin
 end
 $$;
 
--- Says what a worker declares; payloads and options are JSON texts. Returns those that are refused, and those that are to be declared again because
--- somebody has them locked, say. A living worker that declares other schedules now is believed.
+-- Records the declarations of a worker; payloads and options are JSON texts. Returns those refused, and those to be declared again because another
+-- session has them locked, for example. The latest declarations of a living worker apply.
 create function queue.declare_schedules(worker uuid, names text[], job_types text[], payloads text[], options text[])
   returns table (name text, became text)
   language plpgsql volatile security definer
@@ -555,8 +556,8 @@ begin
 end
 $$;
 
--- Puts in force what living workers declare: of each name the definition that was seen last for the first time. What no living worker has
--- declared for as long as a lease is withdrawn. Any living worker calls it now and then. Returns what changed.
+-- Puts the declarations of living workers in force: of each name, the definition that was first seen most recently. A schedule that no living
+-- worker has declared for the duration of a lease is withdrawn. Living workers call it periodically. Returns the changes.
 create function queue.elect_schedules() returns table (name text, became text)
   language plpgsql volatile security definer
   set search_path = pg_catalog, pg_temp
@@ -587,7 +588,7 @@ begin
     continue when won.source = 'static' and won.now_in_force = won.definition and won.undeclared_since is null and won.error is null;
     begin
       if won.now_in_force is not null then
-        -- Of two elections at once the one that knew more may have been first.
+        -- Of two concurrent elections the one with more information may have been first.
         perform from queue.schedule s where s.name = won.name and s.definition = won.now_in_force for update;
         continue when not found;
       end if;

@@ -1,18 +1,18 @@
--- Expiry: a job that says until when it is worth beginning is over, as expired, if no attempt of it has begun by then.
+-- Expiry: a job with a deadline for its start expires if no attempt has started by then.
 --
---   expiry                                   written by an enqueue that says such a time; consumed by any worker once that has come (expire_due)
---   ready | scheduled | blocked -> done, expired   by any worker (expire_due), or by the one whose transaction holds the entry (expire_all)
---   lease -> done, expired                   by its holder, which has not begun it (expire_held)
+--   expiry                                         written by an enqueue with a deadline; consumed by any worker once it has passed (expire_due)
+--   ready | scheduled | blocked -> done, expired   by any worker (expire_due), or by the transaction that holds the entry (expire_all)
+--   lease -> done, expired                         by its holder, before the job starts (expire_held)
 --
--- The time stands in `job.system`, which a claim reads in any case: so a job past its time does not begin, whether or not anybody has looked
--- for it, and jobs without one cost nothing. A row of expiry only says when to look for a job: one that has begun or is over by then is
--- left as it is, and so is one that has another time by now. Begun is what was charged an attempt or a crash: a retry goes on, and so does what a
--- silent worker had. What was given back uncharged has not begun.
+-- The deadline is in `job.system`, which a claim reads in any case: a job past its deadline does not start, whether or not expire_due has found it,
+-- and jobs without a deadline cost nothing. A row of expiry is only a reminder to check a job: one that has started or finished by then is left
+-- alone, and so is one whose deadline has changed. A job has started once it was charged an attempt or a crash: a retry continues, and so does a job
+-- of a silent worker. A job that was given back uncharged has not started.
 
 create table queue.expiry (
   at     timestamptz not null,
   id     bigint      not null,
-  looks  smallint    not null default 0,  -- how often that was put off, for somebody had the job
+  looks  smallint    not null default 0,  -- number of times that it was postponed because the job was locked or running
   constraint expiry_due primary key (at, id),
   constraint expiry_at_in_range check (at >= '1970-01-01+00' and at < '10000-01-01+00')
 ) with (
@@ -20,24 +20,24 @@ create table queue.expiry (
   autovacuum_vacuum_insert_scale_factor = 0.5, autovacuum_vacuum_cost_delay = 0
 );
 
--- A time as `job.system` has it: of one length and in UTC, so that an earlier one is a lesser text.
+-- Returns a time in the format of `job.system`: of fixed length and in UTC, so that texts sort by time.
 create function queue.expiry_text(at timestamptz) returns text
   language sql stable strict parallel safe
   return pg_catalog.to_char(at at time zone 'UTC', 'YYYY-MM-DD"T"HH24:MI:SS.US"Z"');
 
--- Whether a job with this `system` has expired. A value that expiry_text has not written never expires a job.
+-- Returns whether a job with this `system` has expired. A value not written by expiry_text never expires.
 create function queue.is_expired(system jsonb) returns boolean
   language sql volatile
   return coalesce(
     system ->> 'expires_at' ~ '^[0-9]{4}-[0-9]{2}-[0-9]{2}T[0-9]{2}:[0-9]{2}:[0-9]{2}[.][0-9]{6}Z$' and
     (system ->> 'expires_at') collate "C" <= queue.expiry_text(pg_catalog.clock_timestamp()), false);
 
--- This `system` with a time to expire at.
+-- Returns this `system` with a deadline.
 create function queue.with_expiry(system jsonb, at timestamptz) returns jsonb
   language sql stable
   return coalesce(system, '{}') || pg_catalog.jsonb_build_object('expires_at', queue.expiry_text(at));
 
--- Inserts these rows of expiry. A function, so that an enqueue of jobs without expiry does not open the table.
+-- Inserts rows of expiry. A function, so that enqueues of jobs without expiry do not open the table.
 create function queue.insert_expiries(at timestamptz[], ids bigint[]) returns void
   language plpgsql volatile
   set search_path = pg_catalog, pg_temp
@@ -48,8 +48,8 @@ begin
 end
 $$;
 
--- When a job with these options is not to begin any more, null if it may at any time: a time, or an interval from when it may run first, which is
--- its enqueue or run_at; else as long as its type says.
+-- Returns the deadline for the start of a job with these options; null if there is none: a time, or an interval after its earliest start (its
+-- enqueue or run_at), or the default of its type.
 create function queue.read_expiry(options jsonb, run_at timestamptz, typed interval) returns timestamptz
   language plpgsql volatile
   set search_path = pg_catalog, pg_temp
@@ -67,7 +67,7 @@ begin
       'a time, within the years 1970 to 9999, in the form 2027-01-31T09:00:00Z or 2027-01-31T09:00:00+01:00');
     if read_expiry.run_at > moment and read_expiry.run_at >= meant then
       raise invalid_parameter_value using message = format(
-        'queue.enqueue: the job would expire at %s, before it may run at %s; say an earlier run_at, a later expires_at, or expires_in',
+        'queue.enqueue: the job would expire at %s, before it may run at %s; use an earlier run_at, a later expires_at, or expires_in',
         queue.expiry_text(meant), queue.expiry_text(read_expiry.run_at));
     end if;
     return meant;
@@ -80,7 +80,7 @@ begin
   elsif kind = 'number' and (options ->> 'expires_in')::numeric between 0 and 1e11 then
     meant := first + (options ->> 'expires_in')::double precision * interval '1 second';
   elsif kind = 'string' then
-    -- Only here, for it takes a savepoint.
+    -- Only here, since it takes a savepoint.
     begin
       meant := first + (options ->> 'expires_in')::interval;
     exception when data_exception then
@@ -95,7 +95,7 @@ begin
 end
 $$;
 
--- From now on a job that waits, and whose entry our transaction has locked, expires at this time, or never if that is null.
+-- Sets the deadline of a waiting job whose entry the transaction has locked; null removes it.
 create function queue.set_expiry(id bigint, at timestamptz) returns void
   language plpgsql volatile
   set search_path = pg_catalog, pg_temp
@@ -113,7 +113,7 @@ begin
 end
 $$;
 
--- These jobs have no time to expire at any more: somebody wants them to run. To be called by whoever brings them back, in that transaction.
+-- Removes the deadlines of these jobs, which are wanted again. To be called in the transaction that brings them back.
 create function queue.forget_expiry(ids bigint[]) returns void
   language plpgsql volatile
   set search_path = pg_catalog, pg_temp set plan_cache_mode = force_custom_plan
@@ -125,10 +125,10 @@ begin
 end
 $$;
 
--- ready | scheduled | blocked -> done, expired: those of these jobs whose time has come and that have not begun; returns them.
--- Safe: their rows in job are locked before their entries are taken, and looked at again: whoever gives such a job another time has its row
--- locked or has committed, and whoever brings one back too. It waits for nobody: rows of job, entries and heads of ordering keys that others have
--- locked are passed over, and so are their jobs.
+-- ready | scheduled | blocked -> done, expired: the jobs among these whose deadline has passed and that have not started; returns them.
+-- Safe: their rows in job are locked before their entries are taken, and checked again: a transaction that changes a deadline or brings a job back
+-- has locked that row or has committed. Never waits: rows of job, entries and heads of ordering keys locked by others are skipped, and so are their
+-- jobs.
 create function queue.expire_all(ids bigint[]) returns setof bigint
   language plpgsql volatile security definer
   set search_path = pg_catalog, pg_temp set plan_cache_mode = force_custom_plan
@@ -166,10 +166,9 @@ begin
 end
 $$;
 
--- Looks for the jobs of up to `most` rows of expiry that are due, from `floor` on, and ends those that have not begun; returns how many rows there
--- were, the first of their times, the jobs that are over, and those that the tables refuse, whatever is wrong with their rows: these stop no
--- other. A job that waits and that somebody has, or whose first attempt is not over, which may be given back uncharged, is looked for again, later
--- each time.
+-- Checks the jobs of up to `most` due rows of expiry from `floor` on, and ends those that have not started. Returns the number of rows, the first
+-- of their times, the expired jobs, and those that the tables reject because of their rows; the others are unaffected. A waiting job that is
+-- locked, or whose first attempt is running and may be given back uncharged, is checked again, at increasing intervals.
 create function queue.expire_due(
   floor timestamptz, most integer, out hints integer, out lowest timestamptz, out expired bigint[], out refused bigint[]
 )
@@ -207,7 +206,7 @@ begin
   if hints = 0 then
     return;
   end if;
-  -- All places of one snapshot: a job is in one of them.
+  -- All tables in one snapshot, in which each job has one entry.
   with running as materialized (
     select u.id
     from queue.lease l

@@ -1,26 +1,26 @@
--- Limits: how many jobs of a type, of types that share a name, or of a queue may run at once, and how many may begin in a time. An enqueue, the claim
--- of a lane without a limit and a verdict know nothing of them.
+-- Limits: how many jobs of a type, of types that share a name, or of a queue may run concurrently, and how many may start in a period. Enqueues,
+-- verdicts, and claims of lanes without a limit do not read them.
 --
---   bound       settings: what code says (declare_limits); and what operators say, which wins (set_limit, unset_limit)
+--   bound       settings: those of code (declare_limits), and those of operators, which take precedence (set_limit, unset_limit)
 --   bound_type  the types that name a limit, and the names of a type
---   gate        a row a limit: whoever claims under the limit locks it, and nobody else does
---   permit      the leases that may hold permits of a limit: an index, for the truth is the lease
---   rate        when jobs began under a limit that has a rate
+--   gate        one row for each limit, locked by claims under the limit and by nothing else
+--   permit      the leases that may hold permits of a limit: an index, since the lease is authoritative
+--   rate        starts under a limit with a rate
 --
--- A limit is named like a pause: `type:send_email`, `queue:mail`, or by a name that types share. Whose lanes it covers must be known to every worker
--- before anything is claimed under it: workers say so as they say it of pauses (worker.paused_seen), so the numbers are of one sequence.
+-- A limit is named like a pause: `type:send_email`, `queue:mail`, or by a name that types share. Every worker has to know which lanes a limit covers
+-- before any job is claimed under it: workers acknowledge limits like pauses (worker.paused_seen), so both use numbers of one sequence.
 
 create table queue.bound (
   name         text         not null,
   by_operator  boolean      not null,
   gate         bigint       not null generated always as (queue.hash(name)) stored,
-  number       bigint       not null,  -- a worker that has seen pauses up to here knows which lanes it covers
-  revision     bigint       not null,  -- another one with every change
-  concurrency  integer,                -- how many run at once; null is any number
-  starts       integer,                -- how many begin within period_ms; null is any number
+  number       bigint       not null,  -- workers that acknowledged pauses up to this know which lanes it covers
+  revision     bigint       not null,  -- changes with every change of the limit
+  concurrency  integer,                -- maximum number running concurrently; null: unlimited
+  starts       integer,                -- maximum number of starts in period_ms; null: unlimited
   period_ms    bigint,
-  burst        integer,                -- no more than so many begin within period_ms * burst / starts
-  keyed        boolean      not null default false,  -- it is that of each line: see 17_keyed.sql
+  burst        integer,                -- maximum number of starts in period_ms * burst / starts
+  keyed        boolean      not null default false,  -- applies to each line (fairness key): see 17_keyed.sql
   reason       text,
   since        timestamptz  not null default now(),
   set_by       text         not null default session_user,
@@ -44,10 +44,10 @@ create table queue.bound_type (
 create table queue.gate (
   gate        bigint       not null,
   adopted     bigint       not null default 0,            -- up to this number of its setting, all leases are in permit
-  wanted      boolean      not null default false,        -- somebody found no permit, and is to be told of one
-  not_before  timestamptz  not null default '-infinity',  -- nothing begins before this: a handler was told to slow down
-  read_at     timestamptz  not null default '-infinity',  -- when all of its leases were read last
-  lines       bigint[]     not null default '{}',         -- somebody found no room for these lines, and is to be told of some: a hundred at most
+  wanted      boolean      not null default false,        -- a worker found no permit, and has to be notified of one
+  not_before  timestamptz  not null default '-infinity',  -- nothing starts before this: a handler received a slow-down
+  read_at     timestamptz  not null default '-infinity',  -- last time that all of its leases were read
+  lines       bigint[]     not null default '{}',         -- up to a hundred lines in which a worker found no permit, and has to be notified of one
   constraint gate_times_in_range check (greatest(not_before, read_at) < '10000-01-01+00'),
   constraint gate_pkey primary key (gate)
 ) with (fillfactor = 10, autovacuum_vacuum_scale_factor = 0, autovacuum_vacuum_threshold = 500, autovacuum_vacuum_cost_delay = 0);
@@ -59,10 +59,10 @@ create function queue.next_permit() returns bigint
 
 create table queue.permit (
   gate   bigint   not null,
-  place  bigint   not null default queue.next_permit(),  -- in the order of claims: below the lowest are dead entries, which nobody reads
+  place  bigint   not null default queue.next_permit(),  -- in the order of claims: below the lowest are only dead index entries, which are not read
   token  uuid     not null,
-  n      integer  not null,  -- how many of the lease's jobs hold a permit, at most
-  ids    bigint[],           -- of a limit by key: which, and the line of each
+  n      integer  not null,  -- maximum number of the lease's jobs that hold a permit
+  ids    bigint[],           -- of a limit by key: these jobs, and the line of each
   lines  bigint[],
   constraint permit_pkey primary key (gate, place)
 ) with (fillfactor = 70, autovacuum_vacuum_scale_factor = 0, autovacuum_vacuum_threshold = 5000, autovacuum_vacuum_cost_delay = 0);
@@ -71,32 +71,32 @@ alter table queue.permit alter ids set storage external, alter lines set storage
 create table queue.rate (
   gate   bigint   not null,
   line   bigint   not null default 0,  -- of a limit by key; else 0
-  at_ms  bigint   not null,  -- by the database's clock: they have begun by then, or never do
+  at_ms  bigint   not null,  -- by the database's clock: the jobs start by then, or never
   n      integer  not null,
-  total  bigint   not null default 0,  -- of a limit by key: how many of its line are counted up to here, from any row before on
+  total  bigint   not null default 0,  -- of a limit by key: cumulative number of starts of its line, since any earlier row
   constraint rate_pkey primary key (gate, line, at_ms)
 ) with (autovacuum_vacuum_scale_factor = 0, autovacuum_vacuum_threshold = 5000, autovacuum_vacuum_cost_delay = 0);
 
--- The time by the database's clock, in ms.
+-- Returns the database's clock in milliseconds since 1970.
 create function queue.clock_ms() returns bigint
   language sql volatile
   return (pg_catalog.date_part('epoch', pg_catalog.clock_timestamp()) * 1000)::bigint;
 
--- What is in force: of each limit what an operator said, or else what code says. And by when a job under a rate is to have begun after its claim, in
--- ms: it is counted at that time, so that windows are exact for what began.
+-- The settings in force: of each limit those of an operator, otherwise those of code. `within_ms` is the time after its claim within which a job
+-- under a rate has to start: it is counted as a start at that time, so that the limit on each window is exact.
 create view queue.bound_in_force as
 select b.name, b.gate, b.number, b.revision, b.concurrency, b.starts, b.period_ms, b.burst, b.keyed, b.by_operator, b.reason, b.since, b.set_by,
   case when b.starts is not null then least(250, b.period_ms * coalesce(b.burst, b.starts) / b.starts / 20) end as within_ms
 from queue.bound b
 where b.by_operator or not exists (select from queue.bound o where o.name = b.name and o.by_operator);
 
--- The same, but for the figures of limits by key, which are those of each line.
+-- Same as bound_in_force, without the values of limits by key, which apply to each line.
 create view queue.bound_in_all as
 select b.gate, b.number, b.keyed, b.within_ms, f.concurrency, f.starts, f.period_ms, f.burst
 from queue.bound_in_force b
 left join lateral (select b.concurrency, b.starts, b.period_ms, b.burst) f on not b.keyed;
 
--- Whether a limit covers what is of this queue and stored under this name of its type.
+-- Returns whether a limit covers this queue and stored name of a job type.
 create function queue.covers(name text, queue text, job_type text) returns boolean
   language sql stable
   set search_path = pg_catalog, pg_temp
@@ -105,7 +105,7 @@ as $$
     or exists (select from queue.bound_type t where t.job_type = queue.type_of(covers.job_type) and t.name = covers.name)
 $$;
 
--- A number for a limit: another one if its lanes change, so that workers say anew that they know them.
+-- Returns a number for a limit: a new one if its lanes change, so that workers acknowledge it again.
 create function queue.limit_number(name text, anew boolean) returns bigint
   language sql volatile
   set search_path = pg_catalog, pg_temp
@@ -113,8 +113,8 @@ as $$
   select coalesce((select max(b.number) from queue.bound b where b.name = limit_number.name and not anew), nextval('queue.pause_seq'))
 $$;
 
--- Makes gates of limits that have none yet. What claims write into those that are there is not waited for; above read committed it is, for there a
--- gate may be seen that somebody has taken away.
+-- Creates missing gates of limits. Does not wait for claims that update existing gates; above read committed it does, since a gate may still be
+-- visible there after another session deleted it.
 create function queue.meet_gates(names text[]) returns void
   language plpgsql volatile
   set search_path = pg_catalog, pg_temp
@@ -128,9 +128,9 @@ begin
 end
 $$;
 
--- Sets a limit, whatever code says of it, until unset_limit. Null is no bound: of a limit without any, jobs are claimed one statement later, and no
--- more. It takes effect at the commit: the next claim goes by it. What runs goes on, be it more than the limit. keyed:
--- whether its figures are of each line, or of all; null is as before.
+-- Sets a limit that overrides code until unset_limit. Null means unlimited: under a limit without any value, jobs are claimed one statement later,
+-- with no other effect. It takes effect at the commit, from the next claim on. Running jobs continue, even if they exceed the limit. keyed: whether
+-- the values apply to each line or in total; null keeps the current mode.
 create function queue.set_limit(
   name text, concurrency integer default null, starts integer default null, period interval default null, burst integer default null,
   reason text default null, keyed boolean default null
@@ -157,7 +157,7 @@ begin
 end
 $$;
 
--- Takes away what an operator set, so that code's word holds again, if it has one; false if there is nothing of the kind.
+-- Removes an operator's setting, so that the one of code applies again, if any; false if there is none.
 create function queue.unset_limit(name text) returns boolean
   language plpgsql volatile security definer
   set search_path = pg_catalog, pg_temp
@@ -181,7 +181,7 @@ begin
 end
 $$;
 
--- What is left of limits that nobody sets any more. Whoever claims under one has it locked: this waits, and that one finds it gone.
+-- Deletes the rows of limits without any setting. A claim under such a limit has its gate locked: this waits, and the claim finds it deleted.
 create function queue.forget_gates() returns void
   language plpgsql volatile
   set search_path = pg_catalog, pg_temp
@@ -193,9 +193,9 @@ begin
 end
 $$;
 
--- What a worker's code says, before its first claim: the limits that it gives, and which of its types name which. What it says no more of its types,
--- and of queues that it names, is forgotten. Workers of two releases may disagree: the one that started last is believed. Whoever says what is known
--- waits for nobody. Returns whether anything changed.
+-- Records the limits that a worker's code declares, and which of its types name them, before its first claim. Limits that the code no longer
+-- declares for its types, and for queues that it names, are deleted. If workers of two releases disagree, the one that started last applies. Does
+-- not wait if nothing changed. Returns whether anything changed.
 create function queue.declare_limits(
   types text[], queues text[], of_types text[], of_names text[],
   names text[], concurrencies integer[], starts integer[], periods_ms bigint[], bursts integer[], keyeds boolean[]
@@ -206,7 +206,7 @@ create function queue.declare_limits(
 as $$
 declare
   changed  text[];
-  turned   text[];  -- by key from now on, or no more
+  turned   text[];  -- changed to or from limits by key
   moved    text[];
   gone     text[];
 begin
@@ -250,7 +250,7 @@ begin
   on conflict on constraint bound_pkey do update
   set number = excluded.number, keyed = excluded.keyed, revision = excluded.revision, concurrency = excluded.concurrency, starts = excluded.starts,
     period_ms = excluded.period_ms, burst = excluded.burst, since = excluded.since, set_by = excluded.set_by;
-  -- Lanes have come to it, or left it.
+  -- Lanes were added to it or removed.
   update queue.bound b set number = nextval('queue.pause_seq'), revision = nextval('queue.pause_seq') where b.name = any (moved);
   delete from queue.bound b where b.name = any (gone) and not b.by_operator;
   perform queue.forget_gates();
@@ -259,9 +259,10 @@ begin
 end
 $$;
 
--- The limits, by name: what is in force, who said so, and what code says where an operator said something else; how many permits are held, and how
--- many ready jobs wait in lanes that it covers, counted up to most; if a time must come before the next one begins, in how many ms; and how many
--- workers do not know yet which lanes it covers, for whom it waits. A door, for it asks leases by their tokens.
+-- Returns the limits by name: the settings in force and their author, and those of code that an operator has overridden; the number of held
+-- permits; the number of ready jobs in covered lanes, counted up to `most`; if the next start has to wait for a time, the delay in ms; and the
+-- number of workers that have not acknowledged yet which lanes it covers, for which it waits. SECURITY DEFINER, because it reads leases by their
+-- tokens.
 create function queue.limits(most integer default 10000)
   returns table (
     name text, concurrency integer, starts integer, period_ms bigint, burst integer, keyed boolean,
@@ -304,7 +305,7 @@ begin
     from (
       select
       from (select e.lane from covered e where e.name = b.name) l
-      -- From behind: in front there are dead entries.
+      -- From the end, since the front has dead index entries.
       cross join lateral (select from queue.ready r where r.lane = l.lane order by r.seq desc limit most + 1) r
       limit most + 1
     ) w
@@ -313,13 +314,13 @@ begin
 end
 $$;
 
--- Permits: the claim of jobs that limits cover.
+-- Permits: claims of jobs under limits.
 --
--- Whoever claims chooses candidates before it waits for anybody; locks the gates of the limits, in one order; and then sees what all before it have
--- committed. So claims under one limit come one after the other, and what each takes is in permit and rate when the next one looks. Gates are rows of
--- a table, so that nobody without a right to the store can stand in the way.
+-- A claim chooses candidates before it waits for another session; locks the gates of the limits in a global order; and then sees everything that
+-- earlier claims have committed. Claims under one limit are thereby serialized, and the next one finds in permit and rate what each has taken.
+-- Gates are rows of a table, so that a role without privileges on the store cannot block them.
 
--- How many more jobs may begin now under a rate of all, and if none in how many ms.
+-- Returns the number of jobs that may start now under a total rate, and if there are none, the delay in ms.
 create function queue.starts_left(gate bigint, starts integer, period_ms bigint, burst integer, out free bigint, out wait_ms float8)
   language plpgsql volatile
   set search_path = pg_catalog, pg_temp
@@ -351,9 +352,9 @@ begin
 end
 $$;
 
--- How many permits each of these limits has left (null: any number); and, if a time must come first, how many ms that is. Permits of each are read
--- from a floor on, or from the first one; and the lowest place that is held. is_new: the limit covers other lanes than it has counted, or means
--- something else. It is written into the statements that ask it: stable, for it sees what they see.
+-- Returns the free permits of each of these limits (null: unlimited), and the delay in ms if a time has to pass first. Reads the permits of each
+-- limit from a floor on, or from the first one; also returns the lowest position of a held permit. is_new: the limit covers other lanes than it has
+-- counted, or its meaning has changed. It is stable, because it is inlined into the statements that call it and sees their snapshot.
 create function queue.room(gates bigint[], floors bigint[]) returns table (
     gate bigint, wanted boolean, free bigint, wait_ms float8, within_ms bigint, floor bigint, is_new boolean, keyed boolean
   )
@@ -381,8 +382,8 @@ begin atomic
   ) w on true;
 end;
 
--- Reads leases again: those of these tokens, or all if they are null. What a lease lists no more holds no permit; so this gives back too few, never
--- too many, whoever forgets to say what it ended.
+-- Updates permits from the leases with these tokens, or from all leases if null. A job that its lease no longer lists holds no permit. This
+-- releases too few permits, never too many, even if an end was not reported.
 create function queue.read_permits(gates bigint[], floors bigint[], tokens uuid[]) returns void
   language plpgsql volatile
   set search_path = pg_catalog, pg_temp
@@ -407,7 +408,7 @@ begin
 end
 $$;
 
--- Whether some worker lives that does not know yet which lanes a limit of this number covers: it may claim of them freely.
+-- Returns the live workers that have not acknowledged this number of a limit: they may claim without regard to it.
 create function queue.limit_awaits(number bigint) returns table (id uuid, name text, host text, pid integer)
   language sql stable
   set search_path = pg_catalog, pg_temp
@@ -415,7 +416,7 @@ as $$
   select w.id, w.name, w.host, w.pid from queue.worker w where w.paused_seen < limit_awaits.number and w.expires_at > now() order by w.name, w.id
 $$;
 
--- Counts in what runs already under limits that are new, or that cover other lanes than before. False if some worker may not know them yet.
+-- Counts running jobs under limits that are new or cover other lanes than before. Returns false if some worker may not know them yet.
 create function queue.adopt(gates bigint[]) returns boolean
   language plpgsql volatile
   set search_path = pg_catalog, pg_temp
@@ -443,7 +444,7 @@ begin
     where queue.covers(fresh.name, d.queue, d.job_type)
     group by l.token;
     if fresh.keyed then
-      -- What began of jobs without a key may have been counted by what it meant before, of all: that has no total.
+      -- Starts of jobs without a key may have been counted under the previous, total limit, which keeps no cumulative total.
       update queue.rate r set total = s.total
       from (select o.at_ms, sum(o.n) over (order by o.at_ms) as total from queue.rate o where o.gate = fresh.gate and o.line = 0) s
       where r.gate = fresh.gate and r.line = 0 and r.at_ms = s.at_ms;
@@ -454,14 +455,15 @@ begin
 end
 $$;
 
--- ready -> lease, as claim.sql, of lanes that these limits cover and no others. Each row is a job, but for the last, which has no id: it says why it
--- took less than there was (`gone`: a limit is there no more; `unknown`: not all workers know of a limit yet; `full`; `rate`), in how many ms to ask
--- again if a time must come, the time of the claim by the database's clock, and within how many ms of that the jobs must begin.
--- begins: the floors of lanes, and of those that stand in lines the line after which to go on: see queue.choose_lines. A job that stood in one is
--- given with its line; all with their turns.
--- freed: leases of which this worker has ended jobs since its last claim under any of these limits. slack_ms: how long the worker may need until
--- they begin, if that is longer than such a rate leaves by itself. permits: from where on to read the permits of each limit, as an earlier claim of
--- this worker has returned it, and that claim is on the disk; or null.
+-- ready -> lease, as claim.sql, for lanes that exactly these limits cover. Each row is a job, except the last one, which has no id. It contains the
+-- reason for taking fewer jobs than available (`gone`: a limit was deleted; `unknown`: not all workers know a limit yet; `full`; `rate`), the delay
+-- in ms until the next try if a time has to pass, the time of the claim by the database's clock, and the time in ms from then within which the jobs
+-- have to start.
+-- begins: the floors of lanes, and for fair lanes the line after which to continue: see queue.choose_lines. A job of a fair lane is returned with
+-- its line; all jobs with their order of service.
+-- freed: leases of which this worker has ended jobs since its last claim under any of these limits. slack_ms: the time that the worker may need to
+-- start them, if longer than the rate itself allows. permits: the positions from which to read the permits of each limit, as returned by an earlier
+-- claim of this worker that is durable on disk; or null.
 create function queue.claim_limited(
   token uuid, worker uuid, gates bigint[], lanes bigint[], begins bigint[], in_lines boolean[], mosts integer[], most integer, freed uuid[],
   slack_ms bigint, permits bigint[]
@@ -533,7 +535,7 @@ begin
     end if;
     if not is_new then
       exit when is_read or free >= cardinality(chosen);
-      -- What others ended and told nobody: once a second, by whoever is short of permits first.
+      -- Picks up unreported ends: once a second, by the first claim that is short of permits.
       update queue.gate g set read_at = clock_timestamp()
       where g.gate = any (claim_limited.gates) and g.read_at < clock_timestamp() - interval '1 s';
       exit when not found;
@@ -590,7 +592,7 @@ begin
   elsif wanted then
     perform queue.tell_of_room(claim_limited.gates, claim_limited.permits);
   end if;
-  -- Nothing was taken though there was room: a limit means something else by now, or this worker lives no more.
+  -- Nothing was taken although permits were free: the meaning of a limit has changed, or this worker's heartbeat has expired.
   closed := case
     when took = 0 and free > 0 and cardinality(chosen) > 0 then 'unknown' when free >= cardinality(chosen) then null
     when due_ms is null then 'full' else 'rate' end;
@@ -602,8 +604,8 @@ begin
 end
 $$;
 
--- From where on to read the permits of limits of which these are the lowest places that are held, or null: then below the next place. Only for who
--- has them locked: then none below comes to be held any more.
+-- Returns the positions from which to read the permits of limits with these lowest held positions; null means below the next position. The caller
+-- must hold the locks on the limits: no lower position can be taken then.
 create function queue.permit_floors(lowest bigint[]) returns bigint[]
   language plpgsql volatile
   set search_path = pg_catalog, pg_temp
@@ -615,8 +617,8 @@ begin
 end
 $$;
 
--- Gives what is held for long a later place, lest a snapshot that is held for hours keep dead entries above it. Only for who has taken permits of
--- these limits, and now and then.
+-- Moves permits held for long to later positions, so that dead index entries kept by an old snapshot stay below them. The caller must have taken
+-- permits of these limits. Called from time to time.
 create function queue.move_permits(gates bigint[], floors bigint[]) returns void
   language plpgsql volatile
   set search_path = pg_catalog, pg_temp
@@ -629,7 +631,7 @@ begin
 end
 $$;
 
--- Tells those who found no permit of these limits, if there are some now that whoever ended jobs did not need.
+-- Notifies the workers that found no permit of these limits, if there are permits now that the sessions ending jobs did not take.
 create function queue.tell_of_room(gates bigint[], floors bigint[]) returns void
   language plpgsql volatile
   set search_path = pg_catalog, pg_temp

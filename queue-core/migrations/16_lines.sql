@@ -1,19 +1,20 @@
--- Lines: jobs with a fair key stand in lines, one for each key, and lines are served in turn. What one key has waiting delays no other.
+-- Fair queueing: jobs with a fairness key wait in lines, one for each key, and lines are served in turn. Jobs of one key do not delay those of
+-- other keys.
 --
---   insert_unkeyed, insert_with   nothing -> ready, in a line       by the producer
---   line_up                    ready -> ready, in a line         by any worker: what came back, or was due, or free to go on
---   claim_lines                ready, in a line -> lease         by a worker
+--   insert_unkeyed, insert_with   nothing -> ready, in a line    by the producer
+--   line_up                       ready -> ready, in a line      by any worker: retried, promoted or unblocked jobs
+--   claim_lines                   ready, in a line -> lease      by a worker
 --
--- A line stands in the lined twin of its jobs' lane. Its entries are those of ready like any other, so whatever handles what is ready handles them;
--- none stands at its job's id, so whoever looks for a job finds it among those that have moved. Jobs of the plain lane itself have
--- no line yet. Nothing else knows of lines: a lease, a verdict and history name the plain lane.
+-- A line belongs to the fair lane (the lined twin) of its jobs' plain lane. Its entries are ordinary entries of ready, so that everything that
+-- handles ready entries handles them. Their position is never the job's id, so that a lookup by job finds them among the moved ones. Jobs in the
+-- plain lane itself have no line yet. Nothing else knows lines: leases, verdicts and history name the plain lane.
 
--- A fair key is hashed, so that one of any length costs the same. The line 0 is of jobs without one.
+-- Returns the hash of a fairness key, so that a key of any length costs the same. The line 0 is that of jobs without a key.
 create function queue.line_id(fair text) returns bigint
   language sql immutable strict parallel safe
   return queue.hash(fair);
 
--- Writes the row of a plain lane's lined twin unless it can be seen; returns the twin, null if there is no such lane.
+-- Writes the row of a plain lane's fair lane unless it is visible; returns the fair lane, null if there is no such plain lane.
 create function queue.meet_lined(lane bigint) returns bigint
   language plpgsql volatile
   set search_path = pg_catalog, pg_temp
@@ -28,7 +29,7 @@ begin
 end
 $$;
 
--- Enqueues one job without an ordering key that has a fair key or attributes in `system`, for queue.enqueue_with, which has checked the options
+-- Enqueues one job without an ordering key but with a fairness key or attributes in `system`, for queue.enqueue_with, which has checked the options
 -- and taken the capacity.
 create function queue.insert_unkeyed(
   job_type text, payload jsonb, queue text, priority integer, max_attempts integer, run_at timestamptz, fair text, meta jsonb,
@@ -63,7 +64,7 @@ begin
 end
 $$;
 
--- How many turns a line has for one of any other. Lines that are not named have one.
+-- Weights of lines: how many turns a line has for one of any other. The default is 1.
 create table queue.weight (
   job_type  text     not null,
   line      bigint   not null,
@@ -75,7 +76,7 @@ create table queue.weight (
   constraint weight_in_range check (weight between 1 and 1000)
 );
 
--- Gives the line of a fair key so many turns for one of any other line of its job type, from the next claims on; null takes it away.
+-- Sets the weight of a fairness key relative to the other keys of its job type, from the next claim on; null removes it.
 create function queue.set_weight(job_type text, fair text, weight integer) returns void
   language plpgsql volatile security definer
   set search_path = pg_catalog, pg_temp
@@ -92,13 +93,13 @@ begin
 end
 $$;
 
--- Up to `most` entries of the lines of this plain lane, to be claimed: locked, and in the order of their turns. Lines are served in the order of
--- their numbers, from the first above `after` on, and then from the lowest on; each has `quantum` jobs, times its weight, before the next one's turn.
--- If there are fewer lines than that takes, each has its share. Whoever claims on goes on after the line of the last entry.
+-- Returns up to `most` entries in the lines of this plain lane as candidates for a claim, locked, in the order of service. Lines are served in the
+-- order of their numbers, from the first above `after` on, and then from the lowest on; each gets `quantum` jobs, times its weight, in a turn. If
+-- fewer lines than needed have jobs, they share the remainder. The next claim continues after the line of the last entry.
 --
--- It finds a line and its first entry by one probe of the index, and never reads past the first entries of one: its cost is that of the lines
--- found, whatever stands behind. Waits for nobody: entries that others hold are passed over, and those behind them have the turn. Candidates only:
--- whoever deletes an entry in the same transaction has it.
+-- Finds a line and its first entry with one index probe, and never reads beyond the first entries of a line: the cost depends on the lines found,
+-- not on what is queued behind. Never waits: entries locked by others are skipped in favour of those behind them. The entries are candidates only:
+-- the session that deletes one in the same transaction has it.
 create function queue.choose_lines(lane bigint, after bigint, quantum integer, most integer) returns table (at tid, line bigint)
   language plpgsql volatile
   set search_path = pg_catalog, pg_temp
@@ -110,7 +111,7 @@ declare
   share   integer := 0;
   lines   bigint[];
   firsts  tid[];
-  begun   bigint[];    -- the last place of each line that was taken
+  begun   bigint[];    -- last position taken of each line
   weights integer[];
   had     record;
 begin
@@ -159,7 +160,7 @@ begin
       order by k.place
     );
   end if;
-  -- As many lines as jobs: one of each. What was found is where it was as long as the statement that calls this goes on, or locked, or gone.
+  -- As many lines as jobs: one job of each. A ctid found stays valid for the calling statement, or the row is locked or deleted.
   if cardinality(lines) = choose_lines.most and 1 = all (weights) then
     perform from queue.ready r where r.ctid = any (firsts) for update skip locked;
     get diagnostics share = row_count;
@@ -171,7 +172,7 @@ begin
   end if;
   for round in 1 .. 8 loop
     exit when cardinality(lines) = 0;
-    -- Once all lines are here, they share what is left of the room. The last round leaves none of it, however uneven the lines are.
+    -- Once all lines are found, they share the remaining capacity. The last round uses all of it, however uneven the lines are.
     if round = 8 then
       share := room;
     elsif round > 1 or cardinality(lines) < wanted then
@@ -188,7 +189,7 @@ begin
       cross join lateral (
         select r.ctid as at, r.seq
         from queue.ready r
-        -- A range of one line, so that no plan goes through the places of the whole lane.
+        -- A range of one line, so that no plan scans the positions of the whole lane.
         where r.lane = twin and r.line >= k.line and r.line <= k.line and r.seq > k.begun
         order by r.line, r.seq
         limit greatest(choose_lines.quantum, share) * k.weight
@@ -216,19 +217,19 @@ begin
 end
 $$;
 
--- Entries by their place in `ats`. Of a series: the planner takes an array for ten entries, and would compare each of 500 with each of 500 (24 ms
--- of a claim).
+-- Returns entries with their position in `ats`. Uses a series, since the planner estimates ten elements for an array, and would compare each of 500
+-- with each of 500 (24 ms of a claim).
 create function queue.in_turn(ats tid[]) returns table (at tid, turn bigint)
   language sql immutable
 begin atomic
   select in_turn.ats[n], n::bigint from generate_series(1, cardinality(in_turn.ats)) n;
 end;
 
--- ready, in lines -> lease: up to `most` jobs of these plain lanes, in the order of the lanes, of each no more than it says and from the line after
--- the one named on. Each with its place among those claimed, its plain lane, its line, and its place in that.
--- Safe: entries are locked and passed over as choose_lines says, and deleted in the next statement of the same transaction: two claims never take the
--- same job. A worker whose heartbeat has expired takes none. The attempt is counted here, as in claim.sql. Payloads are read here too: the caller's
--- snapshot is older than these, and does not have the job of an entry that was committed meanwhile. Those of more than `largest` bytes are null.
+-- ready, in lines -> lease: claims up to `most` jobs of these plain lanes, in the order of the lanes, up to the given number of each and from the
+-- line after the given one on. Returns each job with its position in the claim, its plain lane, its line, and its position in that.
+-- Safe: entries are locked and skipped as in choose_lines, and deleted in the next statement of the same transaction: two claims never take the
+-- same job. A worker whose heartbeat has expired takes none. Counts the attempt, as claim.sql. Also reads the payloads: the caller's snapshot is
+-- older, and does not contain the job of an entry committed meanwhile. Payloads of more than `largest` bytes are returned as null.
 create function queue.claim_lines(
   token uuid, worker uuid, lanes bigint[], afters bigint[], mosts integer[], most integer, largest integer, quantum integer default 1
 )

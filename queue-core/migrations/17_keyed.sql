@@ -1,10 +1,11 @@
--- Limits by key: a limit whose figures are those of each line (16_lines.sql). Its jobs stand in lines, and each line has its own permits and starts.
+-- Limits by key: the values of the limit apply to each line (16_lines.sql). Its jobs are queued in lines, and each line has permits and starts of
+-- its own.
 --
--- The claim of jobs that such a limit covers is another one (claim_keyed): lines that have no room are passed over while lines are looked for, by a
--- probe each, so what waits in one of them costs the next line nothing. There is one gate for all lines of a limit: claims under it come one after
--- the other, and what each takes is in permit, with the jobs and their lines, when the next one looks.
+-- Jobs under such a limit have a claim of their own (claim_keyed): lines without free permits are skipped during the search, with one probe each,
+-- so that the jobs queued in one line do not add to the cost of the next. There is one gate for all lines of a limit: claims under it are
+-- serialized, and the next one finds in permit the jobs and lines that each has taken.
 
--- What operators said of one key: it goes before the limit's own concurrency, whoever says that.
+-- Operators' settings for a single key, which override the limit's own concurrency, whoever set that.
 create table queue.key_bound (
   name         text         not null,
   line         bigint       not null,
@@ -19,7 +20,7 @@ create table queue.key_bound (
   constraint key_bound_concurrency_in_range check (concurrency between 0 and 1000000)
 );
 
--- Lets so many jobs of this key run at once under a limit by key, from the next claims on, whatever the limit says of keys; null is what it says.
+-- Sets how many jobs of this key may run concurrently under a limit by key, from the next claim on; null restores the limit's own value.
 create function queue.set_limit_key(name text, key text, concurrency integer default null) returns void
   language plpgsql volatile security definer
   set search_path = pg_catalog, pg_temp
@@ -42,8 +43,8 @@ begin
 end
 $$;
 
--- How many more jobs of these lines may begin under each of these limits by key (null: any number); and, if a time must come first, in how many ms.
--- Permits of each limit are read from a floor on, or from the first one.
+-- Returns how many more jobs of these lines may start under each of these limits by key (null: unlimited), and the delay in ms if a time has to
+-- pass first. Reads the permits of each limit from a floor on, or from the first one.
 create function queue.line_room(gates bigint[], floors bigint[], lines bigint[]) returns table (
     gate bigint, line bigint, free bigint, wait_ms float8
   )
@@ -83,7 +84,7 @@ begin
 end
 $$;
 
--- How many of a line's starts are counted after a time, and what its total is now. However many there are, it reads the first and the last of them.
+-- Returns the number of a line's starts after a time, and its current total. Reads only the first and the last of them, however many there are.
 create function queue.starts_since(gate bigint, line bigint, since bigint) returns table (n bigint, total bigint)
   language sql stable
 begin atomic
@@ -108,7 +109,7 @@ begin atomic
   ) w on true;
 end;
 
--- How many more jobs of a line may begin now under a rate, and if none in how many ms.
+-- Returns how many more jobs of a line may start now under a rate, and if there are none, the delay in ms.
 create function queue.line_starts(gate bigint, line bigint, starts integer, period_ms bigint, burst integer, at bigint)
   returns table (free bigint, wait_ms float8)
   language sql stable
@@ -128,8 +129,8 @@ begin atomic
   where m.starts is not null;
 end;
 
--- Takes note of the lines that somebody found without room, so that whoever ends a job of one tells of it; and tells of those for which there is room
--- now. A hundred lines at most are noted of a limit: others are found within a second.
+-- Records the lines in which a worker found no free permit, so that the end of one of their jobs triggers a notification; and notifies of lines
+-- with free permits now. Records at most a hundred lines of a limit: others are found within a second.
 create function queue.tell_of_keys(gates bigint[], floors bigint[], wanted bigint[]) returns void
   language plpgsql volatile
   set search_path = pg_catalog, pg_temp
@@ -168,9 +169,9 @@ begin
 end
 $$;
 
--- The keys of a limit by key: those that have a bound of their own, hold permits, or wait; those with the most permits first, and then those with the
--- most jobs waiting, up to `keys`. The text of a key is known if something was said of it; else there is its line only. Ready jobs are counted as far
--- as the last `most` of all. A door, for it asks leases by their tokens.
+-- Returns the keys of a limit by key that have a setting of their own, hold permits, or wait; those with the most permits first, and then those
+-- with the most waiting jobs, up to `keys`. The text of a key is known if it has a setting; otherwise only its line. Counts ready jobs among the
+-- last `most` of all. SECURITY DEFINER, because it reads leases by their tokens.
 create function queue.limit_keys(name text, keys integer default 20, most integer default 10000)
   returns table (line bigint, key text, concurrency integer, used bigint, waiting bigint, partial boolean, next_ms float8)
   language plpgsql volatile security definer
@@ -217,9 +218,9 @@ begin
 end
 $$;
 
--- The limits that have no room for a ready job now: how many permits are held of each (or of its key), and of how many; in how many ms a time comes
--- before which nothing begins; and how many workers do not know the limit yet. The text of its key is known if something was said of it. It asks each
--- limit once. A door, for permits are not for whoever looks.
+-- Returns the limits that prevent a ready job from starting now: the permits held of each (or of its key) and their maximum; the delay in ms before
+-- which nothing starts; and the number of workers that do not know the limit yet. The text of its key is known if it has a setting. Reads each
+-- limit once. SECURITY DEFINER, because readers have no access to permits.
 create function queue.waits_for(id bigint)
   returns table (name text, keyed boolean, line bigint, key text, used bigint, concurrency integer, wait_ms float8, awaits bigint)
   language plpgsql volatile security definer
@@ -250,10 +251,10 @@ begin
 end
 $$;
 
--- Limits, and keys of limits by key, that have no room and whose first ready job has waited for so long; up to `limits`, those that wait longest. It
--- goes from the jobs that wait to the limits that cover them, by name: each lane is looked at once, at its first job. Of a limit by key: at those of
--- the first `jobs` jobs of each lane, and at the `jobs` keys of which least may run of those that something was said of, in each lane; fifty times as
--- many of all, each. Ready jobs are counted as far as the last `most`. A door, for it asks leases by their tokens.
+-- Returns limits, and keys of limits by key, without a free permit whose first ready job has waited this long; up to `limits`, the longest waiting
+-- first. Goes from waiting jobs to the limits that cover them, by name, and reads each lane once, at its first job. Of a limit by key it checks the
+-- keys of the first `jobs` jobs of each lane, and the `jobs` keys with the lowest own settings in each lane; fifty times as many in total of either
+-- kind. Counts ready jobs among the last `most`. SECURITY DEFINER, because it reads leases by their tokens.
 create function queue.full_limits(waited_ms float8, limits integer default 20, jobs integer default 1000, most integer default 10000)
   returns table (
     name text, line bigint, key text, used bigint, concurrency integer, waiting bigint, partial boolean, first_ms float8
@@ -351,7 +352,7 @@ begin
   cross join lateral (
     select count(*) as jobs
     from (
-      -- From behind: in front there are dead entries.
+      -- From the end, since the front has dead index entries.
       (select
       from covered c
       cross join lateral (select from queue.ready r where r.lane = c.lane order by r.seq desc limit most + 1) r
@@ -369,12 +370,12 @@ begin
 end
 $$;
 
--- Which jobs a claim under limits by key takes.
+-- The jobs chosen by a claim under limits by key.
 --
--- Whoever claims locks the gates first, and then looks for lines: what each has room for is known while they are looked at, so that nothing is
--- locked or read of a line that has none. All of it is done for all lines at once: no statement is of one line.
+-- A claim first locks the gates and then searches lines: the free permits of each are known during the search, so that nothing is locked or read in
+-- a line without any. Every statement covers all lines at once, never a single line.
 
--- Reads leases again, as queue.read_permits, those of limits by key too: a job that its lease lists no more holds no permit of its line.
+-- Updates permits from leases, as queue.read_permits, also of limits by key: a job that its lease no longer lists holds no permit of its line.
 create function queue.read_keyed(gates bigint[], floors bigint[], tokens uuid[]) returns void
   language plpgsql volatile
   set search_path = pg_catalog, pg_temp
@@ -407,13 +408,13 @@ begin
 end
 $$;
 
--- Entries of the lines of a plain lane, locked, in the order of their turns as queue.choose_lines says: of each line no more than it has room for.
--- Only for who has the gates locked: then there is as much room until it ends. taken: lines of what it takes of other lanes.
+-- Returns entries in the lines of a plain lane, locked, in the order of service of queue.choose_lines: of each line up to its free permits. The
+-- caller must hold the locks on the gates, so that these stay free until it ends. taken: lines of the jobs taken of other lanes.
 --
--- It looks at lines from the one after `after` on, and then from the lowest on, until it has enough; at about 2,500 that have no room at most, and
--- if all of them had none, at what has come last, so that a new key does not wait for others' turns to be passed over.
--- Returns the entries with their lines; a hundred of the lines that had no room; how far it has come; and whether it has looked at all lines, and
--- found no entry that it left.
+-- Searches lines from the one after `after` on, and then from the lowest on, until it has enough. It skips at most about 2,500 lines without free
+-- permits, and if all of them had none, checks the most recent entries, so that a new key does not wait until the lines of others were skipped.
+-- Returns the entries with their lines; a hundred of the lines without free permits; the line reached; and whether all lines were searched without
+-- leaving an eligible entry.
 create function queue.choose_keyed(
   lane bigint, after bigint, quantum integer, most integer, gates bigint[], floors bigint[], taken bigint[],
   out ats tid[], out lines bigint[], out passed bigint[], out reached bigint, out complete boolean
@@ -424,20 +425,20 @@ as $$
 declare
   twin      bigint := queue.twin_of(choose_keyed.lane);
   now_ms    bigint := queue.clock_ms();
-  -- Whether some lines have more turns than others: then of which type.
+  -- Set if some lines have weights: the job type of the lane.
   weighted  text := (
     select queue.type_of(l.job_type) from queue.lane l where l.lane = choose_keyed.lane and exists (select from queue.weight) limit 1
   );
-  -- Whether something was said of any key.
+  -- Whether any key has a setting of its own.
   is_said   boolean := exists (select from queue.key_bound);
-  first     bigint := choose_keyed.after;  -- lines above this
+  first     bigint := choose_keyed.after;  -- search lines above this
   edge      bigint := 9223372036854775807;
-  wraps     boolean := true;               -- those up to `after` are still to come
+  wraps     boolean := true;               -- lines up to `after` are not searched yet
   wanted    integer;
   sight     integer;
-  used      integer := 0;                  -- lines that were taken from
+  used      integer := 0;                  -- number of lines from which jobs were taken
   had       record;
-  d_lines   bigint[] := '{}';              -- lines that may have more than a turn's jobs: with their room, and their weights
+  d_lines   bigint[] := '{}';              -- lines with jobs for more than one turn: with their free permits and weights
   d_free    bigint[] := '{}';
   d_weights integer[] := '{}';
   share     integer;
@@ -448,7 +449,7 @@ begin
   reached := choose_keyed.after;
   for round in 1..7 loop
     exit when round = 7 and cardinality(ats) > 0;
-    -- As many lines as have enough, if each has as much as those before; and later more, should many have no room.
+    -- As many lines as needed if each has as many jobs as the ones before; more in later rounds, in case many have no free permits.
     wanted := greatest(1, ceil((choose_keyed.most - cardinality(ats)) / case
       when used = 0 then choose_keyed.quantum else greatest(1, cardinality(ats)::float8 / used) end));
     sight := case when round = 1 then wanted else greatest(500, wanted) end;
@@ -457,7 +458,7 @@ begin
       from unnest(choose_keyed.gates, choose_keyed.floors) f (gate, floor)
       join queue.bound_in_force b on b.gate = f.gate and b.keyed
     ), near as materialized (
-      -- Where lines are short they are read as they stand: two entries cost less than a probe.
+      -- Short lines are read sequentially: two entries cost less than a probe.
       select distinct on (n.line) n.line, n.at
       from (
         select r.line, r.seq, r.ctid as at
@@ -469,7 +470,7 @@ begin
       order by n.line, n.seq
       limit sight
     ), far (line, at) as (
-      -- And where they are long, by a probe each.
+      -- Long lines by one probe each.
       (
         select r.line, r.ctid
         from queue.ready r
@@ -503,7 +504,7 @@ begin
         union all
         select b.gate, u.line, true from b cross join unnest(choose_keyed.taken) u (line)
       ) h
-      -- A case is looked up by its hash, whatever the planner thinks of how many there are.
+      -- With CASE it is looked up by hash, whatever number of rows the planner estimates.
       where case when h.line in (select f.line from found f) then true end
       group by h.gate, h.line
     ), vacant as materialized (
@@ -515,7 +516,7 @@ begin
       left join held h on h.gate = b.gate and h.line = f.line
       left join queue.key_bound k on is_said and k.name = b.name and k.line = f.line
       left join lateral (
-        -- As queue.starts_since says, but that it looks for the first only if there is one before the last.
+        -- Same as queue.starts_since, but looks for the first only if there is one before the last.
         select least(
           b.starts - l.total + case when l.total > l.n then (
             select r.total - r.n from queue.rate r
@@ -543,7 +544,7 @@ begin
       order by r.line
       limit wanted
     ), one as materialized (
-      -- One of each: those that were found first.
+      -- One of each: the first found.
       select r.ctid as at, a.line
       from able a
       join queue.ready r on r.ctid = a.at
@@ -557,7 +558,7 @@ begin
       cross join lateral (
         select r.ctid as at, r.seq
         from queue.ready r
-        -- Not `=`: ordered by the line too, it is read by the index of lines whatever the planner thinks of how many entries this one has.
+        -- Not `=`: a range with an order by line uses the index of lines, whatever number of entries the planner estimates.
         where r.lane = twin and r.line >= a.line and r.line <= a.line
         order by r.line, r.seq
         limit least(a.free, choose_keyed.quantum * a.weight)
@@ -603,7 +604,7 @@ begin
   if not complete or cardinality(d_lines) = 0 then
     return;
   end if;
-  -- All lines are here: they share what is left of the room.
+  -- All lines are found: they share the remaining capacity.
   share := choose_keyed.quantum + ceil((choose_keyed.most - cardinality(ats)) * 2.0 / (select sum(w) from unnest(d_weights) w));
   select coalesce(array_agg(t.at), '{}') as ats, coalesce(array_agg(t.line), '{}') as lines,
     coalesce(bool_or(t.nth = t.upto and t.has_more), false) as cut
@@ -618,7 +619,7 @@ begin
       select r.ctid as at, r.seq
       from queue.ready r
       where r.lane = twin and r.line >= k.line and r.line <= k.line
-        -- Not by its number: an entry of an earlier place may have come meanwhile.
+        -- By ctid, not by position: an entry with an earlier position may have been inserted meanwhile.
         and r.ctid <> all (choose_keyed.ats)
       order by r.line, r.seq
       limit k.upto - choose_keyed.quantum * k.weight
@@ -633,7 +634,7 @@ begin
 end
 $$;
 
--- The same of a lane whose jobs stand in no lines, from a place on: in the order of places, but past those whose keys have no room, among the first
+-- Same for a lane without lines, from a position on: in the order of positions, but skipping jobs whose keys have no free permits, among the first
 -- thousand.
 create function queue.choose_of_keys(
   lane bigint, start bigint, most integer, gates bigint[], floors bigint[], taken bigint[], out ats tid[], out lines bigint[], out passed bigint[]
@@ -675,7 +676,7 @@ begin
 end
 $$;
 
--- The same of several lanes, in their order: no more of each than it says.
+-- Same for several lanes, in their order, up to the given number of each.
 create function queue.choose_under_keys(
   lanes bigint[], begins bigint[], in_lines boolean[], mosts integer[], quantum integer, most integer, gates bigint[], floors bigint[],
   out ats tid[], out lines bigint[], out passed bigint[], out reached bigint[], out complete boolean
@@ -714,16 +715,16 @@ begin
 end
 $$;
 
--- The claim of jobs that limits by key cover. How claims under limits go is in 15_limits.sql.
+-- The claim of jobs under limits by key. For claims under limits see 15_limits.sql.
 
--- Whether all of these lines are without room, and whoever ends a job of one knows that somebody waits for it (or a time must come, in so many ms;
--- or no more can be noted of the limit); and all leases were read lately. Then there is nothing to lock a gate for.
+-- Whether all of these lines are without free permits, and the end of a job in each would notify a waiting worker (or a time has to pass, in
+-- `wait_ms`; or no more lines can be recorded for the limit); and all leases were read recently. A claim then has no reason to lock a gate.
 create function queue.known_full(gates bigint[], floors bigint[], lines bigint[], out is_known boolean, out wait_ms float8)
   language plpgsql volatile
   set search_path = pg_catalog, pg_temp
 as $$
 declare
-  -- Read before the room is: who ends a job after this tells of it.
+  -- Read before the permits: the end of a job after this query notifies.
   known  jsonb := (select jsonb_object_agg(g.gate, to_jsonb(g.lines)) from queue.gate g where g.gate = any (known_full.gates));
 begin
   if exists (select from queue.gate g where g.gate = any (known_full.gates) and g.read_at < clock_timestamp() - interval '1 s') then
@@ -742,7 +743,8 @@ begin
 end
 $$;
 
--- Of these lines those that have no room now and in which jobs wait; and, if a time must come, in how many ms. passed: in which some were seen.
+-- Returns the lines among these that have waiting jobs and no free permits now, and the delay in ms if a time has to pass. passed: lines in which
+-- jobs were seen.
 create function queue.lines_waiting(gates bigint[], floors bigint[], lanes bigint[], in_lines boolean[], lines bigint[], passed bigint[])
   returns table (line bigint, wait_ms float8)
   language sql volatile
@@ -760,7 +762,7 @@ begin atomic
   group by r.line;
 end;
 
--- Counts a start of each of these lines under each of these limits that has a rate: at this time, or somewhat later.
+-- Counts a start in each of these lines under each of these limits with a rate: at this time, or slightly later.
 create function queue.count_starts(gates bigint[], lines bigint[], at bigint) returns void
   language plpgsql volatile
   set search_path = pg_catalog, pg_temp
@@ -782,7 +784,7 @@ begin
       select r.at_ms, r.total from queue.rate r where r.gate = s.gate and r.line = s.line order by r.at_ms desc limit 1
     ) l on true
   ), moved_on as (
-    -- What others took who need longer until it begins.
+    -- Starts that others counted for a later time.
     update queue.rate r set total = r.total + l.n
     from (
       select l.at, s.n
@@ -803,9 +805,10 @@ begin
 end
 $$;
 
--- ready -> lease, as queue.claim_limited, of lanes that these limits cover of which some are by key: of each key no more than there is room for. Rows
--- are those of claim_limited, but before the last there is one for each lane that stands in lines, with no id, and the line after which it goes on.
--- The last one says too: `lines`: all lines were looked at that wait, and what is left of them has no room; `more`: some were not looked at yet.
+-- ready -> lease, as queue.claim_limited, for lanes covered by these limits, some of which are by key: of each key up to its free permits. Rows are
+-- those of claim_limited, preceded by one for each fair lane, with no id, and the line after which it continues.
+-- The last row has two more reasons: `lines`: all lines with jobs were searched, and the remaining ones have no free permits; `more`: some were not
+-- searched yet.
 create function queue.claim_keyed(
   token uuid, worker uuid, gates bigint[], lanes bigint[], begins bigint[], in_lines boolean[], mosts integer[], most integer, freed uuid[],
   slack_ms bigint, permits bigint[]
@@ -821,20 +824,20 @@ create function queue.claim_keyed(
 as $$
 #variable_conflict use_column
 declare
-  figures  record;      -- what the limits say
+  figures  record;      -- values of the limits
   had      record;
   is_known boolean := false;
   found_   integer;
-  free_    bigint;      -- under the limits that are not by key, and under any whose time has not come
+  free_    bigint;      -- free permits under limits not by key, and under any that is delayed
   due_ms   float8;
   began    bigint;
   took     integer := 0;
-  waiting  bigint[] := '{}';  -- lines in which more wait, for which there is no room
+  waiting  bigint[] := '{}';  -- lines with more jobs and without free permits
 begin
   if cardinality(claim_keyed.freed) = 0
     and exists (select from queue.gate g where g.gate = any (claim_keyed.gates) and cardinality(g.lines) > 0)
   then
-    -- Somebody waits already. It may be that nothing has changed: that can be seen without the gates.
+    -- A worker waits already. Whether anything has changed can be checked without the gates.
     had := queue.choose_under_keys(
       claim_keyed.lanes, claim_keyed.begins, claim_keyed.in_lines, claim_keyed.mosts, 1, claim_keyed.most, claim_keyed.gates, claim_keyed.permits);
     if cardinality(had.ats) = 0 and cardinality(had.passed) > 0 then
@@ -862,7 +865,7 @@ begin
   end if;
   select bool_or(g.adopted < b.number) as is_new, bool_or(not b.keyed or g.not_before > clock_timestamp()) as in_all,
     bool_or(g.wanted and not b.keyed) as wanted, bool_or(cardinality(g.lines) > 0) as noted,
-    -- No more of a key at a time than it may have at once, nor so many that others wait for them.
+    -- At most as many of a key at a time as may run concurrently, and few enough that others do not wait for them.
     greatest(1, least(5, min(least(b.concurrency, b.starts, b.burst)) filter (where b.keyed))) as quantum,
     case when min(b.within_ms) is not null then greatest(min(b.within_ms), claim_keyed.slack_ms) end as within,
     array_agg((
@@ -888,7 +891,7 @@ begin
     had := queue.choose_under_keys(claim_keyed.lanes, claim_keyed.begins, claim_keyed.in_lines, claim_keyed.mosts, figures.quantum,
       free_::integer, claim_keyed.gates, claim_keyed.permits);
     exit when attempt = 2 or cardinality(had.ats) >= claim_keyed.most or (free_ >= claim_keyed.most and cardinality(had.passed) = 0);
-    -- What others ended and told nobody: once a second, by whoever is short of permits first.
+    -- Picks up unreported ends: once a second, by the first claim that is short of permits.
     update queue.gate g set read_at = clock_timestamp()
     where g.gate = any (claim_keyed.gates) and g.read_at < clock_timestamp() - interval '1 s';
     exit when not found;
@@ -941,7 +944,7 @@ begin
     null::bigint, null::bigint, null::bigint[]
   from unnest(claim_keyed.lanes, claim_keyed.in_lines, had.reached) l (lane, in_lines, line) where l.in_lines;
   if took = 0 and cardinality(had.ats) > 0 then
-    -- Nothing was taken though there was room: a limit means something else by now, or this worker lives no more.
+    -- Nothing was taken although permits were free: the meaning of a limit has changed, or this worker's heartbeat has expired.
     closed := 'unknown';
   elsif free_ < claim_keyed.most and cardinality(had.ats) >= free_ then
     select max(r.wait_ms) into due_ms from queue.room(claim_keyed.gates, claim_keyed.permits) r where r.free <= 0;

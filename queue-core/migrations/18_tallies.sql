@@ -1,21 +1,21 @@
--- The past in figures: what came of attempts, by queue and job type, without a look at any job.
+-- Metrics of the past: attempt outcomes by queue and job type, available without reading any job.
 --
---   nothing -> tallied         every ten seconds, by each worker that has something to say (tally.sql)
+--   nothing -> tallied         every ten seconds, by each worker with something to report (tally.sql)
 --   tallied -> tally_total     by any worker, within about a minute (roll_up)
---   tally_total -> nothing     by any worker, once its retention is over (prune_totals.sql)
+--   tally_total -> nothing     by any worker, after its retention (prune_totals.sql)
 --
--- tally_total has everything four times, by steps of 10 seconds, a minute, an hour and a day, so that a look back of any length reads few rows. A row
--- of tallied is deleted by the statement that adds it to all four, and so is counted once, whoever does that and however late it came. Who reads adds
--- up what is in either.
+-- tally_total contains everything four times, in steps of 10 seconds, a minute, an hour and a day, so that a query over any period reads few rows.
+-- The statement that deletes a row of tallied adds it to all four, so that it is counted once, whichever worker does so and however late it came.
+-- Readers add up both tables.
 --
--- Each attempt is one of completed, retried, dead, cancelled, snoozed, released. What else is said of some: timed_out, panicked and crashed say how
--- those ended that are retried or dead (crashed ones may be cancelled too); lease_lost are attempts in vain, whose verdict was refused because others
--- had the job. Jobs that expired had no attempt.
+-- Each attempt is one of completed, retried, dead, cancelled, snoozed, released. Additional counts: timed_out, panicked and crashed describe how
+-- attempts ended that are retried or dead (crashed ones may also be cancelled). lease_lost are attempts whose verdict was refused because another
+-- worker had the job. Jobs that expired had no attempt.
 --
--- A histogram counts by duration, see queue.bounds_ms. In the tables it is one number, with 16 decimal digits for each bucket and the first bucket in
--- the lowest ones: so two are added as numbers are, which takes a twentieth of the time that arrays take. See queue.unpacked.
+-- A histogram counts by duration, see queue.bounds_ms. In the tables it is one number, with 16 decimal digits for each bucket, lowest bucket in the
+-- lowest digits: two are added like numbers, which takes a twentieth of the time for arrays. See queue.unpacked.
 
--- The last number under which each source has said something: what it says again, because it never heard that it was written, is not counted again.
+-- Last sequence number of each source: a report repeated because its confirmation was lost is not counted again.
 create table queue.tally_source (
   source  uuid         primary key,
   number  bigint       not null,
@@ -24,7 +24,7 @@ create table queue.tally_source (
 ) with (fillfactor = 50, autovacuum_vacuum_scale_factor = 0, autovacuum_vacuum_threshold = 1000);
 
 create table queue.tallied (
-  at          timestamptz  not null,  -- when the ten seconds began
+  at          timestamptz  not null,  -- start of the ten seconds
   queue       text         not null,
   job_type    text         not null,
   completed   bigint       not null,
@@ -44,10 +44,10 @@ create table queue.tallied (
 ) with (autovacuum_vacuum_scale_factor = 0, autovacuum_vacuum_threshold = 5000, autovacuum_vacuum_cost_delay = 0);
 
 create index tallied_at on queue.tallied (at);
--- Rows may be alike: a publication of all tables wants to know which is meant.
+-- Rows may be identical: a publication of all tables needs an identity.
 alter table queue.tallied replica identity full;
 
--- Queue and type are empty in rows of all queues and types together, and * in rows of those that there was no room for by name.
+-- Queue and type are empty in rows of all queues and types together, and * in rows of those beyond the maximum number of names.
 create table queue.tally_total (
   step        integer      not null,  -- in seconds
   at          timestamptz  not null,
@@ -74,13 +74,14 @@ create table queue.tally_total (
 
 create index tally_total_at on queue.tally_total (step, at);
 
--- Where the buckets of a histogram end, in ms: the first counts what took less than 1 ms, the last, which is the 24th, what took a day or longer.
+-- Returns the upper bounds of a histogram's buckets in ms: the first bucket counts durations below 1 ms, the last, 24th one durations of a day or
+-- longer.
 create function queue.bounds_ms() returns bigint[]
   language sql immutable parallel safe
   return '{1,2,5,10,20,50,100,200,500,1000,2000,5000,10000,20000,60000,120000,300000,600000,1800000,3600000,10800000,28800000,86400000}'::bigint[];
 
--- Of a histogram the duration in ms within which this share of what it counts was over (0.5: the median), null if it counts nothing. It is right to
--- the bucket, and within that spread evenly over the logarithm. In the last bucket it is a day.
+-- Returns a quantile of a histogram in ms (0.5: the median), null if it is empty. Exact to the bucket, and interpolated logarithmically within it.
+-- In the last bucket it is a day.
 create function queue.quantile(histogram bigint[], share double precision) returns double precision
   language sql immutable parallel safe
 begin atomic
@@ -99,13 +100,13 @@ begin atomic
   from wanted w;
 end;
 
--- The buckets of a histogram as the tables have it.
+-- Returns the buckets of a histogram in the format of the tables.
 create function queue.unpacked(histogram numeric) returns bigint[]
   language plpgsql immutable strict parallel safe
   set search_path = pg_catalog, pg_temp
 as $$
 declare
-  -- Of bytes, for of text each part would be looked for from the beginning.
+  -- Bytes, since each part of a text would be searched from the start.
   d  constant bytea := decode(lpad(histogram::text, 384, '0'), 'escape');
 begin
   return array[
@@ -121,10 +122,10 @@ begin
 end
 $$;
 
--- tallied -> tally_total: up to `most` rows, of one queue and type or of any. Returns how many.
+-- tallied -> tally_total: adds up to `most` rows, of one queue and type or of any. Returns their number.
 --
--- Of queues and types about 500 a day have rows of their own, those that come first; the others are added to *. Whoever does the same meanwhile takes
--- other rows, and waits for the totals in one order.
+-- About 500 queues and types a day have rows of their own, on a first-come basis; the others are added to *. Concurrent calls take other rows, and
+-- lock totals in a global order.
 create function queue.add_tallies(most integer, only_queue text, only_type text) returns bigint
   language plpgsql volatile
   set search_path = pg_catalog, pg_temp
@@ -183,9 +184,9 @@ begin
 end
 $$;
 
--- tallied -> tally_total: up to `most` rows, unless all are of the last half minute, when there is nothing to do yet. Returns how many, and of how
--- many queues and types the totals cannot be written now, because somebody's open transaction has locked them or the server refuses them: those
--- wait, and are read from where they are.
+-- tallied -> tally_total: adds up to `most` rows, unless all are of the last half minute, when there is nothing to do yet. Returns their number,
+-- and the number of queues and types whose totals cannot be written now, because an open transaction has locked them or the server rejects them:
+-- their rows stay, and are read from tallied.
 create function queue.roll_up(most integer, out added bigint, out refused integer)
   language plpgsql volatile
   set search_path = pg_catalog, pg_temp
@@ -211,13 +212,13 @@ begin
     exception when lock_not_available or deadlock_detected or data_exception or integrity_constraint_violation or raise_exception then
       refused := refused + 1;
     end;
-    -- What is added up is kept: a call that took longer than its caller waits for would add up nothing.
+    -- Keeps what was added so far: a call longer than its caller's timeout would add nothing.
     exit when refused = 5 or clock_timestamp() > now() + interval '4 s';
   end loop;
 end
 $$;
 
--- As queue.history, which says what is meant, with histograms as the tables have them.
+-- Same as queue.history, which documents it, with histograms in the format of the tables.
 create function queue.read_history(span interval, width interval, of_queue text, of_type text, each boolean)
   returns table (
     at timestamptz, seconds double precision, queue text, job_type text, completed bigint, retried bigint, dead bigint, cancelled bigint,
@@ -234,7 +235,7 @@ declare
   epoch   constant timestamptz := '1970-01-01+00';
   levels  constant integer[] := '{10,60,3600,86400}';
   looked  double precision;
-  grain   integer;         -- the shortest steps that there are so far back
+  grain   integer;         -- shortest step available for that period
   steps   integer := 1;
   most    integer := 1000; -- queues and types
   since   timestamptz;
@@ -247,14 +248,14 @@ declare
   others  integer := 0;
 begin
   if span is null or span <= interval '0' or width <= interval '0' then
-    raise invalid_parameter_value using message = 'queue.history: last and step are intervals longer than zero';
+    raise invalid_parameter_value using message = 'queue.history: last and step must be intervals longer than zero';
   end if;
   looked := greatest(extract(epoch from least(span, interval '30 days')), 10);
   if width is null then
     grain := case when looked <= 600 then 10 when looked <= 86400 then 60 else 3600 end;
     since := date_bin(make_interval(secs => grain), now() - make_interval(secs => looked), epoch);
     upto := since;
-    -- Each level up to where the next one begins, and that up to now.
+    -- Each level up to the start of the next one, and the last up to now.
     for l in array_position(levels, grain) .. 4 loop
       read := read || levels[l];
       froms := froms || upto;
@@ -324,7 +325,7 @@ begin
     group by 1, 2, 3
   )
   select s.at, extract(epoch from case when width is null then now() else least(s.at + make_interval(secs => grain), now()) end - s.at)::float8,
-    -- What was asked for by name has it.
+    -- A filter by name determines the name.
     coalesce(s.queue, of_queue), coalesce(s.job_type, of_type), s.completed, s.retried, s.dead, s.cancelled, s.snoozed, s.released, s.expired,
     s.lease_lost, s.timed_out, s.panicked, s.crashed, s.run, s.start, others
   from summed s (at, queue, job_type, completed, retried, dead, cancelled, snoozed, released, expired, lease_lost, timed_out, panicked, crashed, run,
@@ -334,14 +335,14 @@ begin
 end
 $$;
 
--- What came of the attempts of the `last` hour or whatever time, at most 30 days, up to now: of this queue, of this job type, or of all, in
--- steps of so long or in one if step is null; together, or each queue and type apart, the busiest ones if not all fit into 2,000 rows (left_out:
--- how many were left out).
+-- Returns the attempt outcomes of the last hour or any other period up to now, at most 30 days: of this queue, of this job type, or of all; in
+-- steps of this length, or in a single one if step is null; in total, or for each queue and type, the busiest ones if not all fit into 2,000 rows
+-- (left_out: the number of those left out).
 --
--- A step without anything has no row. Steps begin at whole multiples of theirs since 1970, in UTC, and the first one a little before what was
--- asked for; `seconds` is how long a step lasts, or has lasted. A step is at least 10 seconds up to an hour back, a minute up to a day back, an hour
--- beyond. Null in the columns queue and job_type is all, * are those that there was no room for
--- by name. run is how long handlers ran, start how long jobs had been ready before: see queue.quantile.
+-- A step without attempts has no row. Steps start at whole multiples of their length since 1970, in UTC, and the first one slightly before the
+-- requested period; `seconds` is the length of a step, or its elapsed part. A step is at least 10 seconds up to an hour back, a minute up to a day
+-- back, an hour beyond. Null in the columns queue and job_type means all; * means those beyond the maximum number of names. run is the duration of
+-- handlers, start the time that jobs had been ready before: see queue.quantile.
 create function queue.history(
   last interval default '1 hour', step interval default null, queue text default null, job_type text default null, apart boolean default false
 )

@@ -1,11 +1,11 @@
--- Why a job is not running: what stands in its way, the most likely first. First come the parts, each one thing that may; then queue.why_causes,
--- which puts them together, and queue.why, which says them. All of it only reads. What a part costs does not grow with what waits or is over:
--- counts end at a number, and go from behind, where entries are not dead.
+-- Why a job is not running: the possible causes, most likely first. First come the parts, one for each cause; then queue.why_causes, which combines
+-- them, and queue.why, which describes them. All of it only reads. The cost of a part does not grow with the number of waiting or finished jobs:
+-- counts are limited, and start from the end, where index entries are live.
 --
--- Nothing here locks a row, for a claim would pass over it: who has one is told by the number of a transaction that stands in the row itself (xmax),
--- and by who holds the lock on that number.
+-- Nothing here locks a row, since a claim would skip it: the holder of a row lock is identified by the transaction id in the row itself (xmax), and
+-- by the holder of the lock on that id.
 
--- Who holds a lock, by what pg_locks says: a session by its pid, a prepared transaction by its name.
+-- Describes the holder of a lock from pg_locks: a session by its pid, a prepared transaction by its name.
 create function queue.why_holder(pid integer, virtual text) returns jsonb
   language plpgsql stable
   set search_path = pg_catalog, pg_temp
@@ -25,7 +25,7 @@ begin
 end
 $$;
 
--- Whether the transaction of this number has not ended, or the one whose savepoint it is.
+-- Returns whether the transaction with this id, or the one whose savepoint it is, has not ended.
 create function queue.is_going_on(number xid) returns boolean
   language plpgsql stable
   set search_path = pg_catalog, pg_temp
@@ -39,9 +39,9 @@ begin
 end
 $$;
 
--- Who has this row locked, or is deleting it, in a transaction that has not ended: sessions by pid, prepared transactions by name; null if nobody.
--- stands: the row's xmax. What is left there of a transaction that has ended names nobody, and neither does a number that is a transaction's and not
--- this row's locker's, unless that one has rows of the same table.
+-- Returns the unfinished transactions that have this row locked or are deleting it: sessions by pid, prepared transactions by name; null if there
+-- are none. stands: the row's xmax. The remains of an ended transaction identify no session. Neither does the id of a transaction that is not the
+-- row's locker, unless it has locked rows of the same table.
 create function queue.why_held(of regclass, stands xid) returns jsonb
   language plpgsql stable
   set search_path = pg_catalog, pg_temp
@@ -59,20 +59,20 @@ begin
         select
         from pg_locks r
         where r.locktype = 'relation' and r.relation = why_held.of and r.granted and r.virtualtransaction = l.virtualtransaction
-          -- Tables of other databases may have the same number.
+          -- Tables of other databases may have the same oid.
           and r.database = (select d.oid from pg_database d where d.datname = current_database())
           and r.mode in ('RowShareLock', 'RowExclusiveLock')
       );
     exit when held is not null or look = 2 or why_held.stands = '0';
-    -- Several may share a row: then the number is that of their group.
+    -- Several transactions may share a row lock: the id is then that of their multixact.
     begin
       lockers := array(select m.xid from pg_get_multixact_members(why_held.stands) m);
     exception when internal_error then
       exit;
     end;
   end loop;
-  -- A savepoint has a number of its own, and no lock on it once it is released. Which transaction it belongs to is not known: these are the ones that
-  -- have locked rows of the table and began before it.
+  -- A savepoint has an id of its own, without a lock once it is released. Its transaction is unknown: these are the ones that have locked rows of
+  -- the table and began before it.
   if held is null and queue.is_going_on(why_held.stands) then
     select jsonb_agg(distinct queue.why_holder(l.pid, l.virtualtransaction)) into held
     from pg_locks l
@@ -87,7 +87,7 @@ begin
 end
 $$;
 
--- The workers that live and serve jobs of this queue that are stored under this name of their type. One that is shutting down serves none.
+-- Returns the live workers that serve jobs of this queue with this stored name of their type. A worker that is shutting down serves none.
 create function queue.why_servers(queue text, stored text) returns table (id uuid, name text, types text[])
   language sql stable
 begin atomic
@@ -99,7 +99,7 @@ begin atomic
     and (w.types is null or why_servers.stored = any (w.types));
 end;
 
--- Why no worker serves such jobs: one row if none does, else none. last: who was the last to, if its row is still there.
+-- Returns why no worker serves such jobs: one row if none does, otherwise none. last: the last worker that did, if its row still exists.
 create function queue.why_unserved(queue text, stored text) returns table (kind text, facts jsonb)
   language plpgsql stable
   set search_path = pg_catalog, pg_temp
@@ -136,8 +136,8 @@ begin
 end
 $$;
 
--- How many jobs of a plain lane have completed of late: so many a second, and when the last one did. Reads the newest rows of the history, whatever
--- their lane; null where these tell nothing.
+-- Returns the recent rate of completed jobs of a plain lane in jobs per second, and the time of the last one. Reads the newest rows of the history
+-- of all lanes; null if these do not suffice.
 create function queue.why_pace(lane bigint, out per_s float8, out last_at timestamptz)
   language plpgsql stable
   set search_path = pg_catalog, pg_temp
@@ -162,9 +162,9 @@ begin
 end
 $$;
 
--- Ready jobs that go first: before it in its lane (of its line, if it stands in one), and of higher priorities of its queue, as far as those may
--- begin and a worker that serves it serves them too. Each counted up to one more than most. held: jobs of its queue that these workers have, and
--- since when.
+-- Returns the ready jobs that run first: before it in its lane (in its line, if it is in one), and with higher priority in its queue, as far as
+-- they may start and a worker that serves it serves them too. Each counted up to one more than `most`. held: jobs of its queue that these workers
+-- hold, and since when.
 create function queue.why_ahead(
   queue text, stored text, priority integer, lane bigint, seq bigint, line bigint, most integer,
   out ahead bigint, out higher bigint, out held bigint, out held_since timestamptz
@@ -239,8 +239,8 @@ begin
 end
 $$;
 
--- The first of an ordering key, behind which a job waits, and how many stand between the two, counted up to most; a row without a head if the key
--- is free.
+-- Returns the first job of an ordering key, behind which a job waits, and the number of jobs between the two, counted up to `most`; a row without a
+-- head if the key is free.
 create function queue.why_behind(key bigint, seq bigint, most integer) returns jsonb
   language plpgsql stable
   set search_path = pg_catalog, pg_temp
@@ -275,8 +275,8 @@ begin
 end
 $$;
 
--- What is known of a job that is not there: when its id was given out by its own account, how old the oldest and the newest jobs are, who has
--- enqueued jobs and not committed, and which other stores there are.
+-- Returns what is known about a missing job: the time contained in its id, the ages of the oldest and the newest jobs, the uncommitted transactions
+-- that have enqueued jobs, and other stores in the database.
 create function queue.why_absent(id bigint) returns jsonb
   language plpgsql stable
   set search_path = pg_catalog, pg_temp
@@ -284,7 +284,7 @@ create function queue.why_absent(id bigint) returns jsonb
 as $$
 begin
   return jsonb_strip_nulls(jsonb_build_object(
-    -- What no clock has shown is no time of ours.
+    -- Such a time cannot come from our clock.
     'given_at', case when why_absent.id >> 20 between 946684800000 and 253402300799999 then queue.enqueued_at(why_absent.id) end,
     'future', why_absent.id >= queue.id_at(clock_timestamp() + interval '1 second'),
     'oldest_at', (select queue.enqueued_at(j.id) from queue.job j order by j.id limit 1),
@@ -310,9 +310,10 @@ begin
 end
 $$;
 
--- The facts of the store, of one snapshot. queue.why_causes is a door, for whoever may not read the tables; no payload is among what it says.
+-- The facts of the store, from one snapshot. queue.why_causes is a SECURITY DEFINER entry point for roles that may not read the tables; it returns
+-- no payload.
 
--- What is known of a job that is over: how, and why its last attempts failed, the latest last.
+-- Returns the facts of a finished job: its outcome, and the errors of its last attempts, latest last.
 create function queue.why_over(id bigint) returns jsonb
   language sql stable
 begin atomic
@@ -331,7 +332,7 @@ begin atomic
   from queue.end_of(why_over.id) e;
 end;
 
--- Who has a job that runs, for how long, and what it says of itself.
+-- Returns which worker has a running job, for how long, and its reported progress.
 create function queue.why_running(id bigint) returns table (rank float8, kind text, facts jsonb)
   language plpgsql stable
   set search_path = pg_catalog, pg_temp
@@ -368,7 +369,8 @@ begin
 end
 $$;
 
--- The limits that have no room for a ready job, that wait until workers know them, or whose gate somebody has locked.
+-- Returns the limits without a free permit for a ready job, those that wait for acknowledgements of workers, and those whose gate another session
+-- has locked.
 create function queue.why_limited(id bigint, queue text, stored text) returns table (rank float8, kind text, facts jsonb)
   language plpgsql stable
   set search_path = pg_catalog, pg_temp
@@ -396,7 +398,7 @@ begin
 end
 $$;
 
--- The pauses that cover jobs of this queue that are stored under this name of their type.
+-- Returns the pauses that cover jobs of this queue with this stored name of their type.
 create function queue.why_paused(queue text, stored text) returns table (facts jsonb)
   language sql stable
 begin atomic
@@ -408,7 +410,7 @@ begin atomic
   order by p.paused_at;
 end;
 
--- What keeps a ready job that others are in front of, or that is under suspicion, from its turn.
+-- Returns what delays a ready job that is queued behind others or in quarantine.
 create function queue.why_turn(
   id bigint, queue text, stored text, priority integer, plain bigint, lane bigint, seq bigint, line bigint, crashes integer, is_stopped boolean
 )
@@ -445,7 +447,8 @@ begin
 end
 $$;
 
--- Facts of a job that waits: whatever its state, whether any worker serves it, whether it is paused or too late, and who has its entry locked.
+-- Returns the facts of a waiting job in any state: whether a worker serves it, whether it is paused or overdue, and which session has its entry
+-- locked.
 create function queue.why_waiting(
   id bigint, queue text, stored text, state text, late boolean, system jsonb, key bigint, lane bigint, seq bigint
 )
@@ -455,7 +458,7 @@ create function queue.why_waiting(
   set enable_seqscan = off set enable_bitmapscan = off
 as $$
 declare
-  -- What keeps it from running once it is ready comes behind what keeps it from that.
+  -- Causes that apply once it is ready rank behind those that keep it from becoming ready.
   later  float8 := case when state = 'ready' or late then 0 else 60 end;
   held   jsonb;
 begin
@@ -476,7 +479,7 @@ begin
 end
 $$;
 
--- The children whose ends a parked job waits for, each with what its wait is called, where it is, or what it came to: null if there are none.
+-- Returns the children that a parked job waits for, each with the name of the wait, its state or its outcome; null if there are none.
 create function queue.why_joined(id bigint, names text[]) returns jsonb
   language plpgsql stable
   set search_path = pg_catalog, pg_temp
@@ -499,8 +502,8 @@ begin
 end
 $$;
 
--- The facts of the store, each cause with a rank, the lowest first, and beside each where the job is: null if it is not there. Of a ready job
--- the last is that nothing is in its way, which is so if no other comes before.
+-- Returns the facts of the store: each cause with a rank, lowest first, and the state of the job; null if it does not exist. The last cause of a
+-- ready job is that nothing prevents it from running, which holds if no other comes before.
 create function queue.why_causes(id bigint) returns table (rank float8, kind text, facts jsonb, job jsonb)
   language plpgsql stable security definer
   set search_path = pg_catalog, pg_temp
@@ -527,7 +530,7 @@ begin
     return query select 0::float8, 'no_such_job', queue.why_absent(why_causes.id), null::jsonb;
     return;
   end if;
-  -- Whether only a worker that looks is missing before it is ready.
+  -- Whether it only waits for a worker to promote it.
   late := case at.state when 'scheduled' then at.run_at <= now()
     when 'parked' then coalesce(at.run_at <= now(), false) or exists (
       select from queue.parked p join queue.signal s on s.id = p.id and s.name = any (p.names) where p.id = why_causes.id)
@@ -600,8 +603,8 @@ begin
 end
 $$;
 
--- Rows of these leases and these jobs that another transaction has locked, and whose session that is, if one alone has it. Never waits, and
--- keeps no lock. With its owner's rights, for a worker updates no job and no key.
+-- Returns rows of these leases and jobs that another transaction has locked, and its session if there is exactly one. Never waits, and keeps no
+-- lock. Runs with its owner's rights, since a worker has no privilege to update jobs and keys.
 create function queue.locked_rows(tokens uuid[], ids bigint[])
   returns table (relation text, token uuid, job bigint, pid integer, role text, application text)
   language plpgsql volatile security definer
@@ -636,7 +639,7 @@ begin
 end
 $$;
 
--- Those of these jobs that are in this table: all, if another session has it locked for longer than lock_timeout.
+-- Returns the jobs among these that are in this table: all, if another session has it locked for longer than lock_timeout.
 create function queue.those_in(relation regclass, jobs bigint[]) returns bigint[]
   language plpgsql volatile
   set search_path = pg_catalog, pg_temp
@@ -651,13 +654,13 @@ exception when lock_not_available then
 end
 $$;
 
--- The answer, for every language: queue.why. Each cause is a row with its kind, the facts that make it one, and a sentence; the most
--- likely is the first, and there always is one. docs/WHY.md says what each kind means, and what to do about it.
+-- The answer, for every language: queue.why. Each cause is a row with its kind, its facts, and a sentence; the most likely comes first, and there
+-- is always one. docs/WHY.md documents each kind and what to do about it.
 --
--- It has its caller's rights: so of other sessions it says what that one may see of them, which is always that they are there.
+-- Runs with the caller's rights: of other sessions it returns what the caller may see, which always includes their existence.
 
--- These sessions, with what may be seen of them: without those that are gone, and those that will be in a moment, as a claim or a verdict. Null if
--- none is left. Whose transaction cannot be seen is taken for one that stays, unless it is a worker's. before: only those that had begun by then.
+-- Returns these sessions with their visible details, without those that have ended, and those that will soon, such as a claim or a verdict. Null if
+-- none is left. A session with a hidden transaction is considered to stay, unless it is a worker's. before: only those that had begun by then.
 create function queue.why_sessions(sessions jsonb, moment interval default '1 s', before timestamptz default 'infinity') returns jsonb
   language plpgsql stable
   set search_path = pg_catalog, pg_temp
@@ -665,7 +668,7 @@ as $$
 begin
   return (
     select jsonb_agg(s.session || coalesce(a.facts, '{}'))
-    -- Who was there when the facts were read may be gone, and then nobody was found.
+    -- A session that existed when the facts were read may have ended, which leaves none.
     from jsonb_array_elements(case jsonb_typeof(why_sessions.sessions) when 'array' then why_sessions.sessions else '[]' end) s (session)
     left join lateral (
       select jsonb_strip_nulls(jsonb_build_object(
@@ -683,7 +686,7 @@ begin
 end
 $$;
 
--- Who holds back what vacuum may clean up, in this database, for longer than that: null if nobody does.
+-- Returns the sessions of this database that have held back vacuum for longer than this; null if there are none.
 create function queue.why_old(span interval) returns jsonb
   language plpgsql stable
   set search_path = pg_catalog, pg_temp
@@ -719,8 +722,8 @@ begin
 end
 $$;
 
--- Sessions that have tables of the store locked in one of these modes, or wait for that; null if there are none. The default mode keeps readers
--- waiting, too. Never waits.
+-- Returns the sessions that have tables of the store locked in one of these modes, or wait for such a lock; null if there are none. The default
+-- mode also blocks readers. Never waits.
 create function queue.why_shut(modes text[] default '{AccessExclusiveLock}') returns jsonb
   language plpgsql stable
   set search_path = pg_catalog, pg_temp
@@ -734,14 +737,14 @@ begin
     where l.locktype = 'relation' and l.mode = any (why_shut.modes) and l.pid is distinct from pg_backend_pid()
       and l.database = (select d.oid from pg_database d where d.datname = current_database())
       and c.relnamespace = (select r.relnamespace from pg_class r where r.oid = 'queue.job'::regclass)
-      -- An autovacuum gives way to whoever waits for it. It is nobody's session.
+      -- An autovacuum yields to waiting sessions.
       and not exists (select from pg_stat_activity a where a.pid = l.pid and a.usesysid is null)
     having count(*) > 0
   );
 end
 $$;
 
--- A cause in one plain sentence.
+-- Describes a cause in one plain sentence.
 create function queue.why_says(kind text, facts jsonb, job jsonb) returns text
   language plpgsql stable
   set search_path = pg_catalog, pg_temp
@@ -752,19 +755,19 @@ declare
       format('prepared transaction %L', s ->> 'prepared'), format('replication slot %L', s ->> 'slot')), ', ')
     from jsonb_array_elements(facts -> 'sessions') s
   );
-  name text := coalesce(facts ->> 'name', 'a worker that is gone');
+  name text := coalesce(facts ->> 'name', 'a deleted worker');
 begin
   return case kind
-    when 'no_such_job' then coalesce('not there, or not committed yet: ' || who || ' has enqueued jobs and not committed',
-      'there is no such job: never enqueued here, rolled back, or over and not kept')
-    when 'table_locked' then format('%s has tables of the store locked: nobody can read or claim', coalesce(who, 'somebody'))
+    when 'no_such_job' then coalesce('not there, or not committed yet: ' || who || ' has enqueued jobs without committing yet',
+      'there is no such job: never enqueued here, rolled back, or finished and not kept')
+    when 'table_locked' then format('%s has tables of the store locked: jobs can be neither read nor claimed', coalesce(who, 'another session'))
     when 'completed' then 'it has completed'
     when 'cancelled' then 'it was cancelled'
-    when 'expired' then 'it had not begun in time, and is over'
-    when 'dead' then 'it is dead: its attempts have run out, or it failed for good'
+    when 'expired' then 'it expired: no attempt started in time'
+    when 'dead' then 'it is dead: it has no attempts left, or failed permanently'
     when 'running' then format('%s has it', name)
-    when 'cancelling' then format('%s has it, and its handler was told to end', name)
-    when 'silent_worker' then format('%s has it and is silent: others take it back', name)
+    when 'cancelling' then format('%s has it, and its handler was told to stop', name)
+    when 'silent_worker' then format('%s has it and is silent: another worker recovers it', name)
     when 'lease_locked' then format('%s has its lease locked', who)
     when 'scheduled' then format('it is due at %s', facts ->> 'run_at')
     when 'parked' then format('it waits for %s%s', coalesce((
@@ -781,31 +784,31 @@ begin
           from jsonb_array_elements_text(facts -> 'signals') s (name)
           where not coalesce(facts -> 'children' @> jsonb_build_array(jsonb_build_object('wait', s.name)), false)
         ) w
-      ), 'its turn among the jobs that a durable job has mapped'), coalesce(', until ' || (facts ->> 'run_at'), ''))
-    when 'due' then 'it is due, and is about to be made ready'
+      ), 'its turn in the map of a durable job'), coalesce(', until ' || (facts ->> 'run_at'), ''))
+    when 'due' then 'it is due, and becomes ready at the next poll of a worker'
     when 'blocked' then format('job %s of its ordering key, which is %s, goes first', facts ->> 'head', facts ->> 'head_state')
-    when 'key_free' then 'its ordering key is free, and is about to go on'
-    when 'past_expiry' then 'its time to begin has passed: it will be expired'
-    when 'no_worker' then 'no worker lives'
-    when 'unserved' then 'no worker that lives serves it'
+    when 'key_free' then 'its ordering key is free, and is about to continue'
+    when 'past_expiry' then 'its deadline to start has passed: it is about to expire'
+    when 'no_worker' then 'no worker is alive'
+    when 'unserved' then 'no living worker serves it'
     when 'paused' then format('%s is paused by %s', coalesce('type ' || (facts ->> 'job_type'), 'queue ' || (facts ->> 'queue'), 'everything'),
       facts ->> 'by')
     when 'limit_unknown' then format('limit %s waits until all workers know it', facts ->> 'limit')
     when 'limit_locked' then format('%s has limit %s locked', who, facts ->> 'limit')
-    when 'limited' then format('limit %s has no room', facts ->> 'limit')
+    when 'limited' then format('limit %s has no free permit', facts ->> 'limit')
     when 'locked' then format('%s has its entry locked', who)
-    when 'suspect' then format('%s processes ended while they ran it: it is tried apart from others', facts ->> 'crashes')
+    when 'suspect' then format('%s processes crashed while they ran it: it is retried apart from others', facts ->> 'crashes')
     when 'starved' then format('%s jobs of higher priority go first', facts ->> 'higher')
-    when 'behind' then format('%s jobs stand before it', facts ->> 'ahead')
+    when 'behind' then format('%s jobs are queued before it', facts ->> 'ahead')
     when 'workers_busy' then format('its workers have %s jobs of its queue', facts ->> 'held')
-    when 'old_snapshot' then format('%s keeps vacuum from cleaning up', who)
-    else 'it is ready, and nothing is in its way'
+    when 'old_snapshot' then format('%s prevents vacuum from cleaning up', who)
+    else 'it is ready, and nothing blocks it'
   end;
 end
 $$;
 
--- Why this job is not running: the most likely cause first. job says where it is: state, queue, job_type, version, priority, attempts; null if it is
--- not there. A session that has been in a transaction for less than a moment is no cause; an old snapshot is one from span on.
+-- Returns why this job is not running, most likely cause first. job describes it: state, queue, job_type, version, priority, attempts; null if it
+-- does not exist. A session with a transaction shorter than `moment` is not a cause; an old snapshot is one from `span` on.
 create function queue.why(id bigint, span interval default '1 minute', moment interval default '1 s')
   returns table (kind text, says text, facts jsonb, job jsonb)
   language plpgsql stable
@@ -836,7 +839,7 @@ begin
     from causes c
     cross join lateral (
       select case c.kind when 'table_locked' then c.facts -> 'sessions'
-        -- Who has begun after the id was given out has not enqueued it.
+        -- A transaction that began after the id was allocated has not enqueued it.
         when 'no_such_job' then queue.why_sessions(c.facts -> 'sessions', '0 s', case
           when (c.facts ->> 'future')::boolean then '-infinity'
           else coalesce((c.facts ->> 'given_at')::timestamptz + interval '1 s', '-infinity') end)

@@ -1,14 +1,14 @@
--- The tables of a store. A job's state is the table that holds its entry:
+-- Tables of a store. The state of a job is determined by the table that holds its entry:
 --
 --   enqueue -> ready | scheduled      by the producer, in its own transaction (queue.insert_job), or blocked: see 3_keys.sql
---   scheduled -> ready                by any worker, once run_at has come (promote)
+--   scheduled -> ready                by any worker, once run_at is due (promote)
 --   ready -> lease                    by a worker, a batch under one random token (claim)
 --   lease -> done | done_many | dead | scheduled | ready
---                                     by the holder of the token (settle), or by any worker once the holder is silent (recover)
---   lease -> ready                    by the holder, of a durable job that begins anew (restart)
---   lease -> parked                   by the holder, of a durable job that waits for a signal (park_held)
---   ready -> parked                   by the producer, in its own transaction, of a node of a flow that waits for others (link_flow)
---   parked -> ready                   by any worker, once it has a signal (wake_parked), its time has come (promote) or those before it are over
+--                                     by the holder of the token (settle), or by any worker once the holder's heartbeat has expired (recover)
+--   lease -> ready                    by the holder, for a durable job that restarts (restart)
+--   lease -> parked                   by the holder, for a durable job that waits for a signal (park_held)
+--   ready -> parked                   by the producer, in its own transaction, for a node of a flow that waits for others (link_flow)
+--   parked -> ready                   by any worker, once a signal arrived (wake_parked), its time is due (promote), or its sources have finished
 --                                     (release_nodes)
 --   dead | done -> ready              by an operator (requeue)
 --
@@ -17,14 +17,14 @@
 
 create sequence queue.id_seq;
 
--- Milliseconds of the clock in the high bits, 20 bits of a sequence in the low: ids sort by age, a range of ids is a range of time, and
--- no table stores when a job was enqueued.
+-- Returns a new job id: milliseconds of the clock in the high bits, 20 bits of a sequence in the low bits. Ids sort by age, a range of ids is a
+-- range of time, and no table stores when a job was enqueued.
 create function queue.next_id() returns bigint
   language sql volatile
   return ((pg_catalog.date_part('epoch', pg_catalog.clock_timestamp()) * 1000)::bigint << 20)
     | (pg_catalog.nextval('queue.id_seq'::regclass) & 1048575);
 
--- The lowest id that could have been given out at that time.
+-- Returns the lowest id that could have been allocated at this time.
 create function queue.id_at(moment timestamptz) returns bigint
   language sql immutable strict parallel safe
   return (pg_catalog.date_part('epoch', moment) * 1000)::bigint << 20;
@@ -37,59 +37,59 @@ create function queue.is_name(name text) returns boolean
   language sql immutable parallel safe
   return name is not null and name ~ '^[A-Za-z0-9_.:-]{1,64}$';
 
--- The name under which jobs of a type are stored: the type's, and behind it the version of their payloads, from the second on. So another version
--- is another lane, which only workers that know it serve, and jobs of the first know nothing of versions.
+-- Returns the name under which jobs of a type are stored: the type's name, followed by the payload version from version 2 on. Another version is
+-- therefore another lane, which only workers that support it serve; jobs of version 1 carry no version.
 create function queue.stored_type(job_type text, version integer) returns text
   language sql immutable parallel safe
   return case when version > 1 then job_type || '@' || version::text else job_type end;
 
--- Of that name the type's.
+-- Returns the type's name from a stored name.
 create function queue.type_of(stored text) returns text
   language sql immutable strict parallel safe
   return pg_catalog.split_part(stored, '@', 1);
 
--- A text's sha256. The bytes are taken as they are: a conversion to another encoding would keep this from being inlined.
+-- Returns the SHA-256 of a text. Uses its bytes unconverted, since a conversion to another encoding would prevent inlining.
 create function queue.digest(text text) returns bytea
   language sql immutable strict parallel safe
   return pg_catalog.sha256(pg_catalog.decode(pg_catalog.replace(text, E'\\', E'\\\\'), 'escape'));
 
--- The first eight bytes of it, as a number.
+-- Returns the first eight bytes of the SHA-256 as a number.
 create function queue.hash(text text) returns bigint
   language sql immutable strict parallel safe
   return ('x' || pg_catalog.left(pg_catalog.encode(queue.digest(text), 'hex'), 16))::bit(64)::bigint;
 
--- A lane's id is a hash of its name, not a number given out: a producer that meets a new lane inserts it without asking anybody, its
--- rollback takes nothing from the others, and no producer waits for another's commit.
+-- Returns a lane's id, a hash of its name instead of an allocated number: a producer inserts a new lane without a lookup, its rollback does not
+-- affect others, and no producer waits for another's commit.
 create function queue.lane_id(queue text, job_type text, priority integer, solo boolean) returns bigint
   language sql immutable strict parallel safe
   return queue.hash(queue || '/' || job_type || '/' || priority::text || '/' || solo::text);
 
--- The lined twin of a plain lane, in which its jobs stand in lines (16_lines.sql), and the plain lane of a lined one.
+-- Returns the fair lane of a plain lane, in which its jobs are queued by fairness key (16_lines.sql), and the plain lane of a fair one.
 create function queue.twin_of(lane bigint) returns bigint
   language sql immutable strict parallel safe
   return lane # 6148914691236517205;
 
--- The dictionary of lanes. Producers that meet a lane at the same time write its row more than once, all the same; readers take any.
+-- The lanes. Producers that meet a new lane concurrently may each write an identical row; readers take any.
 --
--- A row that is leaving is one that producers see no more: whoever enqueues into its lane writes a new row. So it goes once nobody is left who
--- may have seen it otherwise, and either there is such a new row or no job of its lane (leave_lanes, pass_lanes, forget_lanes). It costs an
--- enqueue nothing, and nobody waits.
+-- A row marked as leaving is hidden from producers: an enqueue into its lane writes a new row. The row is deleted once no transaction can still see
+-- it unmarked, and either a new row exists or the lane has no jobs (leave_lanes, pass_lanes, forget_lanes). This adds no cost to an enqueue, and no
+-- session waits.
 create table queue.lane (
   lane      bigint   not null,
   queue     text     not null,
-  job_type  text     not null,                               -- as stored: see queue.stored_type
+  job_type  text     not null,                               -- stored name, see queue.stored_type
   priority  smallint not null,
-  solo      boolean  not null,                               -- jobs under suspicion of ending their process: claimed one at a time
-  lined     boolean  not null default false,                 -- its jobs stand in lines, which are served in turn: see 16_lines.sql
-  born      xid8     not null default pg_current_xact_id(),  -- workers ask for what was born since they last looked
-  -- Whether an enqueue into this lane has to ask for the capacity of its queue: it looks at this row anyway, and asking every time would be a
-  -- tenth of its cost. True of every lane of a queue with a capacity; elsewhere it may be, and does no harm. Null of one that is leaving.
+  solo      boolean  not null,                               -- quarantined jobs, suspected of crashing their process: claimed one at a time
+  lined     boolean  not null default false,                 -- jobs are queued by fairness key and claimed in turn: see 16_lines.sql
+  born      xid8     not null default pg_current_xact_id(),  -- transaction; workers load lanes newer than their last query
+  -- Whether an enqueue into this lane has to check the capacity of its queue. It reads this row anyway, and a check every time would cost a tenth
+  -- of an enqueue. True for every lane of a queue with a capacity; true elsewhere is harmless. Null if the lane is leaving.
   has_capacity  boolean  default false,
-  since    timestamptz not null default now(),  -- when it was met; of one that is leaving, since when nobody used it
-  leaving  xid8,                                -- the transaction from which on producers do not see it
-  passed   xid8,                                -- later than all transactions that may have seen it otherwise, but for their end
-  above    bigint,                              -- once these have ended: no job of it that nobody sees has an id above this
-  walked   bigint   not null default 0,         -- up to this id no job was of it
+  since    timestamptz not null default now(),  -- first use; if leaving, last use
+  leaving  xid8,                                -- transaction from which on the row is hidden from producers
+  passed   xid8,                                -- newer than all transactions that may see the row unmarked
+  above    bigint,                              -- once they have ended, no invisible job of this lane has a higher id
+  walked   bigint   not null default 0,         -- no job up to this id is of this lane
   constraint lane_since_in_range check (since >= '1970-01-01+00' and since < '10000-01-01+00'),
   constraint lane_is_seen_or_leaving check ((leaving is null) = (has_capacity is not null)),
   constraint lane_queue_is_a_name check (queue.is_name(queue)),
@@ -102,29 +102,29 @@ create index lane_by_id on queue.lane (lane);
 create index lane_by_birth on queue.lane (born);
 create index lane_by_queue on queue.lane (queue);
 
--- What was enqueued; a day a partition. A ninth column would cost each row eight bytes: optional attributes that the store keeps are in `system`.
---   child_of | node_of | part_of   which job or flow waits for its end
---   expires_at                     when it is not to begin any more: queue.expiry_text
---   skips                          its ordering key goes on without it once it is dead
+-- The enqueued jobs. Partitioned by day. A ninth column would cost each row eight bytes: optional attributes kept by the store are in `system`.
+--   child_of | node_of | part_of   the job or flow that waits for the end of this job
+--   expires_at                     deadline for the start of the job: queue.expiry_text
+--   skips                          the ordering key continues without the job once it is dead
 --   unique                         queue.unique_hash of its uniqueness key
 --   schedule, tick                 the schedule and the tick that enqueued it
 --
--- Rules are kept by the functions that enqueue and by the bulk path, not by CHECKs: those are prepared anew for every statement, which made 12 of
+-- The functions that enqueue and the bulk path enforce the rules. CHECK constraints would be prepared again for every statement, which took 12 of
 -- the 46 us of an enqueue.
 create table queue.job (
   id            bigint   not null,
   lane          bigint   not null,
   max_attempts  smallint not null,
   payload       jsonb    not null,
-  key           bigint,    -- queue.key_id, or null: the job waits for no other
-  meta          jsonb,     -- an object of at most queue.meta_limit() bytes, or null: the user's
-  system        jsonb,     -- an object with the keys above, or null
-  line          bigint,    -- queue.line_id of its fair key, or null: it has none
+  key           bigint,    -- queue.key_id, or null: no ordering key
+  meta          jsonb,     -- metadata of the user, an object of at most queue.meta_limit() bytes, or null
+  system        jsonb,     -- an object with the attributes above, or null
+  line          bigint,    -- queue.line_id of its fairness key, or null: none
   constraint job_pkey primary key (id)
 ) partition by range (id);
 
--- Who waits now. Tiny: a claim deletes. seq is the place in the lane, taken anew on every entry, so it only grows. In a lined lane every entry has a
--- line, and in no other.
+-- Jobs ready to be claimed. Small, because a claim deletes its entries. seq is the position in the lane, allocated at every entry, so it only
+-- grows. In a fair lane every entry has a line (the queue of its fairness key), and in no other lane.
 create table queue.ready (
   lane      bigint   not null,
   seq       bigint   not null,
@@ -137,12 +137,12 @@ create table queue.ready (
   autovacuum_vacuum_scale_factor = 0, autovacuum_vacuum_threshold = 50000,
   autovacuum_vacuum_insert_scale_factor = 0.5, autovacuum_vacuum_cost_delay = 0
 );
--- Jobs that have entered ready a second time, so that their place is not their id. A first entry, which is nearly every one, is not in it.
+-- Jobs that entered ready a second time, whose position differs from their id. First entries, nearly all of them, are not indexed.
 create index ready_moved on queue.ready (id) where seq <> id;
--- The lines of lined lanes, each in the order of places. A job that stands in none is not in it.
+-- The fair queues of fair lanes, each in the order of positions. Contains no jobs of other lanes.
 create index ready_lines on queue.ready (lane, line, seq) where line is not null;
 
--- Who waits for a time: delayed jobs, retries, snoozes.
+-- Jobs that wait for a time: delayed jobs, retries, snoozes.
 create table queue.scheduled (
   run_at    timestamptz not null,
   id        bigint      not null,
@@ -155,18 +155,18 @@ create table queue.scheduled (
   autovacuum_vacuum_scale_factor = 0, autovacuum_vacuum_threshold = 50000, autovacuum_vacuum_cost_delay = 0
 );
 create index scheduled_by_id on queue.scheduled (id);
-create index scheduled_by_lane on queue.scheduled (lane);  -- to count what waits in a queue
+create index scheduled_by_lane on queue.scheduled (lane);  -- counts the waiting jobs of a queue
 
--- What a worker holds: one row a claimed batch. ids are those not settled yet; the row goes with the last of them.
+-- Leased jobs: one row for each claimed batch. ids are the jobs that are not settled yet; the row is deleted with the last one.
 create table queue.lease (
   token       uuid        not null,
   worker      uuid        not null,
   claimed_at  timestamptz not null default now(),
-  lane        bigint,                 -- of all its jobs, if it is one
+  lane        bigint,                 -- lane of all its jobs, if it is the same
   ids         bigint[]    not null,
-  attempts    smallint[]  not null,   -- this attempt included
+  attempts    smallint[]  not null,   -- including this attempt
   crashes     smallint[]  not null,
-  -- Jobs that somebody wants cancelled while they run. Whoever ends such a job holds this row, and so sees it.
+  -- Running jobs with a pending cancellation. The transaction that ends such a job locks this row and therefore sees it.
   cancelling  bigint[],
   constraint lease_claimed_at_in_range check (claimed_at >= '1970-01-01+00' and claimed_at < '10000-01-01+00'),
   constraint lease_pkey primary key (token),
@@ -176,7 +176,7 @@ create table queue.lease (
 alter table queue.lease
   alter ids set storage external, alter attempts set storage external, alter crashes set storage external;
 
--- One heartbeat row a process. A worker whose row has expired is silent: others may take its leases.
+-- Workers, with one heartbeat row for each process. Once a row has expired, other workers may recover its leases.
 create table queue.worker (
   id          uuid        not null,
   expires_at  timestamptz not null,
@@ -186,33 +186,33 @@ create table queue.worker (
   pid         integer     not null,
   version     text        not null,
   queues      text[]      not null,
-  types       text[],     -- the job types that it can run, aliases included; null if it did not say
-  ttl         interval    not null default '30 s',  -- how long a heartbeat lasts
-  paused_seen bigint      not null default 0,  -- of what the pauses up to this number cover, nothing begins here; see 12_pauses.sql
-  declares    bigint[],   -- the definitions of the schedules that it declares
-  busy        integer,    -- how many of its slots ran something at its last heartbeat, of so many; null if it did not say
+  types       text[],     -- job types that it can run, with aliases; null if not reported
+  ttl         interval    not null default '30 s',  -- validity of a heartbeat
+  paused_seen bigint      not null default 0,  -- highest pause that it has acknowledged; see 12_pauses.sql
+  declares    bigint[],   -- definitions of the schedules that it declares
+  busy        integer,    -- number of busy slots at its last heartbeat, out of `slots`; null if not reported
   slots       integer,
-  memory      bigint,     -- how many bytes of memory its process had then; null if the system does not tell
+  memory      bigint,     -- memory of its process in bytes at that time; null if the system does not report it
   constraint worker_pkey primary key (id),
   constraint worker_times_in_range check (least(started_at, expires_at) >= '1970-01-01+00' and greatest(started_at, expires_at) < '10000-01-01+00')
 ) with (fillfactor = 10, autovacuum_vacuum_scale_factor = 0, autovacuum_vacuum_threshold = 500, autovacuum_vacuum_cost_delay = 0);
 
--- Jobs that are over and have more to say than that: an output, several attempts, a cancellation. By id, so a day a partition.
+-- Finished jobs with details: an output, several attempts, a cancellation. Partitioned by day through the id.
 create table queue.done (
   id           bigint      not null,
   finished_at  timestamptz not null,
   ran_ms       integer     not null,
   attempts     smallint    not null,
-  cancelled    boolean     not null default false,  -- over without having completed
-  expired      boolean     not null default false,  -- because it had not begun in time
+  cancelled    boolean     not null default false,  -- finished without completing
+  expired      boolean     not null default false,  -- because it did not start in time
   output       jsonb,
   constraint done_finished_at_in_range check (finished_at >= '1970-01-01+00' and finished_at < '10000-01-01+00'),
   constraint done_pkey primary key (id),
   constraint done_cancelled_has_no_output check (case when cancelled then output is null else not expired end)
 ) partition by range (id);
 
--- Jobs that completed at their first attempt without an output, which is most: one row for all of a flush that were enqueued close together.
--- Their ids lie in one span of 2^33 (about 8 s) of one day, so that a job's row is found among few.
+-- Jobs completed at their first attempt without an output, which are most jobs: one row for all jobs of a flush that were enqueued close together.
+-- Their ids span at most 2^33 (about 8 s) of one day, so that the row of a job is found among few.
 create table queue.done_many (
   first_id     bigint      not null,
   last_id      bigint      not null,
@@ -223,10 +223,10 @@ create table queue.done_many (
   constraint done_many_spans_its_ids check (first_id = ids[1] and last_id = ids[cardinality(ids)]),
   constraint done_many_is_close_together check (first_id >> 33 = last_id >> 33)
 ) partition by range (first_id);
-alter table queue.done_many alter ids set storage external;  -- compressing them costs the settle more than their bytes
+alter table queue.done_many alter ids set storage external;  -- compression costs the settle more than the bytes saved
 create index done_many_by_id on queue.done_many (first_id, last_id);
 
--- Dead letters: not tried again by themselves, kept until somebody requeues or discards them.
+-- Dead letters: not retried automatically, kept until an operator requeues or discards them.
 create table queue.dead (
   id        bigint      not null,
   died_at   timestamptz not null,
@@ -239,7 +239,7 @@ create table queue.dead (
 );
 create index dead_by_time on queue.dead (died_at);
 
--- Why each failed attempt failed. By id, so a day a partition.
+-- Errors of failed attempts. Partitioned by day through the id.
 create table queue.failure (
   id       bigint      not null,
   attempt  smallint    not null,
@@ -250,41 +250,42 @@ create table queue.failure (
 ) partition by range (id);
 create index failure_by_id on queue.failure (id);
 
--- Who wants to be woken, and for which queue; '*' is for any.
+-- Idle workers to wake up, by queue; '*' means any queue.
 create table queue.idle (
   queue   text not null,
   worker  uuid not null,
   constraint idle_pkey primary key (queue, worker)
 ) with (autovacuum_vacuum_scale_factor = 0, autovacuum_vacuum_threshold = 500, autovacuum_vacuum_cost_delay = 0);
 
--- Rows whose day has no partition, and those that outlive it.
+-- Rows of days without a partition, and rows that outlive their day.
 create table queue.job_default partition of queue.job default;
 create table queue.done_default partition of queue.done default;
 create table queue.done_many_default partition of queue.done_many default;
 create table queue.failure_default partition of queue.failure default;
 
--- Tables without a primary key say by whole rows what was updated or deleted, should somebody publish all tables: without an identity, every
--- statement that may delete from them would be refused. Only a logical replication writes more for it, and rows of these are hardly ever
--- deleted one by one. Each partition has its own identity.
+-- Tables without a primary key need a replica identity in case they are published, since PostgreSQL would otherwise reject every statement that may
+-- delete from them. Only logical replication writes more for it, and rows of these tables are rarely deleted one at a time. Each partition has its
+-- own identity.
 alter table queue.lane replica identity full;
 alter table queue.done_many replica identity full;
 alter table queue.done_many_default replica identity full;
 alter table queue.failure replica identity full;
 alter table queue.failure_default replica identity full;
 
--- What nobody may guess: anybody who may connect can notify a channel whose name is known, and take an advisory lock whose number is. So both are
--- made of this. Nobody but the owner is given a right to it, and it stands in no function's body, which all can read.
+-- Secret from which channel names and advisory lock numbers are derived: any role that may connect can notify a channel whose name it knows, and
+-- take an advisory lock whose number it knows. Only the owner has privileges on this table, and its content is in no function body, since all roles
+-- can read those.
 create table queue.secret (
   one    boolean  not null default true,
-  wake   text     not null default 'wake_' || replace(gen_random_uuid()::text, '-', ''),  -- the channel of workers that sleep
-  over   text     not null default 'over_' || replace(gen_random_uuid()::text, '-', ''),  -- the channel of those who wait for jobs
+  wake   text     not null default 'wake_' || replace(gen_random_uuid()::text, '-', ''),  -- channel of sleeping workers
+  over   text     not null default 'over_' || replace(gen_random_uuid()::text, '-', ''),  -- channel for job-finished notifications
   marks  text     not null default replace(gen_random_uuid()::text, '-', ''),             -- see queue.capacity_mark
   constraint secret_pkey primary key (one),
   constraint secret_is_one check (one)
 );
 insert into queue.secret default values;
 
--- The name of a channel, for those who listen: 'wake' or 'over'. A door, as in 11_doors.sql.
+-- Returns the name of a channel, 'wake' or 'over', to roles that listen. SECURITY DEFINER entry point, see 11_doors.sql.
 create function queue.channel(purpose text) returns text
   language plpgsql stable security definer
   set search_path = pg_catalog, pg_temp
@@ -294,8 +295,8 @@ begin
 end
 $$;
 
--- Says something over a channel, at the end of the transaction. Nothing secret: whoever has the name can listen. A door, as in 11_doors.sql.
--- Not in a transaction that is to be prepared, which must not notify: it has set queue_transaction.notify to off.
+-- Sends a notification on a channel at the end of the transaction. The payload is not secret, since every role that knows the name can listen.
+-- SECURITY DEFINER entry point, see 11_doors.sql. Sends nothing if queue_transaction.notify is off: a transaction to be prepared must not notify.
 create function queue.notify(purpose text, payload text) returns void
   language plpgsql volatile security definer
   set search_path = pg_catalog, pg_temp
@@ -307,8 +308,8 @@ begin
 end
 $$;
 
--- Wakes workers that sleep and would take a job of this queue; silent when nobody sleeps, because NOTIFY makes commits queue up behind
--- each other. To be called last: whoever commits the idle row after this looked has a snapshot that waits for us.
+-- Wakes sleeping workers that serve this queue. Sends nothing if no worker sleeps, because NOTIFY serializes commits. Must be the last statement: a
+-- worker that commits its idle row after this check has a snapshot that waits for this transaction.
 create function queue.wake(queue text) returns void
   language plpgsql volatile
   set search_path = pg_catalog, pg_temp
@@ -320,16 +321,17 @@ begin
 end
 $$;
 
--- Who calls a door, which cannot see it. A value of this type is made with the caller's rights, and once there is a producer for some queues only
--- the caller's own name is one (roles/some_queues.sql). Until then it is null, and free.
+-- Name of the caller of a SECURITY DEFINER entry point, which the function itself cannot see. A value of this type is created with the caller's
+-- rights. Once some producer is restricted to some queues, only the caller's own name is valid (roles/some_queues.sql). Until then it is null and
+-- costs nothing.
 create domain queue.caller as name;
 create function queue.called_by() returns name
   language sql immutable
   return null::name;
 
--- Enqueues one job without an ordering key in the caller's transaction, and returns its id: the fast path of queue.enqueue, and a door, as
--- in 11_doors.sql. It has the owner's rights on its caller's path, for a path of its own would be 4 % of its cost: so everything in it is
--- qualified, operators too, and what it calls has a path of its own, or was bound when it was made.
+-- Enqueues one job without an ordering key in the caller's transaction, and returns its id. The fast path of queue.enqueue, and a SECURITY DEFINER
+-- entry point, see 11_doors.sql. It runs under the caller's search_path, since setting one would add 4 % to its cost. Therefore everything in it is
+-- schema-qualified, operators included, and functions that it calls set their own path or were bound at creation.
 create function queue.insert_job(
   job_type      text,
   payload       jsonb,
@@ -369,7 +371,7 @@ begin
   if meta is not null then
     perform queue.checked_meta(insert_job.meta);
   end if;
-  -- In one statement, for a look of its own would be a twentieth of an enqueue. A queue that may be full is asked before anything is written.
+  -- A single statement, since a separate query would cost a twentieth of an enqueue. The capacity of a queue is checked before anything is written.
   insert into queue.job (id, lane, max_attempts, payload, meta)
   select new_id, new_lane, insert_job.max_attempts, insert_job.payload, insert_job.meta
   where not (select l.has_capacity from queue.lane l where l.lane operator(pg_catalog.=) new_lane and l.has_capacity is not null limit 1);
@@ -387,9 +389,9 @@ begin
   end if;
   sleeper := exists (
     select from queue.idle i where i.queue operator(pg_catalog.=) insert_job.queue or i.queue operator(pg_catalog.=) '*'::pg_catalog.text);
-  -- Under an older snapshot than this statement's own, a sleeper may be there unseen.
+  -- Under a snapshot older than this statement, an idle worker may be invisible.
   if sleeper or pg_catalog.current_setting('transaction_isolation') operator(pg_catalog.<>) 'read committed'::pg_catalog.text then
-    -- As queue.notify, which would be a third of the cost.
+    -- Same as queue.notify, which would take a third of the cost.
     perform pg_catalog.pg_notify(s.wake, insert_job.queue)
     from queue.secret s
     where coalesce(pg_catalog.current_setting('queue_transaction.notify', true), '') operator(pg_catalog.<>) 'off'::pg_catalog.text;

@@ -1,5 +1,6 @@
--- Who did what to how many jobs, and when, as far as programs say it (note_act): the dashboard does, for everything that is done there. Kept for
--- the last 10,000 acts. Nobody but the functions here writes it, and so the role and the time are true; the actor is what the program says.
+-- Audit log: which role applied which operation to how many jobs, and when, as far as programs report it (note_act): the dashboard does for all of
+-- its operations. Keeps the last 10,000 operations. Only the functions here write it, so that role and time are reliable; the actor is reported by
+-- the program.
 
 create sequence queue.audit_seq;
 create function queue.next_note() returns bigint
@@ -19,7 +20,7 @@ create table queue.audit (
   constraint audit_is_short check (length(actor) <= 100 and length(act) <= 40 and length(what) <= 500)
 );
 
--- Notes an act, in the transaction that does it; returns the note's number. The oldest notes go.
+-- Records an operation in its own transaction; returns the number of the record. Deletes the oldest records.
 create function queue.note_act(actor text, act text, what text, jobs bigint) returns bigint
   language plpgsql volatile security definer
   set search_path = pg_catalog, pg_temp
@@ -37,7 +38,7 @@ begin
         select o.id from queue.audit o where o.id <= number - 10000 order by o.id limit 100 for update skip locked
       );
     exception
-      -- Others clean up as well, which under a strict isolation is an error; the act is not to fail for it.
+      -- Concurrent deletes raise an error under a strict isolation level, which must not fail the operation.
       when serialization_failure then
         null;
     end;
@@ -46,7 +47,7 @@ begin
 end
 $$;
 
--- Adds to how many jobs an act was done that takes several transactions, by the role that has noted it.
+-- Increases the number of jobs of an operation that takes several transactions, by the role that has recorded it.
 create function queue.count_act(id bigint, jobs bigint) returns void
   language plpgsql volatile security definer
   set search_path = pg_catalog, pg_temp

@@ -1,23 +1,23 @@
--- What handlers log, of job types that ask for it (`keep_logs`): one row an attempt, as text.
+-- Logs of handlers, for job types with `keep_logs`: one row for each attempt, as text.
 --
 --   log   written by workers when an attempt ends, deleted with its job by housekeeping
 --
--- Nothing else waits for these rows: no settle, no operator's act. So a job may be gone a minute before its logs are, and then nobody is shown them.
+-- No settle and no operator's operation waits for these rows. A job may therefore be deleted a minute before its logs, which are hidden then.
 
 create table queue.log (
   id       bigint      not null,
   attempt  smallint    not null,
-  at       timestamptz not null,  -- when it was written
-  cut      bigint      not null,  -- how many lines of the middle are left out
+  at       timestamptz not null,  -- time of writing
+  cut      bigint      not null,  -- number of lines omitted from the middle
   text     text        not null,
   constraint log_at_in_range check (at >= '1970-01-01+00' and at < '10000-01-01+00'),
   constraint log_pkey primary key (id, attempt),
   constraint log_is_bounded check (pg_catalog.octet_length(text) <= 1100000)
 );
 
--- Writes logs, in the order of their jobs: each under the lease that has its job, or without a token if the attempt's own transaction has ended it.
--- Of an attempt that was given back uncharged, the next one of its number writes over it. Returns how many were written. It waits for no lock for
--- long: whoever is refused drops what it has.
+-- Writes logs in the order of their jobs: each under the lease that has its job, or without a token if the attempt's own transaction has ended it.
+-- An attempt that was given back uncharged is overwritten by the next one with the same number. Returns the number of logs written. Waits only
+-- briefly for locks: if refused, the caller drops the logs.
 create function queue.write_logs(tokens uuid[], ids bigint[], attempts integer[], cuts bigint[], texts text[]) returns bigint
   language plpgsql volatile
   set search_path = pg_catalog, pg_temp
@@ -40,8 +40,8 @@ begin
 end
 $$;
 
--- Looks through the next `most` logs after this one and deletes those whose job is gone; returns the last that it looked at, or null at the end.
--- Rows that others hold are passed over.
+-- Checks the next `most` logs after this one and deletes those of deleted jobs; returns the last one checked, or null at the end. Skips rows locked
+-- by others.
 create function queue.prune_logs(after bigint, most integer) returns bigint
   language plpgsql volatile
   set search_path = pg_catalog, pg_temp
@@ -64,7 +64,7 @@ begin
 end
 $$;
 
--- What the last twenty attempts of a job have logged, of a job that is there.
+-- Returns the logs of the last twenty attempts of an existing job.
 create function queue.logs(job bigint)
   returns table (attempt smallint, at timestamptz, cut bigint, text text)
   language sql stable

@@ -1,28 +1,28 @@
--- Steps of durable jobs: what an attempt has finished, so that the next one goes on from there.
+-- Steps of durable jobs: results of finished steps, from which the next attempt continues.
 --
 --   step   written by the attempt that has the job's lease, under its token (journal.sql, journal_one.sql); deleted with the job: with its day,
---          by housekeeping, or when a completed job is brought back to begin anew
+--          by housekeeping, or when a completed job is requeued to start over
 --
--- A step is done once its row is there, and then it is never changed. No other statement waits for these rows.
+-- A step is finished once its row exists, and the row never changes. No other statement waits for these rows.
 
 create table queue.step (
   id       bigint       not null,
-  at       timestamptz  not null,  -- columns stand so that none is padded
+  at       timestamptz  not null,  -- columns are ordered to avoid padding
   ran_ms   integer      not null,
-  attempt  smallint     not null,  -- which attempt did it
+  attempt  smallint     not null,  -- attempt that ran it
   name     text         not null,
-  until    timestamptz,            -- of a sleep: when it is over
-  output   jsonb,                  -- of any other step: what it gave; null for nothing
+  until    timestamptz,            -- of a sleep: its end
+  output   jsonb,                  -- of any other step: its output; null for none
   constraint step_times_in_range check (least(at, until) >= '1970-01-01+00' and greatest(at, until) < '10000-01-01+00'),
   constraint step_pkey primary key (id, name),
   constraint step_name_is_bounded check (pg_catalog.octet_length(name) between 1 and 200)
 ) partition by range (id);
 
--- Rows whose day has no partition, and those that outlive it.
+-- Rows of days without a partition, and rows that outlive their day.
 create table queue.step_default partition of queue.step default;
 
--- Looks through the steps of the next jobs after this one, of `most` steps, and deletes those whose job is gone; returns the last job that it looked
--- at, or null at the end. Rows that others hold are passed over.
+-- Checks the steps of the next jobs after this one, up to `most` steps, and deletes those of deleted jobs; returns the last job checked, or null at
+-- the end. Skips rows locked by others.
 create function queue.prune_steps(after bigint, most integer) returns bigint
   language plpgsql volatile
   set search_path = pg_catalog, pg_temp
@@ -45,7 +45,7 @@ begin
 end
 $$;
 
--- The first thousand steps of a job that is there, without their outputs, in the order in which they were done.
+-- Returns the first thousand steps of an existing job, without their outputs, in the order in which they finished.
 create function queue.steps(job bigint)
   returns table (name text, attempt smallint, at timestamptz, ran_ms integer, until timestamptz)
   language sql stable
@@ -58,23 +58,22 @@ begin atomic
   limit 1000;
 end;
 
--- Signals: named messages to one job, in the sender's transaction, which a durable job receives in the order of their arrival.
+-- Signals: named messages to one job, sent in the sender's transaction, which a durable job receives in the order of their arrival.
 --
 --   signal       written by a sender (queue.signal); deleted by the attempt that journals it as a step (receive.sql), or with the job, as steps
 --   signal_hint  written with a signal, and with a job that is parked (park_held.sql); consumed by any worker (wake_parked)
---   parked -> ready   those of the jobs with a hint that have a signal they wait for (wake_parked)
+--   parked -> ready   the jobs with a hint that have a signal they wait for (wake_parked)
 --
--- No wake-up is lost: that there is a signal, and that a job is parked, each commits with a hint, and whoever consumes a hint looks in the next
--- statement, whose snapshot is newer than both. If that sees one of the two and not the other, then the other commits later, and its hint leads to
--- a look that sees both.
+-- No wake-up is lost: the signal and the parking of a job each commit with a hint, and the consumer of a hint checks in the next statement, whose
+-- snapshot is newer than both. If that sees only one of the two, the other commits later, and its hint leads to a check that sees both.
 
--- What has been sent and not received. It is no state of a job: a signal may come before the job asks for it.
+-- Signals sent and not yet received. Not a state of a job: a signal may arrive before the job waits for it.
 create table queue.signal (
   id       bigint       not null,
   seq      bigint       not null default queue.next_key(),
   name     text         not null,
   at       timestamptz  not null default clock_timestamp(),
-  payload  jsonb,                  -- null for nothing
+  payload  jsonb,                  -- null: none
   constraint signal_at_in_range check (at >= '1970-01-01+00' and at < '10000-01-01+00'),
   constraint signal_order primary key (id, name, seq),
   constraint signal_name_is_bounded check (octet_length(name) between 1 and 200)
@@ -89,8 +88,8 @@ create table queue.signal_hint (
   constraint signal_hint_order primary key (seq)
 ) with (autovacuum_vacuum_scale_factor = 0, autovacuum_vacuum_threshold = 50000, autovacuum_vacuum_cost_delay = 0);
 
--- Sends a signal to a job, in the caller's transaction; waits for nobody. 'sent'; 'over' if the job has ended, 'absent' if there is none, and then
--- nothing is written. A job that ends while it is on its way has not received it. The payload is as large as that of a job at most.
+-- Sends a signal to a job in the caller's transaction; never waits. Returns 'sent'; 'over' if the job has finished or 'absent' if there is none,
+-- and then writes nothing. A job that finishes concurrently has not received it. The payload is at most as large as that of a job.
 create function queue.signal(id bigint, name text, payload jsonb default null, caller queue.caller default queue.called_by()) returns text
   language plpgsql volatile security definer
   set search_path = pg_catalog, pg_temp
@@ -103,7 +102,7 @@ begin
   if coalesce(octet_length(signal.name) not between 1 and 200 or signal.name ~ '[[:cntrl:]]', true) then
     raise invalid_parameter_value using message = 'queue.signal: a name has 1 to 200 bytes, and no control characters';
   elsif signal.name like '% (join)' then
-    raise invalid_parameter_value using message = 'queue.signal: names that end so are those of the ends of children';
+    raise invalid_parameter_value using message = 'queue.signal: names with this suffix are reserved for the ends of children';
   elsif octet_length(signal.payload::text) > queue.payload_limit() then
     raise check_violation using constraint = 'signal_payload_fits',
       message = format('queue.signal: the payload has %s bytes, the limit is %s; store a reference, not the blob',
@@ -129,10 +128,9 @@ begin
 end
 $$;
 
--- Consumes up to `most` hints from the place `floor` on, and makes ready those of their jobs that are parked and have a signal that they wait for.
--- Returns how many hints there were, without those that are left, the lowest of them, and how many jobs were moved. Waits for nobody: a job that
--- somebody is at work on keeps its hint. To be called under read committed: there the second statement sees whatever was committed before the
--- first one ended.
+-- Consumes up to `most` hints from the position `floor` on, and makes their jobs ready that are parked and have a signal that they wait for.
+-- Returns the number of hints, excluding those that are kept, the lowest of them, and the number of jobs moved. Never waits: a job locked by
+-- another session keeps its hint. Requires read committed: the second statement then sees everything committed before the first one ended.
 create function queue.wake_parked(floor bigint, most integer, out hints integer, out lowest bigint, out moved integer)
   returns record
   language plpgsql volatile
@@ -192,7 +190,7 @@ begin
     where h.id not in (select e.id from entered e)
     returning id
   )
-  -- What is left is not told of: whoever looks every second or so finds it, and nobody looks at it again and again meanwhile.
+  -- Kept hints are not counted: the poll of each second finds them, without a busy loop meanwhile.
   select count(*), array_agg(distinct e.lane), greatest(hints - (select count(*) from left_behind), 0) into moved, lanes, hints from entered e;
   perform queue.wake(q.queue)
   from (
@@ -203,8 +201,8 @@ begin
 end
 $$;
 
--- Looks at the next `most` signals of jobs after this one, and deletes as many of those whose job is gone; returns the job after which to go on, or
--- null at the end. Of a job that is gone with more signals than that, the rest is deleted by the next calls. Rows that others hold are passed over.
+-- Checks the next `most` signals of jobs after this one, and deletes as many of those of deleted jobs; returns the job after which to continue, or
+-- null at the end. If a deleted job has more signals than that, the next calls delete the rest. Skips rows locked by others.
 create function queue.prune_signals(after bigint, most integer) returns bigint
   language plpgsql volatile
   set search_path = pg_catalog, pg_temp
@@ -239,7 +237,7 @@ begin
 end
 $$;
 
--- What has been sent to a job that is there and not been received, without payloads, in the order in which it came: the first thousand.
+-- Returns the signals sent to an existing job and not received yet, without payloads, in the order of arrival: the first thousand.
 create function queue.signals(job bigint) returns table (name text, at timestamptz)
   language sql stable
 begin atomic
@@ -251,17 +249,17 @@ begin atomic
   limit 1000;
 end;
 
--- Restarts of durable jobs: what a job does instead of growing without end.
+-- Restarts of durable jobs, which keep a long-lived job from growing without bound.
 --
 --   lease -> ready | done, cancelled   by the holder (restart): the same job, with another payload and an empty journal
 
--- Begins these jobs anew, which their leases have: each has this payload from now on, is of the type and version as stored, enters ready at the end
--- of its lane with no attempt and no crash, and has no steps, no children, no gathers and no progress. Its children and parts go on, and are
--- nobody's. Signals that were not received stay. Returns those that were refused. A door, as in 11_doors.sql: a worker writes no payload by hand.
--- Safe: fenced as a verdict is, under the locks on the leases, in the order of their tokens; a zombie changes nothing, and said twice, the second is
--- refused. Whoever journals, receives or spawns holds a lock on the lease until its commit: so what is deleted is looked for by the next statement,
--- whose snapshot is newer than all that was committed under these leases. To be called under read committed. One that was cancelled is cancelled,
--- and frees its ordering key.
+-- Restarts these jobs, which their leases have: each gets this payload and the type and version in `stored`, enters ready at the end of its lane
+-- without attempts and crashes, and has no steps, no children, no maps and no progress. Its children and parts continue without a parent. Signals
+-- not received yet stay. Returns the refused jobs. SECURITY DEFINER entry point, see 11_doors.sql: a worker has no privilege to write payloads.
+-- Safe: fenced like a verdict, under the locks on the leases, in the order of their tokens; a worker that has lost its lease changes nothing, and a
+-- repeated call is refused. A transaction that journals, receives or spawns holds a lock on the lease until its commit: the next statement finds
+-- the rows to delete, since its snapshot is newer than everything committed under these leases. Requires read committed. A job with a pending
+-- cancellation is cancelled, and releases its ordering key.
 create function queue.restart(tokens uuid[], jobs bigint[], attempts integer[], stored text[], payloads text[])
   returns table (token uuid, id bigint)
   language plpgsql volatile security definer

@@ -1,22 +1,22 @@
--- Children: jobs that a durable job spawns and whose ends it waits for.
+-- Children: jobs that a durable job spawns, and for whose ends it waits.
 --
---   child     written with the child's enqueue, under the parent's lease (spawn); given the child's end once (tell_ends); deleted with the parent, by
---             housekeeping (prune_children)
---   end_hint  written in the transaction that ends a child, a part of a gather or a node of a flow (note_ends); consumed by any worker (tell_ends)
+--   child     written with the child's enqueue, under the parent's lease (spawn); gets the child's outcome once (tell_ends); deleted with the
+--             parent, by housekeeping (prune_children)
+--   end_hint  written in the transaction that ends a child, a part of a map or a node of a flow (note_ends); consumed by any worker (tell_ends)
 --
--- A child's row in job names its parent (`system`), and a claim reads that row in any case: so a worker that ends a job knows whether another is
--- waiting, and nothing is written or asked of any other job. A transaction that ends jobs only inserts here, and waits for no row of the jobs that
--- wait. A child that is over may go before its parent has looked: what it came to is kept here.
+-- A child's row in job names its parent (`system`), and a claim reads that row in any case: the worker that ends a job knows whether another one
+-- waits, without cost for other jobs. A transaction that ends jobs only inserts here, and waits for no row of the waiting jobs. A finished child may
+-- be deleted before its parent checks: its outcome is kept here.
 --
--- No wake-up is lost, as with signals: the end and the hint commit together, and a consumer looks in the statement after it took a hint. An end of
--- which there is no hint, because an act that is rarer than these has come between, is found by housekeeping.
+-- No wake-up is lost, as with signals: the end and the hint commit together, and a consumer checks in the statement after it took a hint. An end
+-- without a hint, because of a rare operation in between, is found by housekeeping.
 
 create table queue.child (
   parent    bigint       not null,
-  name      text         not null,  -- the step that spawned it
+  name      text         not null,  -- step that spawned it
   id        bigint       not null,
   at        timestamptz  not null default clock_timestamp(),
-  state     text,                   -- what it came to; null: it is not over
+  state     text,                   -- outcome; null: not finished
   attempts  smallint,
   output    jsonb,
   error     text,
@@ -29,13 +29,13 @@ create index child_by_id on queue.child (id);
 
 create table queue.end_hint (
   seq    bigint    not null default queue.next_key(),
-  state  text      not null,  -- what they came to, should they be gone when that is looked at
+  state  text      not null,  -- outcome, in case they are deleted before the check
   ids    bigint[]  not null,
   constraint end_hint_order primary key (seq)
 ) with (autovacuum_vacuum_scale_factor = 0, autovacuum_vacuum_threshold = 50000, autovacuum_vacuum_cost_delay = 0);
 
--- Leaves hints that these jobs have come to this state. If none is given, it looks which of them are over, and leaves hints of those that other jobs
--- may wait for. To be called in the transaction that ends them, after that. One that is not there any more was completed, and keeps no record.
+-- Leaves hints that these jobs have reached this state. If none is given, determines which of them have finished, and leaves hints for those that
+-- other jobs may wait for. To be called in the transaction that ends them, after that. A missing job was completed without a record.
 create function queue.note_ends(ids bigint[], state text default null) returns void
   language plpgsql volatile
   set search_path = pg_catalog, pg_temp
@@ -59,10 +59,10 @@ begin
 end
 $$;
 
--- Consumes up to `most` hints of ends from the place `floor` on, and tells those that wait for these jobs: a child's parent what it came to, a gather
--- how many of its parts are over, a flow what its node came to. Returns how many hints there were, without those that are left, the lowest of them,
--- of how many jobs it was told, and how many keep a hint. Waits for no lock for long: the hint of a row that another session has
--- locked is kept, and the others are consumed. To be called under read committed.
+-- Consumes up to `most` hints of ends from the position `floor` on, and records the ends with the waiting jobs: for the parent the outcome of its
+-- child, for a map the number of its finished parts, for a flow the outcome of its node. Returns the number of hints, excluding those that are
+-- kept, the lowest of them, the number of jobs processed, and the number that keep a hint. Waits only briefly for locks: the hint of a row locked
+-- by another session is kept, and the others are consumed. Requires read committed.
 create function queue.tell_ends(
   floor bigint, most integer, out hints integer, out lowest bigint, out told integer, out kept integer
 )
@@ -94,7 +94,7 @@ begin
     ))
     returning end_hint.seq, end_hint.state, end_hint.ids
   ), last as (
-    -- Of one that was brought back and has ended again, the last.
+    -- Of a job that was requeued and has ended again, the last state.
     select distinct on (u.id) u.id, t.state
     from taken t
     cross join unnest(t.ids) u (id)
@@ -106,7 +106,7 @@ begin
   if hints = 0 then
     return;
   end if;
-  -- Children: each tells once. One that was brought back meanwhile is told of when it ends again; one that its parent is about to ask anew is locked.
+  -- Children: each reports once. A child that was requeued meanwhile reports when it ends again; one that its parent is about to reset is locked.
   begin
     with ended as materialized (
       select c.at, c.id, coalesce(e.state, u.state) as state, e.attempts, e.output, e.error
@@ -139,8 +139,8 @@ begin
   exception when lock_not_available then
     busy := busy || queue.those_in('queue.child', jobs);
   end;
-  -- Parts: only who deletes the row of a part counts it. There are many: what those that completed came to is not asked again, and their rows are
-  -- locked first only if some were found to be locked.
+  -- Parts: only the session that deletes the row of a part counts it. There may be many: the outcomes of completed ones are not read again, and
+  -- their rows are locked first only if some were locked by others.
   loop
     begin
       with parts as materialized (
@@ -212,7 +212,7 @@ begin
     busy := busy || queue.those_in('queue.node', jobs);
   end;
   if cardinality(busy) > 0 then
-    -- Kept hints are found by the look of each second. In a subquery, which is hashed.
+    -- The poll of each second finds kept hints. In a subquery, which is hashed.
     insert into queue.end_hint (state, ids)
     select u.state, array_agg(u.id)
     from unnest(jobs, said) with ordinality u (id, state, nr)
@@ -225,14 +225,14 @@ begin
 end
 $$;
 
--- What a step that waits for the end of a child is called in `parked`, and no signal.
+-- Returns the name in `parked` of a step that waits for the end of a child. Cannot be the name of a signal.
 create function queue.join_name(name text) returns text
   language sql immutable strict parallel safe
   return name || ' (join)';
 
--- Enqueues a job with these options as a child of a job that the lease has, and journals that as a step; returns its id. Null if the lease does not
--- have the parent any more, or somebody cancels it. Said twice, because an answer was lost, it is the child that was spawned first. A job that holds
--- its uniqueness key is nobody's child: then nothing is written.
+-- Enqueues a job with these options as a child of a job that the lease has, and journals it as a step; returns its id. Null if the lease does not
+-- have the parent any more, or the parent has a pending cancellation. A repeated call, after a lost response, returns the child spawned first. A
+-- job that holds the uniqueness key does not become a child: nothing is written then.
 create function queue.spawn(token uuid, parent bigint, attempt integer, name text, job_type text, payload jsonb, options jsonb)
   returns bigint
   language plpgsql volatile
@@ -262,7 +262,7 @@ begin
     jsonb_build_object('child_of', spawn.parent::text))) e;
   if outcome <> 'enqueued' then
     raise unique_violation using constraint = 'child_is_new',
-      message = format('the job %s holds its uniqueness key, and is not spawned here', born);
+      message = format('the job %s holds its uniqueness key, so no child was spawned', born);
   end if;
   update queue.child c set id = born where c.parent = spawn.parent and c.name = spawn.name;
   insert into queue.step (id, name, attempt, at, ran_ms, output)
@@ -271,7 +271,7 @@ begin
 end
 $$;
 
--- Deletes what is known of the children of these jobs: they go on, and are nobody's.
+-- Deletes the records of the children of these jobs: they continue without a parent.
 create function queue.forget_children(parents bigint[]) returns void
   language plpgsql volatile
   set search_path = pg_catalog, pg_temp
@@ -283,8 +283,8 @@ begin
 end
 $$;
 
--- Cancels those children of these jobs that are not over, and theirs. To be called once the jobs are over or cancelling: then they spawn no more, and
--- what they have spawned is seen by this, whose snapshot is newer.
+-- Cancels the unfinished children of these jobs, and their children. To be called once the jobs have finished or are cancelling: they spawn no
+-- more, and the newer snapshot in here shows all that they have spawned.
 create function queue.cancel_children(parents bigint[]) returns void
   language plpgsql volatile
   set search_path = pg_catalog, pg_temp set plan_cache_mode = force_custom_plan
@@ -292,7 +292,7 @@ as $$
 declare
   live  bigint[];
 begin
-  -- Whoever lets parts run has their gather: those that it moves are seen by the next statement.
+  -- A session that starts parts has their map locked: the next statement sees the parts that it moves.
   perform
   from queue.gather g
   where g.parent = any (cancel_children.parents)
@@ -316,8 +316,8 @@ begin
 end
 $$;
 
--- Asks anew what those children of these dead letters came to that were not completed: an operator who brings a parent back may have brought back
--- its children before. To be called by whoever requeues them, in that transaction.
+-- Resets the outcomes of uncompleted children of these dead letters: an operator who requeues a parent may have requeued its children before. To be
+-- called in the transaction that requeues them.
 create function queue.ask_children(parents bigint[]) returns void
   language plpgsql volatile
   set search_path = pg_catalog, pg_temp set plan_cache_mode = force_custom_plan
@@ -339,8 +339,8 @@ begin
 end
 $$;
 
--- Looks through the children of the next jobs after this one, `most` of them: deletes those whose parent is gone, and leaves hints of those that are
--- over and have not been told of. Returns the last parent that it looked at, or null at the end. Rows that others hold are passed over.
+-- Checks the children of the next jobs after this one, up to `most`: deletes those whose parent is deleted, and leaves hints for finished ones
+-- without a recorded outcome. Returns the last parent checked, or null at the end. Skips rows locked by others.
 create function queue.prune_children(after bigint, most integer) returns bigint
   language plpgsql volatile
   set search_path = pg_catalog, pg_temp
@@ -374,8 +374,8 @@ begin
 end
 $$;
 
--- The children of a job that is there, in the order in which they were spawned: the first thousand. The state is null of what is not over, and `now`
--- is where that is, of the first hundred of them: null of one that is gone. With its owner's rights, for a reader asks through doors where a job is.
+-- Returns the children of an existing job, in the order in which they were spawned: the first thousand. The state is null if unfinished, and `now`
+-- is the current state of the first hundred of these: null if deleted. Runs with its owner's rights, since readers query jobs through entry points.
 create function queue.children(job bigint) returns table (name text, id bigint, state text, now text)
   language plpgsql stable security definer
   set search_path = pg_catalog, pg_temp

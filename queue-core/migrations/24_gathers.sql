@@ -1,33 +1,34 @@
--- Gathers: many jobs of one type that a durable job spawns by one step, or a flow has as one node, its parts, and whose ends are waited for together.
+-- Maps (gathers): many jobs of one type, their parts, which a durable job spawns with one step or a flow contains as one node, and whose ends are
+-- awaited together.
 --
---   gather        written with the first parts, under the parent's lease (add_chunk) or with its flow (add_parts); counted by whoever consumes
+--   gather        written with the first parts, under the parent's lease (add_chunk) or with its flow (add_parts); updated by the consumer of
 --                 hints (count_gathers)
---   brood         the parts in their order, a row a chunk; written with them, and never changed
+--   brood         the parts in their order, one row for each chunk; written with them, and never changed
 --   gather_part   one for each unfinished part; deleted by the worker that consumes the hint of its end (tell_ends)
---   gather_hint   how many of a gather's parts have ended; written by who deletes them; consumed by any worker (count_gathers)
+--   gather_hint   number of parts of a map that have ended; written by the session that deletes them; consumed by any worker (count_gathers)
 --
--- Who tells of the end of a part deletes its row here and says in a hint how many it has deleted: so a part counts once, however often it is named.
--- Only who consumes these hints changes the gather.
+-- The session that records the end of a part deletes its row here and writes a hint with the number of deleted rows: a part counts once, however
+-- often its end is reported. Only the consumer of these hints updates the gather.
 --
--- A parent that begins anew may map under the same name, while parts of its earlier life are still ending: `born` says whose a part and a hint are.
+-- A restarted parent may map under the same name, while parts of its earlier run are still ending: `born` identifies the run of a part or hint.
 --
--- A gather is over once it needs nothing: it begins with one for being open, each part adds one, and the last chunk takes the first away. No wake-up
--- is lost, as with signals: the count that comes to nothing and a hint for the parent are one commit.
+-- A map is finished once it needs nothing: it starts with one for being open, each part adds one, and the last chunk removes the first. No wake-up is
+-- lost, as with signals: the count that reaches zero and a hint for the parent are one commit.
 
 create table queue.gather (
   parent     bigint       not null,
-  name       text         not null,            -- the step that has spawned it
-  born       bigint       not null default queue.next_key(),  -- tells it from one of the same name in an earlier life of the parent
-  at         timestamptz  not null default clock_timestamp(),  -- when it was counted last
-  total      bigint,                           -- how many parts; null: still open
-  need       bigint       not null default 1,  -- how many are not counted as over, and one if it is open
+  name       text         not null,            -- step that spawned it
+  born       bigint       not null default queue.next_key(),  -- distinguishes it from one of the same name in an earlier run of the parent
+  at         timestamptz  not null default clock_timestamp(),  -- last count
+  total      bigint,                           -- number of parts; null: still open
+  need       bigint       not null default 1,  -- number of parts not counted as finished, plus one if it is open
   completed  bigint       not null default 0,
   dead       bigint       not null default 0,
   cancelled  bigint       not null default 0,  -- or expired
-  most       integer,                          -- how many are let run at once; null: all
-  room       bigint,                           -- how many of these more may now
-  waits      boolean      not null default false,  -- none runs until it is opened (open_gather)
-  looked     integer      not null default 0,  -- from which chunk on housekeeping looks next
+  most       integer,                          -- maximum number of parts running concurrently; null: unlimited
+  room       bigint,                           -- number of further parts that may run now
+  waits      boolean      not null default false,  -- parts do not run until it is opened (open_gather)
+  looked     integer      not null default 0,  -- next chunk that housekeeping checks
   constraint gather_pkey primary key (parent, name),
   constraint gather_at_in_range check (at >= '1970-01-01+00' and at < '10000-01-01+00')
 ) with (fillfactor = 50);
@@ -45,9 +46,9 @@ create table queue.gather_part (
   id      bigint   not null,
   parent  bigint   not null,
   born    bigint   not null,  -- of the gather
-  nr      bigint   not null,  -- its place, from 0 on
+  nr      bigint   not null,  -- position, from 0
   name    text     not null,
-  held    boolean  not null,  -- it is parked until others have ended
+  held    boolean  not null,  -- parked until other parts have ended
   constraint gather_part_pkey primary key (id)
 ) with (autovacuum_vacuum_scale_factor = 0, autovacuum_vacuum_threshold = 50000, autovacuum_vacuum_cost_delay = 0);
 create index gather_part_held on queue.gather_part (parent, name, nr) where held;
@@ -60,15 +61,15 @@ create table queue.gather_hint (
   completed  bigint  not null,
   dead       bigint  not null,
   cancelled  bigint  not null,
-  freed      bigint  not null,  -- how many of them were let run
+  freed      bigint  not null,  -- number of parts that were started by it
   constraint gather_hint_order primary key (seq)
 ) with (autovacuum_vacuum_scale_factor = 0, autovacuum_vacuum_threshold = 50000, autovacuum_vacuum_cost_delay = 0);
 
--- What one look found in the hints of a gather.
+-- The sum of a map's hints found by one statement.
 create type queue.gather_sum as (parent bigint, born bigint, name text, completed bigint, dead bigint, cancelled bigint, freed bigint);
 
--- Says that these jobs, which this transaction has enqueued, are the parts of a gather from the place `first` on, as its next chunk; false if there
--- is such a chunk. Those that are more than may run at once are parked, and all of them if the gather waits to be opened.
+-- Records these jobs, which this transaction has enqueued, as the next chunk of parts of a map, from the position `first` on; false if this chunk
+-- exists. Parts beyond the maximum running concurrently are parked, or all of them if the map waits to be opened.
 create function queue.put_chunk(parent bigint, name text, chunk integer, first bigint, ids bigint[], most integer, waits boolean) returns boolean
   language plpgsql volatile
   set search_path = pg_catalog, pg_temp
@@ -113,8 +114,8 @@ begin
 end
 $$;
 
--- As put_chunk, under the parent's lease: null if that does not have the parent any more, or somebody cancels it. If there is such a chunk, the
--- caller rolls back. To be called last, so that the lease is not locked for long.
+-- Same as put_chunk, under the parent's lease: null if the lease does not have the parent any more, or the parent has a pending cancellation. If
+-- the chunk exists, the caller rolls back. To be called last, so that the lease is locked only briefly.
 create function queue.add_chunk(token uuid, parent bigint, name text, chunk integer, first bigint, ids bigint[], most integer) returns boolean
   language plpgsql volatile
   set search_path = pg_catalog, pg_temp
@@ -132,8 +133,8 @@ begin
 end
 $$;
 
--- Says that a gather has so many parts and no more, and journals that as a step. Null if the lease does not have the parent any more, and false if
--- it has spawned another number. Said twice, because an answer was lost, it changes nothing.
+-- Records the final number of parts of a map, and journals it as a step. Null if the lease does not have the parent any more, and false if the
+-- number of spawned parts differs. A repeated call, after a lost response, changes nothing.
 create function queue.close_gather(token uuid, parent bigint, attempt integer, name text, total bigint) returns boolean
   language plpgsql volatile
   set search_path = pg_catalog, pg_temp
@@ -170,8 +171,8 @@ begin
 end
 $$;
 
--- Makes ready the next parts of a gather that our transaction has locked, as many as there is room for; returns how many, and tells their workers.
--- Those that somebody is at work on are passed over, and the gather then keeps a hint.
+-- Makes the next parts of a map ready that this transaction has locked, as many as may run; returns their number, and notifies their workers. Skips
+-- parts locked by others, and the map then keeps a hint.
 create function queue.let_run(parent bigint, name text) returns integer
   language plpgsql volatile
   set search_path = pg_catalog, pg_temp
@@ -240,10 +241,10 @@ begin
 end
 $$;
 
--- Consumes up to `most` hints from the place `floor` on, and counts them: a gather that needs nothing more leaves its parent a hint, and one that
--- lets a limited number of parts run at once lets the next run. Returns how many hints there were, without those that are left, the lowest of them,
--- and how many parts were made ready. Waits for no other session: the hints of a gather that another one has locked are kept. To be called under read
--- committed: there each statement sees what was committed before it.
+-- Consumes up to `most` hints from the position `floor` on, and counts them: a map that needs nothing more leaves its parent a hint, and one with a
+-- limit on running parts starts the next ones. Returns the number of hints, excluding those that are kept, the lowest of them, and the number of
+-- parts made ready. Never waits: the hints of a map locked by another session are kept. Requires read committed: each statement then sees what was
+-- committed before it.
 create function queue.count_gathers(floor bigint, most integer, out hints integer, out lowest bigint, out moved integer)
   returns record
   language plpgsql volatile
@@ -272,7 +273,7 @@ begin
     from taken t
     group by t.parent, t.born, t.name
   )
-  -- One that adds nothing asks only to let parts run, and is left again where they are locked.
+  -- A hint without counts only starts parts, and is left again if they are locked.
   select count(*) filter (where t.completed + t.dead + t.cancelled + t.freed > 0), min(t.seq), array(select s.one from summed s), 0
   into hints, lowest, sums, moved
   from taken t;
@@ -321,10 +322,10 @@ begin
 end
 $$;
 
--- Gathers as they are kept: forgotten with their jobs, counted anew if they do not move, shown. No act of every day calls for these.
+-- Maintenance of maps: deletion with their jobs, recounts of stalled ones, display. No routine operation calls these.
 
--- Deletes what is known of the gathers of these jobs: their parts go on, and are nobody's. Those that wait for their turn are let run first, for
--- nobody would ever do so again; those that wait for their parent to begin are cancelled, for it never will.
+-- Deletes the records of the maps of these jobs: their parts continue without a parent. Parts that wait for their turn are started first, since
+-- nothing would ever start them later. Parts that wait for their parent to start are cancelled, since it never will.
 create function queue.forget_gathers(parents bigint[]) returns void
   language plpgsql volatile
   set search_path = pg_catalog, pg_temp
@@ -356,7 +357,7 @@ begin
       );
       exit when coalesce(moved, 0) = 0;
     end loop;
-    -- One that is kept because another session tells of its end goes with that.
+    -- A part kept because another session records its end is deleted with that.
     delete from queue.gather_part p
     where p.ctid = any (array(
       select o.ctid
@@ -370,9 +371,9 @@ begin
 end
 $$;
 
--- Counts anew what a gather needs, in one snapshot and under its lock, after it has left hints of those parts that are over, among those of the next
--- ten chunks; returns what it needs. Null if another session has it locked. Of more than a hundred chunks the count stays as it is: to
--- walk a million parts would hold up all that comes after it.
+-- Recounts what a map needs, in one snapshot and under its lock, after leaving hints for the finished parts among those of the next ten chunks;
+-- returns the result. Null if another session has it locked. With more than a hundred chunks the count is kept: reading a million parts would block
+-- everything behind it.
 create function queue.recount_gather(parent bigint, name text) returns bigint
   language plpgsql volatile
   set search_path = pg_catalog, pg_temp
@@ -427,8 +428,8 @@ begin
 end
 $$;
 
--- Looks through the gathers of the next jobs after this one, `most` of them: deletes those whose job is gone, and counts anew up to three that have
--- not moved for five minutes. Returns the last job that it looked at, or null at the end. Gathers that others hold are passed over.
+-- Checks the maps of the next jobs after this one, up to `most`: deletes those whose job is deleted, and recounts up to three that have not changed
+-- for five minutes. Returns the last job checked, or null at the end. Skips maps locked by others.
 create function queue.prune_gathers(after bigint, most integer) returns bigint
   language plpgsql volatile
   set search_path = pg_catalog, pg_temp
@@ -460,8 +461,8 @@ begin
 end
 $$;
 
--- The gathers of a job that is there, by name: the first thousand. `need` is how many parts are not counted as over; the total is null of one that is
--- still open.
+-- Returns the maps of an existing job, by name: the first thousand. `need` is the number of parts not counted as finished; the total is null while
+-- it is open.
 create function queue.gathers(job bigint)
   returns table (name text, total bigint, need bigint, completed bigint, dead bigint, cancelled bigint, most integer)
   language sql stable

@@ -1,24 +1,25 @@
--- Flows: jobs that are enqueued together, of which some wait for the ends of others.
+-- Flows: jobs enqueued together, some of which wait for the ends of others.
 --
---   node       written with the flow (link_flow); deleted once all jobs of its flow are gone, by housekeeping (prune_nodes)
---   edge       written with the flow; deleted when its source has come to what it waits for (release_nodes), or nobody waits at it (prune_nodes)
+--   node       written with the flow (link_flow); deleted by housekeeping once all jobs of its flow are deleted (prune_nodes)
+--   edge       written with the flow; deleted when its source has reached the required state (release_nodes), or its target does not wait any more
+--              (prune_nodes)
 --   node_hint  written by the worker that consumes the hint of a source's end (tell_ends); consumed by any worker (release_nodes)
---   ready -> parked   a node with parents, in the transaction that enqueues it (link_flow)
---   parked -> ready | done, cancelled | dead   a node whose last edge is gone, that is not to run, or that is too large (release_nodes)
+--   ready -> parked   a node with sources, in the transaction that enqueues it (link_flow)
+--   parked -> ready | done, cancelled | dead   a node whose last edge is deleted, that is not to run, or that is too large (release_nodes)
 --
--- A node's row in job names its flow (`system`), and a claim reads that row in any case: so a worker that ends a job knows whether another waits for
--- it, and nothing is written or asked of any other job. No counter is kept: those that end at once leave hints, and wait for nobody.
+-- A node's row in job names its flow (`system`), and a claim reads that row in any case: the worker that ends a job knows whether another one waits
+-- for it, without cost for other jobs. There is no counter: jobs that end concurrently leave hints without waiting for each other.
 --
--- No release is lost: the edges of a node that waits are deleted only under the lock on its entry in parked, and whether any is left is looked at in
--- the next statement, whose snapshot is newer than what the holder before has committed. Whoever does not get that lock gives the hint back.
+-- No release is lost: the edges of a waiting node are deleted only under the lock on its entry in parked. Whether any edge is left is checked in the
+-- next statement, whose snapshot is newer than the commit of the previous lock holder. A session that does not get the lock returns the hint.
 
 create table queue.node (
-  flow     bigint    not null,  -- the id of its first job
+  flow     bigint    not null,  -- id of its first job
   name     text      not null,
   id       bigint    not null,
-  after    bigint[]  not null,  -- the jobs that it waits for
-  on_dead  bigint[]  not null,  -- those that have to die before it runs
-  ended    text,                -- what its job came to last
+  after    bigint[]  not null,  -- jobs that it waits for
+  on_dead  bigint[]  not null,  -- jobs that have to die before it runs
+  ended    text,                -- last state of its job
   constraint node_pkey primary key (flow, name),
   constraint node_name_is_bounded check (pg_catalog.octet_length(name) between 1 and 200)
 );
@@ -27,9 +28,9 @@ create unique index node_by_id on queue.node (id);
 create table queue.edge (
   source   bigint   not null,
   target   bigint   not null,
-  on_dead  boolean  not null,  -- whether it waits for the death of its source, and not for its completion
-  if_dead  text     not null,  -- what becomes of the target if the source dies: hold, cancel, continue
-  gives    boolean  not null,  -- whether the payload of the target has a place for what the source gave
+  on_dead  boolean  not null,  -- waits for the death of its source instead of its completion
+  if_dead  text     not null,  -- effect on the target if the source dies: hold, cancel, continue
+  gives    boolean  not null,  -- the payload of the target has a placeholder for the output of the source
   constraint edge_pkey primary key (source, target),
   constraint edge_if_dead_is_known check (if_dead in ('hold', 'cancel', 'continue'))
 );
@@ -38,12 +39,12 @@ create index edge_by_target on queue.edge (target, source);
 create table queue.node_hint (
   seq    bigint  not null default queue.next_key(),
   id     bigint  not null,
-  state  text    not null,  -- what it came to, should its job be gone when that is looked at
+  state  text    not null,  -- outcome, in case its job is deleted before the check
   constraint node_hint_order primary key (seq)
 ) with (autovacuum_vacuum_scale_factor = 0, autovacuum_vacuum_threshold = 50000, autovacuum_vacuum_cost_delay = 0);
 
--- What an edge does once its source has come to this state: 'open' (it is gone), 'cancel' (the target does not run), or null: it waits on.
--- A source that was cancelled, has expired or is gone does not come back by itself: then there is nothing to hold for.
+-- Returns the effect of an edge once its source has reached this state: 'open' (it is deleted), 'cancel' (the target does not run), or null: it
+-- stays. A source that was cancelled, expired or deleted does not come back by itself: there is nothing to hold for.
 create function queue.edge_act(on_dead boolean, if_dead text, state text) returns text
   language sql immutable parallel safe
   return case
@@ -54,12 +55,12 @@ create function queue.edge_act(on_dead boolean, if_dead text, state text) return
     else 'cancel'
   end;
 
--- The place in a payload for what the node of this name gave, as jsonb prints it.
+-- Returns the placeholder for the output of the node with this name in a payload, as jsonb prints it.
 create function queue.place_of(name text) returns text
   language sql immutable strict parallel safe
   return pg_catalog.jsonb_build_object('$of', name)::pg_catalog.text;
 
--- Refuses a flow, and says about which of its nodes.
+-- Refuses a flow with an error that names the node.
 create function queue.refuse_node(name text, why text) returns void
   language plpgsql volatile
   set search_path = pg_catalog, pg_temp
@@ -69,8 +70,8 @@ begin
 end
 $$;
 
--- Makes a flow of jobs that this transaction has enqueued, in their order; returns its id, which is that of the first. The edges are those of
--- sources[i] to targets[i], both places in ids, from 1. Jobs with edges to them wait as parked.
+-- Creates a flow of jobs that this transaction has enqueued, in their order; returns its id, which is that of the first job. The edges lead from
+-- sources[i] to targets[i], both indexes into ids, from 1. Jobs that are targets wait as parked.
 create function queue.link_flow(
   ids bigint[], names text[], sources integer[], targets integer[], on_dead boolean[], if_dead text[], gives boolean[]
 )
@@ -96,7 +97,7 @@ begin
   where n.is_other is not false
   limit 1;
   if found then
-    perform queue.refuse_node(wrong, 'is no new job: another holds its uniqueness key');
+    perform queue.refuse_node(wrong, 'is not a new job: another one holds its uniqueness key');
   end if;
   select n.name into wrong
   from unnest(link_flow.names) n (name)
@@ -104,16 +105,16 @@ begin
   having count(*) > 1 or octet_length(n.name) not between 1 and 200 or n.name ~ '[[:cntrl:]]'
   limit 1;
   if found then
-    perform queue.refuse_node(wrong, 'is there twice, or has not 1 to 200 bytes without control characters');
+    perform queue.refuse_node(wrong, 'appears twice, or its name does not have 1 to 200 bytes without control characters');
   end if;
   if cardinality(link_flow.sources) > 100000 then
-    raise invalid_parameter_value using message = 'queue.enqueue_flow: a flow has at most 100000 edges; put a node between many and many';
+    raise invalid_parameter_value using message = 'queue.enqueue_flow: a flow has at most 100000 edges; join many nodes in one';
   end if;
   select link_flow.names[e.target] into wrong
   from unnest(link_flow.sources, link_flow.targets) e (source, target)
   where e.source between 1 and e.target - 1 is not true or e.target > cardinality(link_flow.ids);
   if found then
-    perform queue.refuse_node(wrong, 'stands before a node that it waits for');
+    perform queue.refuse_node(wrong, 'precedes a node that it waits for');
   end if;
   with taken as materialized (
     select t.id, t.lane, t.run_at
@@ -133,7 +134,7 @@ begin
   where j.id is null
   limit 1;
   if found then
-    perform queue.refuse_node(wrong, 'waits for others, and takes no ordering key, no fair key and no time to run at');
+    perform queue.refuse_node(wrong, 'waits for others, and cannot have an ordering key, a fairness key or run_at');
   end if;
   insert into queue.edge (source, target, on_dead, if_dead, gives)
   select link_flow.ids[e.source], link_flow.ids[e.target], e.on_dead, e.if_dead, e.gives
@@ -150,7 +151,7 @@ begin
 end
 $$;
 
--- As queue.is_ours, of each of these jobs.
+-- Same as queue.is_ours, for each of these jobs.
 create function queue.are_ours(ids bigint[]) returns boolean
   language plpgsql volatile
   set search_path = pg_catalog, pg_temp
@@ -174,8 +175,8 @@ begin
 end
 $$;
 
--- Says that these jobs, which our transaction has enqueued as it has this node, are parts of the node from the place `first` on, as its next chunk:
--- it is over once they are, and at most so many run at once. `total`, with the last of them, is how many there are in all.
+-- Records these jobs, which this transaction has enqueued together with this node, as the next chunk of parts of the node, from the position
+-- `first` on. The node finishes once they have finished, and at most `most` run concurrently. `total`, given with the last chunk, is their number.
 create function queue.add_parts(node bigint, chunk integer, first bigint, ids bigint[], most integer, total bigint) returns void
   language plpgsql volatile security definer
   set search_path = pg_catalog, pg_temp
@@ -189,23 +190,23 @@ begin
     or add_parts.total <> all_
     or exists (select from unnest(add_parts.ids) u (id) join queue.job j on j.id = u.id where (j.system ? 'part_of') is not true)
   then
-    raise invalid_parameter_value using message = 'queue.enqueue_flow: parts are new jobs of a new node, and at least one runs at once';
+    raise invalid_parameter_value using message = 'queue.enqueue_flow: parts must be new jobs of a new node, and at least one must be allowed to run';
   end if;
   if all_ > 100000 then
-    raise invalid_parameter_value using message = 'queue.enqueue_flow: a node is at most 100000 jobs; make several nodes of more';
+    raise invalid_parameter_value using message = 'queue.enqueue_flow: a node has at most 100000 jobs; split more into several nodes';
   end if;
   if exists (select from queue.job j where j.id = add_parts.node and j.system ? 'expires_at') then
-    raise invalid_parameter_value using message = 'queue.enqueue_flow: a node that is many jobs does not expire; let its jobs expire';
+    raise invalid_parameter_value using message = 'queue.enqueue_flow: a node with many jobs cannot expire; let its jobs expire instead';
   end if;
   if not queue.put_chunk(add_parts.node, 'jobs', add_parts.chunk, add_parts.first, add_parts.ids, add_parts.most, waits) then
-    raise invalid_parameter_value using message = 'queue.enqueue_flow: these parts are there already';
+    raise invalid_parameter_value using message = 'queue.enqueue_flow: these parts already exist';
   end if;
   if waits and exists (
     select from queue.gather_part p join queue.job j on j.id = p.id
     where p.id = any (add_parts.ids) and (not p.held or j.key is not null)
   ) then
     raise invalid_parameter_value using
-      message = 'queue.enqueue_flow: a job of a node that waits for others takes no ordering key and no time to run at';
+      message = 'queue.enqueue_flow: a job of a node that waits for others cannot have an ordering key or run_at';
   end if;
   if add_parts.total is not null then
     update queue.gather g
@@ -217,12 +218,12 @@ begin
 end
 $$;
 
--- Releases of nodes: what becomes of those that wait, once the jobs that they wait for are over.
+-- Releases of nodes: what happens to waiting nodes once the jobs that they wait for have finished.
 
--- An edge whose source is over, what that does, and whether anybody waits at it.
+-- An edge whose source has finished, its effect, and whether its target waits.
 create type queue.decided as (source bigint, target bigint, gives boolean, act text, state text, waits boolean);
 
--- Puts what these sources gave into the payload of a node whose row we have locked; returns why that cannot be, or null.
+-- Inserts the outputs of these sources into the payload of a node whose row this transaction has locked; returns why that is impossible, or null.
 create function queue.fill_node(target bigint, sources bigint[], states text[]) returns text
   language plpgsql volatile
   set search_path = pg_catalog, pg_temp
@@ -243,33 +244,33 @@ begin
     left join lateral (select u.id, e.output from queue.end_of(u.id) e) o on true
   loop
     if strpos(coalesce(given.output::text, ''), '{"$of": ') > 0 then
-      return format('what the node %s gave has the key $of, which is ours', to_json(given.name));
+      return format('the output of the node %s contains the reserved key $of', to_json(given.name));
     end if;
     place := queue.place_of(given.name);
     put := case
       when given.is_given then jsonb_build_object('$of', given.name, 'was', given.output)
       else jsonb_build_object('$of', given.name, 'ended', given.state) end::text;
-    -- How large it becomes is known before it is made: a thousand places for a large output are no gigabytes.
+    -- The size is calculated before the text is built: a thousand placeholders for a large output must not take gigabytes.
     size := octet_length(filled) + (octet_length(put) - octet_length(place))
       * ((octet_length(filled) - octet_length(replace(filled, place, ''))) / octet_length(place))::bigint;
     exit when size > queue.payload_limit();
     filled := replace(filled, place, put);
   end loop;
   if size > queue.payload_limit() then
-    return format('with what the nodes before it gave its payload has %s bytes, the limit is %s; return a reference, not the blob',
+    return format('with the outputs of earlier nodes its payload has %s bytes, the limit is %s; return a reference, not the blob',
       size, queue.payload_limit());
   end if;
   update queue.job j set payload = filled::jsonb where j.id = fill_node.target;
   return null;
 exception when data_exception or integrity_constraint_violation or program_limit_exceeded then
-  return 'what the nodes before it gave cannot be put into its payload: ' || sqlerrm;
+  return 'the outputs of earlier nodes cannot be inserted into its payload: ' || sqlerrm;
 end
 $$;
 
--- Consumes up to `most` hints from the place `floor` on, and looks at up to as many edges of those jobs: a node whose last edge is gone is made
--- ready, one that is not to run is cancelled, and one that cannot be given what it is to be given is a dead letter. Returns how many hints there
--- were, without those that are left, the lowest of them, how many nodes were moved, and whether there are more edges. Waits for nobody: an edge to
--- a node that somebody is at work on keeps its hint. Edges at which nobody waits are deleted. To be called under read committed.
+-- Consumes up to `most` hints from the position `floor` on, and checks up to as many edges of those jobs. A node whose last edge is deleted becomes
+-- ready; one that is not to run is cancelled; and one whose payload cannot be filled becomes a dead letter. Returns the number of hints, excluding
+-- those that are kept, the lowest of them, the number of nodes moved, and whether there are more edges. Never waits: an edge to a node locked by
+-- another session keeps its hint. Edges whose target does not wait are deleted. Requires read committed.
 create function queue.release_nodes(floor bigint, most integer, out hints integer, out lowest bigint, out moved integer, out more boolean)
   returns record
   language plpgsql volatile security definer
@@ -317,12 +318,12 @@ begin
       select row(e.source, e.target, e.gives, a.act, s.state, p.waits)::queue.decided as one, w.weight,
         row_number() over (partition by w.weight order by random()) as nr
       from (select u.id, bool_or(u.state = 'completed') as completed from unnest(ids, said) u (id, state) group by u.id) u
-      -- What is gone, and was completed, has gone by its retention.
+      -- A deleted job that was completed was pruned after its retention.
       cross join lateral (select coalesce(queue.state_of(u.id), case when u.completed then 'completed' else 'gone' end) as state offset 0) s
       cross join lateral (select e.source, e.target, e.gives, e.on_dead, e.if_dead from queue.edge e where e.source = u.id offset 0) e
       cross join lateral (select queue.edge_act(e.on_dead, e.if_dead, s.state) as act) a
       cross join lateral (select exists (select from queue.parked p where p.id = e.target and p.names = '{}') as waits offset 0) p
-      -- What is put into payloads, and nodes that are many and cancelled, cost more than others.
+      -- Filled payloads, and cancellations of nodes with many jobs, cost more than others.
       cross join lateral (
         select case
           when not p.waits then null
@@ -368,7 +369,7 @@ begin
     select h.id from unnest(held) h (id)
     where h.id not in (select c.target from unnest(chosen) c where c.gives) or h.id in (select f.id from unnest(free) f (id))
   );
-  -- Nor what waits at an edge that another session has locked.
+  -- Excludes nodes with an edge that another session has locked.
   edges := array(
     select e.ctid
     from queue.edge e
@@ -387,7 +388,7 @@ begin
       cross join lateral (select e.ctid as at from queue.edge e where e.source = c.source and e.target = c.target offset 0) a
       where a.at not in (select u.at from unnest(edges) u (at)))
   );
-  -- Nor a node with many jobs that is to be cancelled, if another session has locked its gather.
+  -- Excludes nodes with many jobs to be cancelled whose map another session has locked.
   gathers := array(
     select g.ctid
     from queue.gather g
@@ -403,7 +404,7 @@ begin
       cross join lateral (select g.ctid as at from queue.gather g where g.parent = c.target offset 0) g
       where c.act = 'cancel' and g.at not in (select u.at from unnest(gathers) u (at)))
   );
-  -- What is not held and still waits has somebody at work on it.
+  -- Another session works on a node that still waits and is not locked here.
   busy := array(
     select distinct c.source
     from unnest(chosen) c
@@ -422,7 +423,7 @@ begin
   where more and u.id not in (select c.source from unnest(chosen) c)
   group by u.id;
   get diagnostics put_back = row_count;
-  -- So asked, it is looked up, and not compared with each.
+  -- In this form it is looked up instead of compared with each.
   chosen := array(
     select c
     from unnest(chosen) c
@@ -494,7 +495,7 @@ begin
 end
 $$;
 
--- Lets the parts of a node run that has waited for others: as many of them as may at once. Said twice, it does so once.
+-- Starts the parts of a node that has waited for others: as many of them as may run concurrently. A repeated call has no effect.
 create function queue.open_gather(parent bigint) returns void
   language plpgsql volatile
   set search_path = pg_catalog, pg_temp
@@ -515,8 +516,8 @@ begin
 end
 $$;
 
--- Looks through the next nodes after this job, `most` of them: deletes edges at which nobody waits and nodes of flows whose jobs are all gone, and
--- leaves hints of ends that nobody told of. Returns the last job that it looked at, or null at the end. Rows that others hold are passed over.
+-- Checks the next nodes after this job, up to `most`: deletes edges whose target does not wait and nodes of flows whose jobs are all deleted, and
+-- leaves hints for unrecorded ends. Returns the last job checked, or null at the end. Skips rows locked by others.
 create function queue.prune_nodes(after bigint, most integer) returns bigint
   language plpgsql volatile
   set search_path = pg_catalog, pg_temp
@@ -561,9 +562,9 @@ begin
 end
 $$;
 
--- The nodes of a flow, in the order in which they were enqueued, with what they wait for: `waits` are those of their edges that are left. Any of its
--- jobs names the flow. Of a job that is gone the state is the last that it came to, if anybody told of that. `jobs` are how many a node is that is
--- many, and `over` how many of these are counted as over. The first ten thousand, or fewer.
+-- Returns the nodes of a flow, in the order in which they were enqueued, with what they wait for: `waits` are their remaining edges. Any job of the
+-- flow identifies it. The state of a deleted job is its last recorded one, if any. `jobs` is the number of jobs of a node with many, and `over` how
+-- many of them are counted as finished. The first ten thousand, or fewer.
 create function queue.nodes(flow bigint, most integer default 10000)
   returns table (name text, id bigint, state text, after text[], on_dead text[], waits text[], jobs bigint, over bigint)
   language sql stable security definer
@@ -582,8 +583,8 @@ begin atomic
   limit least(nodes.most, 10000);
 end;
 
--- Cancels all nodes of a flow that are not over; returns how many: those that wait are over, those that run are told to stop. Between two looks a
--- node may pass from one state to another: so it looks again, for about half a second, and has nothing locked that others need while it sleeps.
+-- Cancels all unfinished nodes of a flow; returns their number: waiting ones finish, running ones are told to stop. Between two statements a node
+-- may move from one state to another: hence it retries for about half a second, and while it sleeps holds no locks that others need.
 create function queue.cancel_flow(flow bigint) returns integer
   language plpgsql volatile security definer
   set search_path = pg_catalog, pg_temp
@@ -602,7 +603,7 @@ begin
     perform pg_sleep(0.02);
   end loop;
   stops := array(select c.id from queue.cancel_running_all(ids) c (id));
-  -- What was given back meanwhile waits again.
+  -- A node given back meanwhile waits again.
   ended := ended + (select count(*) from queue.cancel_waiting_all(ids));
   return ended + coalesce(cardinality(stops), 0);
 end
@@ -610,7 +611,7 @@ $$;
 
 -- Flows from other languages: nodes as JSON, checked, enqueued and linked in the caller's transaction.
 
--- Whom a node of enqueue_flow waits for, and how.
+-- Returns the nodes that a node of enqueue_flow waits for, and how.
 create function queue.waits_of_node(node jsonb) returns table (source text, on_dead boolean, gives boolean)
   language sql immutable parallel safe
 begin atomic
@@ -621,23 +622,23 @@ begin atomic
   select o.place #>> '{}', false, true from jsonb_path_query(node -> 'payload', '$.**."$of"') o (place);
 end;
 
--- What is wrong with a node of enqueue_flow, or null. `places` are the names of all.
+-- Returns the error in a node of enqueue_flow, or null. `places` has the names of all nodes.
 create function queue.fault_of_node(node jsonb, places jsonb) returns text
   language sql immutable parallel safe
 begin atomic
   select case
-    when jsonb_typeof(node) <> 'object' or node ->> 'name' is null then 'is no object with a name'
-    when said.unknown is not null then format('has the key %s, which is not known', to_json(said.unknown))
+    when jsonb_typeof(node) <> 'object' or node ->> 'name' is null then 'is not an object with a name'
+    when said.unknown is not null then format('has the unknown key %s', to_json(said.unknown))
     when said.missing is not null then format('waits for %s, which is not in the flow', to_json(said.missing))
-    when node ->> 'if_dead' not in ('hold', 'cancel', 'continue') then 'says if_dead, and neither hold, cancel nor continue'
+    when node ->> 'if_dead' not in ('hold', 'cancel', 'continue') then 'has an if_dead other than hold, cancel or continue'
     when exists (
       select from jsonb_path_query(node -> 'payload', '$.** ? (exists (@."$of"))') o (around)
       where o.around <> jsonb_build_object('$of', o.around -> '$of') or jsonb_typeof(o.around -> '$of') <> 'string'
-    ) then 'has a place {"$of": NAME} with something beside it'
-    when jsonb_path_exists(node -> 'jobs', '$.**."$of"') then 'is many jobs, in whose payloads there is no place for what others gave'
-    when nullif(node -> 'jobs', 'null') is not null and jsonb_typeof(node -> 'jobs') <> 'array' then 'has jobs that are no array'
+    ) then 'has a placeholder {"$of": NAME} with other keys beside it'
+    when jsonb_path_exists(node -> 'jobs', '$.**."$of"') then 'has many jobs, whose payloads cannot contain placeholders'
+    when nullif(node -> 'jobs', 'null') is not null and jsonb_typeof(node -> 'jobs') <> 'array' then 'has jobs that are not an array'
     when said.is_many and nullif(node -> 'payload', 'null') is not null then 'has both jobs and a payload'
-    when not said.is_many and nullif(node -> 'in_flight', 'null') is not null then 'says in_flight, and is not many jobs'
+    when not said.is_many and nullif(node -> 'in_flight', 'null') is not null then 'has in_flight, but no array of jobs'
   end
   from (
     select (
@@ -649,7 +650,7 @@ begin atomic
   ) said;
 end;
 
--- Enqueues the job of a node of enqueue_flow: of one that is many jobs, that which waits for them, in their queue.
+-- Enqueues the job of a node of enqueue_flow. For a node with many jobs it is the job that waits for them, in their queue.
 create function queue.enqueue_node(flow text, node jsonb, out id bigint, out outcome text) returns record
   language plpgsql volatile
   set search_path = pg_catalog, pg_temp
@@ -669,7 +670,7 @@ begin
 end
 $$;
 
--- The queue that a type says it goes to.
+-- Returns the published queue of a type.
 create function queue.queue_of_type(job_type text) returns text
   language sql stable security definer
   set search_path = pg_catalog, pg_temp
@@ -705,11 +706,11 @@ begin
 end
 $$;
 
--- Enqueues a flow in the caller's transaction, and returns its id. Nodes are an array, each {"name", "job_type", "payload", "options", "after",
--- "on_dead", "if_dead"}: the last four may be left out. A node waits for those whose names are in "after" and "on_dead", which stand before it; a
--- place {"$of": "NAME"} in its payload is an edge too, and becomes {"$of": "NAME", "was": OUTPUT}. "if_dead" says what becomes of those after this
--- one if it dies: hold, cancel or continue. A node with "jobs", an array of payloads, instead of "payload", is all of these, of its type and with its
--- options, at most "in_flight" of them at once; it has completed once they are over, and gives their counts.
+-- Enqueues a flow in the caller's transaction, and returns its id. Nodes are an array of {"name", "job_type", "payload", "options", "after",
+-- "on_dead", "if_dead"}; the last four are optional. A node waits for the earlier nodes named in "after" and "on_dead". A placeholder {"$of":
+-- "NAME"} in its payload is an edge too, and becomes {"$of": "NAME", "was": OUTPUT}. "if_dead" is the effect on later nodes if this one dies: hold,
+-- cancel or continue. A node with "jobs", an array of payloads, instead of "payload" stands for all of these jobs, of its type and with its
+-- options, at most "in_flight" of them running concurrently. It completes once they have finished, with their counts as output.
 create function queue.enqueue_flow(name text, nodes jsonb) returns bigint
   language plpgsql volatile
   set search_path = pg_catalog, pg_temp
@@ -734,7 +735,7 @@ begin
     end if;
     select e.id, e.outcome into born from queue.enqueue_node(enqueue_flow.name, node) e;
     if born.outcome <> 'enqueued' then
-      perform queue.refuse_node(node ->> 'name', 'is no new job: another holds its uniqueness key');
+      perform queue.refuse_node(node ->> 'name', 'is not a new job: another one holds its uniqueness key');
     end if;
     ids := ids || born.id;
   end loop;

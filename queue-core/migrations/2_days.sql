@@ -1,9 +1,9 @@
--- Days: partitions are made ahead and dropped when their retention is over. Both functions may be called by anybody at any time; one works
--- at a time, the others return at once. A lock that is not to be had within lock_timeout ends the call; the next one tries again. Whoever calls
--- them, days are the owner's.
+-- Days: partitions are created in advance and dropped after their retention. Both functions may be called concurrently at any time: one call works,
+-- the others return immediately. A lock that is not available within lock_timeout ends the call; the next call retries. Partitions belong to the
+-- owner, whichever role calls.
 
--- How long the history of a job type is kept, if not as long as the store's. Workers write it at their start from what the types say. What was
--- enqueued before pruned_to has been looked through, for types whose history goes before its day does.
+-- Retention of the history of job types that differ from the store's. Written by workers at their start from the types' options. For types with a
+-- shorter retention than the store's, jobs enqueued before pruned_to have been processed.
 create table queue.retention (
   job_type   text      not null,
   history    interval  not null,
@@ -11,7 +11,7 @@ create table queue.retention (
   constraint retention_pkey primary key (job_type),
   constraint retention_job_type_is_a_name check (queue.is_name(job_type)),
   constraint retention_is_positive check (history > '0'),
-  -- Or reckoning when it began would fail, for all types.
+  -- Larger values would make the calculation of the cutoff fail for all types.
   constraint retention_in_range check (history <= '400000 days')
 );
 
@@ -19,14 +19,14 @@ create function queue.day_name(day date) returns text
   language sql immutable parallel safe
   return to_char(day, 'YYYYMMDD');
 
--- The id from which on jobs are of this moment's day or the one before, in UTC. No row of done_many has ids on both sides of it.
+-- Returns the id from which on jobs belong to the day of this moment or the one before, in UTC. The ids of a done_many row never span it.
 create function queue.day_before(moment timestamptz) returns bigint
   language sql immutable strict parallel safe
   return ((queue.id_at((pg_catalog.date_trunc('day', moment at time zone 'UTC') - interval '1 day') at time zone 'UTC') >> 33) + 1) << 33;
 
--- Makes the partitions of today and the days ahead; returns how many days it made. A day whose jobs are in the default partition already
--- stays there: moving them would lock out producers. So does one that cannot be made, because its tables or its range are somebody's: it is
--- told of.
+-- Creates the partitions of today and of the days ahead, and returns the number of days created. A day with jobs in the default partition already
+-- stays there, since moving them would block producers. So does a day that cannot be created because its tables or its range belong to a foreign
+-- object; a warning reports it.
 create function queue.add_days(ahead integer) returns integer
   language plpgsql volatile security definer
   set search_path = pg_catalog, pg_temp
@@ -55,7 +55,7 @@ begin
       or exists (select from queue.step_default d where d.id >= lowest and d.id < above);
     begin
       foreach parent in array array['job', 'done', 'done_many', 'failure', 'step'] loop
-        -- Made apart and attached: that takes a weaker lock on the parent than making it in place.
+        -- Created separately and attached, which takes a weaker lock on the parent than creating it in place.
         execute format('create table queue.%I (like queue.%I including defaults including constraints including storage)',
           parent || '_' || queue.day_name(day), parent);
         if parent in ('done_many', 'failure') then
@@ -66,18 +66,18 @@ begin
       end loop;
       made := made + 1;
     exception when duplicate_table or invalid_object_definition then
-      raise warning 'queue.add_days: the day % cannot be made, and its jobs go to the default partitions: %', queue.day_name(day), sqlerrm;
+      raise warning 'queue.add_days: cannot create the partitions of day %, its jobs go to the default partitions: %', queue.day_name(day), sqlerrm;
     end;
   end loop;
   return made;
 end
 $$;
 
--- Drops the oldest day that ended before the retention and is nearly empty, and returns it; null when there is none. What lives longer than its
--- day (far schedules, dead letters, jobs that finished lately or whose type is kept for longer) moves to the default partitions, while
--- producers and claims wait: so no more than `most` jobs do. A day that more outlive stays, and is thinned out meanwhile (prune_days). Days
--- cost every statement a little, so if more than `days` stay, the oldest goes when no more than `at_most` jobs outlive it. A day that cannot
--- be dropped is told of, and stops no other.
+-- Drops the oldest day that ended before the retention and is nearly empty, and returns it; null if there is none. Jobs that outlive their day
+-- (distant schedules, dead letters, recently finished jobs and those with a longer retention) move to the default partitions, while producers and
+-- claims wait: hence at most `most` jobs. A day with more survivors stays and is pruned row by row meanwhile (prune_days). Every day adds a little
+-- to the cost of each statement: if more than `days` remain, the oldest is dropped once at most `at_most` jobs outlive it. A day that cannot be
+-- dropped is reported by a warning and does not prevent others from being dropped.
 create function queue.drop_day(retention interval, most integer default 1000, days integer default 30, at_most integer default 20000)
   returns date
   language plpgsql volatile security definer
@@ -103,7 +103,7 @@ begin
   if not found then
     return null;
   end if;
-  -- A name is that of a day, and names are in the order of days.
+  -- The names contain the date, and sort by it.
   names := array(
     select c.relname
     from pg_inherits i
@@ -120,7 +120,7 @@ begin
       beyond := queue.id_at((day + 1)::timestamp at time zone 'UTC');
       allowed := case when name = oldest and cardinality(names) > days then at_most else most end;
 
-      -- Found before the lock, because the day may be large; what an operator brings back meanwhile is found after it.
+      -- Before the lock, since the day may be large; jobs that an operator requeues meanwhile are found after it.
       living := array(
         select l.id from queue.living l where l.id >= lowest and l.id < beyond
         union all
@@ -150,7 +150,7 @@ begin
       foreach parent in array array['job', 'done', 'done_many', 'failure', 'step'] loop
         execute format('alter table queue.%I detach partition queue.%I', parent, parent || '_' || queue.day_name(day));
       end loop;
-      -- Of what is ready only what came back: all else was ready before, and there may be much of it.
+      -- From ready only jobs that came back: all others were ready before, and may be many.
       living := living || array(
         select r.id from queue.ready r where r.id >= lowest and r.id < beyond and r.seq <> r.id
         union all select s.id from queue.scheduled s where s.id >= lowest and s.id < beyond
@@ -166,11 +166,11 @@ begin
       end loop;
       return day;
     exception
-      -- What passes by itself is for the next call.
+      -- Transient errors are left to the next call.
       when lock_not_available or deadlock_detected or insufficient_resources then
         raise;
       when others then
-        raise warning 'queue.drop_day: the day % cannot be dropped, and stays: %', right(name, 8), sqlerrm;
+        raise warning 'queue.drop_day: cannot drop the partitions of day %: %', right(name, 8), sqlerrm;
     end;
   end loop;
   return null;

@@ -1,22 +1,22 @@
--- Ordering keys: the jobs of one key run one at a time, in the order in which their enqueues committed.
+-- Ordering keys: jobs with the same key run one at a time, in the order in which their enqueues committed.
 --
---   insert_in_line -> blocked              by the producer, under a lock on the key that it holds until its end, so that places follow commits
---   insert_in_line -> ready | scheduled    if the key has nothing under way and nothing waiting: the job is its head at once
---   blocked -> ready | scheduled           by any worker: the first of a key that has nothing under way (unblock)
+--   insert_in_line -> blocked              by the producer, under a lock on the key held until its end, so that positions follow commits
+--   insert_in_line -> ready | scheduled    if no job of the key is waiting or running: the job immediately becomes its head
+--   blocked -> ready | scheduled           by any worker: the first job of a key without a head (unblock)
 --
--- A key has at most one row in active_key: its head, the one job that is past blocked, wherever that is: ready, scheduled, leased, or dead
--- under the policy `block`. Retries, releases and recoveries leave the row alone, so the job stays the head. Whoever ends the head deletes
--- the row, and leaves a hint in the same transaction; so does whoever puts a job into blocked. A hint is consumed by unblock, in one
--- statement, and its key looked at in the next, whose snapshot is newer: it sees whatever its hint was left for.
+-- A key has at most one row in active_key: its head, the only job that is past blocked, wherever it is: ready, scheduled, leased, or dead under
+-- the policy `block`. Retries, releases and recoveries keep the row, so the job stays the head. The transaction that ends the head deletes the row
+-- and leaves a hint; so does every transaction that inserts into blocked. unblock consumes a hint in one statement and checks its key in the next,
+-- whose snapshot is newer: it sees everything for which the hint was left.
 
--- A key is hashed, so that one of any length costs the same. Equal keys of two queues have nothing to do with each other.
+-- Returns the hash of a key, so that a key of any length costs the same. Equal keys of two queues are unrelated.
 create function queue.key_id(queue text, key text) returns bigint
   language sql immutable strict parallel safe
   return queue.hash(queue || '/' || key);
 
--- Locks of ours are rows, not advisory locks: anybody who may connect can take any of those, and sees in pg_locks which are in use. For keys, names
--- and queues there are 1024 each. Two that share one wait for each other. Two transactions of several keys
--- each may be a deadlock, as they may be over equal keys; the server ends one of them.
+-- Locks are rows, not advisory locks: any role that may connect can take advisory locks, and sees in pg_locks which are in use. There are 1024 each
+-- for keys, names and queues. Two keys with the same stripe wait for each other. Two transactions with several keys each may deadlock, as they
+-- could with equal keys; the server cancels one of them.
 create table queue.stripe (
   purpose  text     not null,
   stripe   integer  not null,
@@ -27,7 +27,7 @@ select p.purpose, n from unnest('{keys,lanes,counts}'::text[]) p (purpose) cross
 union all
 select 'days', 0;
 
--- Locks it until the end of the transaction, alone or with others. Qualified instead of setting a path, for speed.
+-- Locks a stripe until the end of the transaction, exclusively or shared. Schema-qualified instead of setting a search_path, for speed.
 create function queue.lock_stripe(purpose text, stripe bigint, shared boolean default false) returns void
   language plpgsql volatile strict
 as $$
@@ -42,13 +42,14 @@ begin
     for update;
   end if;
   if not found then
-    raise no_data_found using message = pg_catalog.format('queue: there is no stripe %s of %s', stripe, purpose);
+    raise no_data_found using message = pg_catalog.format('queue: unknown stripe %s of %s', stripe, purpose);
   end if;
 end
 $$;
 
--- Writes the lane's row unless it can be seen; two at the same time write two, all the same. A new lane of a queue with a capacity is marked.
--- An old snapshot does not show whether the queue has one: then it is marked as well. A lined lane is a plain one's twin, which has its own row.
+-- Writes the lane's row unless it is visible; concurrent calls write identical rows. A new lane of a queue with a capacity is marked. An old
+-- snapshot does not show whether the queue has a capacity: the lane is then marked as well. A fair lane is the twin of a plain one, which has a row
+-- of its own.
 create function queue.meet_lane(queue text, job_type text, priority integer, solo boolean, lined boolean default false) returns bigint
   language plpgsql volatile
   set search_path = pg_catalog, pg_temp
@@ -60,7 +61,7 @@ begin
     met := queue.twin_of(met);
   end if;
   if not exists (select from queue.lane l where l.lane = met and l.leaving is null) then
-    -- No enqueue asks the row of a solo lane or of a lined one, and neither a recovery nor who moves jobs into their lines must wait.
+    -- No enqueue reads the row of a solo or fair lane, and neither recovery nor the fair queueing of jobs may wait.
     if not solo and not lined then
       perform queue.lock_stripe('lanes', hashtext(meet_lane.queue) & 1023, true);
     end if;
@@ -72,12 +73,12 @@ begin
 end
 $$;
 
--- Locks a key, by its stripe, until the end of the transaction.
+-- Locks a key by its stripe until the end of the transaction.
 create function queue.lock_key(key bigint) returns void
   language sql volatile
   return queue.lock_stripe('keys', key & 1023);
 
--- Locks these keys, in one order for all, or all there are. For an enqueue of many: see lock_keys.sql.
+-- Locks these keys, or all stripes, in a global order. For bulk enqueues: see lock_keys.sql.
 create function queue.lock_keys(queues text[], keys text[], every boolean) returns void
   language plpgsql volatile
   set search_path = pg_catalog, pg_temp
@@ -95,10 +96,10 @@ begin
 end
 $$;
 
--- Places within keys, and of hints. Not cached: what is given out later is higher, whoever asks.
+-- Positions within keys, and of hints. Not cached, so that later numbers are higher in all sessions.
 create sequence queue.key_seq;
 
--- As a default it is drawn where the row is written, also on Citus, where a part of a table has no default that names a sequence.
+-- As a default it is evaluated where the row is written, also on Citus, where a shard has no default that references a sequence.
 create function queue.next_key() returns bigint
   language sql volatile
   return pg_catalog.nextval('queue.key_seq'::regclass);
@@ -108,18 +109,18 @@ create table queue.blocked (
   seq     bigint       not null,
   id      bigint       not null,
   lane    bigint       not null,
-  run_at  timestamptz,            -- not before this, once it is the head; until then it holds up the key
+  run_at  timestamptz,            -- earliest start once it is the head; until then it blocks the key
   constraint blocked_line primary key (key, seq),
   constraint blocked_run_at_in_range check (run_at >= '1970-01-01+00' and run_at < '10000-01-01+00')
 ) with (
   autovacuum_vacuum_scale_factor = 0, autovacuum_vacuum_threshold = 50000,
   autovacuum_vacuum_insert_scale_factor = 0.5, autovacuum_vacuum_cost_delay = 0
 );
-create index blocked_by_lane on queue.blocked (lane);  -- to count what waits in a queue
+create index blocked_by_lane on queue.blocked (lane);  -- counts the waiting jobs of a queue
 
 create table queue.active_key (
   key  bigint not null,
-  seq  bigint not null,  -- the place it had: all of its key that is blocked has a higher one
+  seq  bigint not null,  -- its former position: all blocked jobs of the key have higher ones
   id   bigint not null,
   constraint active_key_is_one primary key (key)
 ) with (autovacuum_vacuum_scale_factor = 0, autovacuum_vacuum_threshold = 20000, autovacuum_vacuum_cost_delay = 0);
@@ -127,11 +128,11 @@ create table queue.active_key (
 create table queue.key_hint (
   seq    bigint not null default queue.next_key(),
   key    bigint not null,
-  after  bigint not null default 0,  -- nothing of the key that is blocked has a place up to this
+  after  bigint not null default 0,  -- no blocked job of the key has a position up to this
   constraint key_hint_order primary key (seq)
 ) with (autovacuum_vacuum_scale_factor = 0, autovacuum_vacuum_threshold = 50000, autovacuum_vacuum_cost_delay = 0);
 
--- Tells workers that sleep that a key may go on: not whom, for any of them can see to it. To be called last, as queue.wake.
+-- Wakes sleeping workers because a key may continue. It names no queue, since any worker can unblock it. Must be the last statement, as queue.wake.
 create function queue.wake_keys() returns void
   language plpgsql volatile
   set search_path = pg_catalog, pg_temp
@@ -143,9 +144,8 @@ begin
 end
 $$;
 
--- Enqueues one job under an ordering key, for queue.enqueue_with, which has checked the options. It waits for the commit of whoever enqueued
--- under the same key before it. The empty key is that of the whole queue. A dead letter holds up its key under the policy `block`, and
--- does not under `skip`.
+-- Enqueues one job under an ordering key, for queue.enqueue_with, which has checked the options. Waits for the commit of earlier producers with the
+-- same key. The empty key is that of the whole queue. A dead letter blocks its key under the policy `block`, and not under `skip`.
 create function queue.insert_in_line(
   job_type text, payload jsonb, queue text, priority integer, max_attempts integer, run_at timestamptz, key text, meta jsonb, system jsonb,
   line bigint default null
@@ -175,7 +175,7 @@ begin
   insert into queue.job (id, lane, max_attempts, payload, key, meta, system, line)
   values (new_id, new_lane, insert_in_line.max_attempts, insert_in_line.payload, job_key,
     insert_in_line.meta, insert_in_line.system, insert_in_line.line);
-  -- Nobody else puts anything under this key while we hold its lock, and what was put before is seen: unless the snapshot is an old one.
+  -- While the lock is held no other session inserts under this key, and earlier inserts are visible, unless the snapshot is older.
   if current_setting('transaction_isolation') = 'read committed' then
     insert into queue.active_key (key, seq, id)
     select job_key, place, new_id
@@ -201,8 +201,8 @@ begin
 end
 $$;
 
--- The heads of these keys, as far as they are free: each becomes ready or scheduled. For queue.unblock, whose hints they were. Returns a job that
--- another session has locked as `stuck`.
+-- Moves the heads of these keys to ready or scheduled, for keys without a head. For queue.unblock, which consumed their hints. `stuck` is a job
+-- that another session has locked.
 create function queue.move_heads(
   keys bigint[], afters bigint[], out moved integer, out wait_ms double precision, out lanes bigint[], out kept integer
 )
@@ -242,7 +242,7 @@ begin
     returning 1
   ), entered as materialized (
     delete from queue.blocked
-    -- As it was seen: a server that lets a lock follow an update, and not a place, would else find nothing there.
+    -- By ctid, as found: some servers let a lock follow an update of the row, and would find nothing by position.
     where ctid = any (array(select h.at from head h where h.key in (select a.key from activated a)))
     returning blocked.seq, blocked.id, blocked.lane, blocked.run_at
   ), readied as (
@@ -264,8 +264,8 @@ begin
 end
 $$;
 
--- blocked -> dead: the first job of a key, which no other table takes. Under the policy `block` it holds up its key until an operator requeues
--- or discards it; under `skip` the key goes on. If it has another entry already, that stays, and this one goes. Returns the job.
+-- blocked -> dead: the first job of a key, if no other table accepts it. Under the policy `block` it blocks its key until an operator requeues or
+-- discards it; under `skip` the key continues. If the job has another entry already, that entry stays and this one is deleted. Returns the job.
 create function queue.set_aside(key bigint, why text) returns bigint
   language plpgsql volatile
   set search_path = pg_catalog, pg_temp
@@ -289,10 +289,10 @@ begin
   end if;
   state := (select e.state from queue.entry_of(gone.id) e);
   skips := coalesce((select j.system ? 'skips' from queue.job j where j.id = gone.id), false);
-  -- The entry that was deleted is not seen any more, so a job without another one seems to run.
+  -- The deleted entry is not visible any more, so that a job without another entry appears to be running.
   if state = 'running' then
     insert into queue.dead (id, died_at, lane, attempts, crashes, error)
-    values (gone.id, clock_timestamp(), gone.lane, 0, 0, 'its ordering key could not go on with it: ' || set_aside.why);
+    values (gone.id, clock_timestamp(), gone.lane, 0, 0, 'its ordering key could not continue with it: ' || set_aside.why);
   end if;
   if state in ('ready', 'scheduled', 'parked') or state = 'running' and not skips then
     insert into queue.active_key (key, seq, id) values (gone.key, gone.seq, gone.id) on conflict do nothing;
@@ -303,13 +303,13 @@ begin
 end
 $$;
 
--- Consumes up to `most` hints from the place `floor` on. Each key without a head gets one: its first job becomes ready, or scheduled if its
--- time has not come. Returns how many hints there were, without those that are left unless there were `most`, the lowest of them, how many jobs were
--- moved, and whether to look again at once; `wait_ms` is when the first of the scheduled ones is due. Waits for nobody: a job that somebody is at
--- work on keeps its hint. To be called under read committed: there the second statement sees whatever was committed before the first one ended.
+-- Consumes up to `most` hints from the position `floor` on. For each key without a head, its first job becomes ready, or scheduled if it is not due
+-- yet. Returns the number of hints (excluding those that are kept, unless there were `most`), the lowest hint, the number of jobs moved, and
+-- whether to call again immediately; `wait_ms` is the delay until the first scheduled job is due. Never waits: a job locked by another session
+-- keeps its hint. Requires read committed: the second statement then sees everything committed before the first one ended.
 --
--- A job that the tables refuse, whatever is wrong with its row, stops no other key: then each key is tried by itself, and those that fail are
--- set aside; `aside` lists their jobs, which are dead letters now.
+-- If the tables reject a job because of its row, other keys are unaffected: each key is then processed separately, and failing jobs are moved to
+-- dead letters, which `aside` lists.
 create function queue.unblock(
   floor bigint, most integer, out hints integer, out lowest bigint, out moved integer, out wait_ms double precision, out aside bigint[],
   out more boolean
@@ -369,7 +369,7 @@ begin
     end loop;
   end if;
   more := hints >= unblock.most and moved > 0;
-  -- Behind as many as it may look at there may be others, which are not to wait until the next second.
+  -- There may be more beyond the limit, which should not wait for the next second.
   hints := case when hints < unblock.most then greatest(hints - kept, 0) else hints end;
   perform queue.wake(q.queue)
   from (

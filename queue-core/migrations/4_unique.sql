@@ -1,13 +1,13 @@
--- Uniqueness keys. They are asked by producers only: nothing is written for them when a job is claimed, settled, recovered or cancelled.
+-- Uniqueness keys. Only producers check them: claiming, settling, recovering or cancelling a job writes nothing for them.
 --
---   unique_key  written by an enqueue that names a key (queue.enqueue_with), looked at by the next one with that key, deleted by any worker once its
---               job holds it no more (forget_keys)
+--   unique_key  written by an enqueue with a key (queue.enqueue_with), read by the next one with the same key, deleted by any worker once the
+--               job does not hold it any more (forget_keys)
 
--- Who took a key last. Whether it still holds it is seen from where that job is, when somebody asks.
+-- The last job to take each key. Whether it still holds the key follows from the state of the job when it is checked.
 create table queue.unique_key (
   hash   uuid         not null,               -- see queue.unique_hash
   id     bigint       not null,
-  -- live: until the job is over; queued: while it waits unclaimed; kept: as long as it is known; until: up to that time
+  -- live: until the job is finished; queued: while it waits unclaimed; kept: until its history is pruned; until: up to that time
   held   text         not null,
   until  timestamptz,
   constraint unique_key_pkey primary key (hash),
@@ -16,17 +16,17 @@ create table queue.unique_key (
   constraint unique_key_until_in_range check (until >= '1970-01-01+00' and until < '10000-01-01+00')
 ) with (fillfactor = 80, autovacuum_vacuum_scale_factor = 0.05, autovacuum_vacuum_cost_delay = 0);
 
--- A key of any length, within its queue and job type, in 16 bytes. The names hold no slash, so that no two keys are written alike.
+-- Returns a hash of 16 bytes for a key of any length, within its queue and job type. Names contain no slash, so the hashed text is unambiguous.
 create function queue.unique_hash(queue text, job_type text, unique_key text) returns uuid
   language sql immutable parallel safe
   return pg_catalog.encode(pg_catalog.substring(queue.digest(queue || '/' || job_type || '/' || unique_key), 1, 16), 'hex')::uuid;
 
--- The hash of the uniqueness key of a job with this `system`, null if it has none. Values that are no UUID are ignored.
+-- Returns the hash of the uniqueness key of a job with this `system`; null if it has none. Ignores values that are not a UUID.
 create function queue.unique_of(system jsonb) returns uuid
   language sql immutable parallel safe
   return case when system ->> 'unique' ~ '^[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}$' then (system ->> 'unique')::uuid end;
 
--- Whether a job in this state, null if it is gone, holds a key that was taken so.
+-- Whether a job in this state (null if it is gone) holds a key taken in this mode.
 create function queue.holds(held text, until timestamptz, state text) returns boolean
   language sql volatile
   return case held
@@ -36,9 +36,10 @@ create function queue.holds(held text, until timestamptz, state text) returns bo
     else until > pg_catalog.clock_timestamp()
   end;
 
--- Does to the waiting job of a key what its next enqueue asks for, and keeps it from being claimed until that transaction ends; false if the
--- job has left its entry. An entry that a claim has locked is waited for. With another payload the entry is written anew, in its place: a
--- claim whose snapshot is older than the payload must not find it. A payload of another version takes the job to that version's lane.
+-- Applies the conflict rule of the next enqueue to the waiting job that holds the key, and keeps the job from being claimed until the transaction
+-- ends. Returns false if the job has left its entry. Waits for an entry that a claim has locked. With another payload the entry is deleted and
+-- inserted at its position, since a claim with a snapshot older than the payload must not find it. A payload of another version moves the job to
+-- the lane of that version.
 create function queue.change_waiting(
   id bigint, state text, lane bigint, seq bigint, due timestamptz, stored text, payload jsonb, run_at timestamptz, on_conflict text
 ) returns boolean
@@ -48,9 +49,9 @@ as $$
 declare
   later  boolean := on_conflict = 'debounce' and coalesce(change_waiting.run_at > greatest(due, clock_timestamp()), false);
   taken  record;
-  line   bigint; -- in which it stands, if it does
+  line   bigint; -- its fair queue, if any
   old    record;
-  plain  bigint; -- the lane that a new payload takes the job to
+  plain  bigint; -- the lane of the new payload
   moved  bigint := change_waiting.lane;
 begin
   if on_conflict = 'replace' then
@@ -109,9 +110,9 @@ begin
 end
 $$;
 
--- Takes a key, or does what is asked to the job that holds it and returns that. Its row is then locked until the transaction ends: who asks
--- meanwhile waits, and a rollback gives the key back. Every step is a statement of its own, whose snapshot is newer than the locks before it;
--- under an older one (repeatable read) whatever has changed since is a serialization error.
+-- Takes a key, or applies the conflict rule to the job that holds it and returns that job. The row stays locked until the transaction ends:
+-- concurrent enqueues wait, and a rollback releases the key. Every step is a separate statement with a snapshot newer than the locks before it.
+-- Under an older snapshot (repeatable read) a concurrent change is a serialization error.
 create function queue.take_key(hash uuid, stored text, payload jsonb, run_at timestamptz, on_conflict text, out id bigint, out outcome text)
   language plpgsql volatile
   set search_path = pg_catalog, pg_temp
@@ -123,13 +124,13 @@ declare
   seen    record;
 begin
   loop
-    -- Waits for a transaction that is about to write, rewrite or delete the row.
+    -- Waits for a transaction that is inserting, updating or deleting the row.
     insert into queue.unique_key (hash, id, held) values (take_key.hash, 0, 'live') on conflict do nothing;
     if found then
       return;
     end if;
     select * into holder from queue.unique_key u where u.hash = take_key.hash for update;
-    -- Forgotten in between: once more.
+    -- Deleted in between: retry.
     exit when found;
   end loop;
   loop
@@ -139,23 +140,23 @@ begin
     end if;
     id := holder.id;
     outcome := 'kept';
-    -- A live job is kept wherever it goes; whoever found it waiting wants it to wait.
+    -- A job that runs or is dead is kept. With `keep` so is any other; only a `queued` key needs its waiting job locked, so that it stays waiting.
     exit when coalesce(seen.state not in ('ready', 'scheduled', 'blocked'), true) or (on_conflict = 'keep' and holder.held <> 'queued');
     if queue.change_waiting(id, seen.state, seen.lane, seen.seq, seen.run_at, stored, payload, take_key.run_at, on_conflict) then
       outcome := case on_conflict when 'replace' then 'replaced' when 'debounce' then 'debounced' else 'kept' end;
       exit;
     end if;
-    -- It has moved: look again.
+    -- The job has moved: query again.
     id := null;
     outcome := null;
   end loop;
 end
 $$;
 
--- Deletes the rows of keys that are held no more, among up to most of them from a random one on; returns how many. Rows are locked first, and
--- looked at under newer snapshots: a producer that took a key over just now has written a job that an older one would not see. Jobs that live
--- are looked for, which is a probe a table; to find how one ended would cost ten times as much. A job is in one place of a snapshot, so all
--- places are looked at in one statement.
+-- Deletes the rows of keys that are not held any more, among up to `most` rows from a random one on, and returns their number. Locks rows first and
+-- checks them under newer snapshots: a producer that has just taken a key over has written a job that an older snapshot would not show. Searches
+-- for live jobs, with one index probe for each table; determining how a job ended would cost ten times as much. A job has one entry in a snapshot,
+-- so one statement checks all tables.
 create function queue.forget_keys(most integer) returns integer
   language plpgsql volatile
   set search_path = pg_catalog, pg_temp

@@ -1,33 +1,33 @@
--- The capacity of queues. Only an enqueue asks for it: what comes back to a queue (retries, snoozes, releases, recovered and requeued jobs) is
--- never refused, and a claim or a verdict does not know of it.
+-- The capacity of queues. Only an enqueue checks it: a job that returns to its queue (retries, snoozes, releases, recovered and requeued jobs) is
+-- never refused, and claims and verdicts do not read it.
 --
 --   capacity  written by operators (set_capacity), and by producers that count (take_capacity)
 
--- How many jobs may wait in a queue; a queue without a row has no capacity. The rest is what a producer that counted has left to the others:
--- numbers of ticket_seq above since, up to tickets, each good for one job. A count rewrites the row in place, unless another has it locked.
+-- Maximum number of waiting jobs of a queue; a queue without a row has no capacity. The other columns are the result of the last count: numbers of
+-- ticket_seq above `since` and up to `tickets` are good for one job each. A count updates the row in place, unless another session has it locked.
 create table queue.capacity (
   queue     text    not null,
   capacity  bigint  not null,
   counted   bigint  not null default 0,
   since     bigint  not null default 0,
   tickets   bigint  not null default 0,
-  beside    bigint  not null default 0,  -- numbers of beside_seq above this are of jobs that were counted and did not rewrite the row
+  beside    bigint  not null default 0,  -- numbers of beside_seq above this are jobs of counts that did not update the row
   constraint capacity_pkey primary key (queue),
   constraint capacity_queue_is_a_name check (queue.is_name(queue)),
   constraint capacity_is_not_negative check (capacity >= 0),
   constraint capacity_can_be_reckoned_with check (capacity <= 281474976710656)
 ) with (fillfactor = 10, autovacuum_vacuum_scale_factor = 0, autovacuum_vacuum_threshold = 500, autovacuum_vacuum_cost_delay = 0);
 
--- Numbered by all queues with a capacity together, outside any transaction: a number that was drawn is gone, whatever becomes of who drew it.
--- The first is drawn here, for nobody: last_value of a sequence that was never asked is the number that it will give next, a ticket too many.
+-- Shared by all queues with a capacity and not transactional: a number is used up even if its transaction rolls back. The first one is drawn here,
+-- because last_value of an unused sequence is the number that it returns next, which would be one ticket too many.
 create sequence queue.ticket_seq;
 select nextval('queue.ticket_seq');
 
--- Numbered as tickets are: the jobs of counts that found the row locked. Who has an old snapshot sees by it that there were any.
+-- Numbered like tickets: jobs of counts that found the row locked. A transaction with an old snapshot detects them by it.
 create sequence queue.beside_seq;
 select nextval('queue.beside_seq');
 
--- How many jobs wait in a queue, counted up to most: exactly, whatever that costs. Who only wants to see it asks queue.depth.
+-- Returns the exact number of waiting jobs of a queue, up to `most`, at any cost. Use queue.depth for display.
 create function queue.count_waiting(queue text, most bigint) returns bigint
   language plpgsql volatile
   set search_path = pg_catalog, pg_temp
@@ -42,7 +42,7 @@ begin
       select
       from (select distinct l.lane from queue.lane l where l.queue = count_waiting.queue) l
       cross join lateral (
-        -- From behind: in front there are dead entries, more of them the longer anybody holds a snapshot.
+        -- From the end, since the front has dead index entries, which accumulate while a snapshot is held.
         (select from queue.ready r where r.lane = l.lane order by r.seq desc limit most)
         union all
         select from queue.scheduled s where s.lane = l.lane
@@ -55,9 +55,8 @@ begin
 end
 $$;
 
--- Gives a queue a capacity from now on, or takes it away if that is null. What waits already stays; an enqueue in a transaction that began
--- before may not know of it yet. Transactions that have met a new lane of the queue are waited for, up to lock_timeout, so that no lane
--- stays unmarked.
+-- Sets the capacity of a queue, or removes it if null. Waiting jobs stay; an enqueue in a transaction that began earlier may not see it yet. Waits,
+-- up to lock_timeout, for transactions that have created a lane of the queue, so that no lane stays unmarked.
 create function queue.set_capacity(queue text, capacity bigint) returns void
   language plpgsql volatile security definer
   set search_path = pg_catalog, pg_temp
@@ -72,7 +71,7 @@ begin
     on conflict on constraint capacity_pkey do update
     set capacity = excluded.capacity, counted = 0, since = 0, tickets = 0, beside = excluded.beside;
   end if;
-  -- After the row: a producer that has counted holds that, and may meet a lane then. Who meets one waits for no such row.
+  -- After the row: a producer that counts holds the row and may create a lane. A producer that creates a lane does not wait for the row.
   perform queue.lock_stripe('lanes', hashtext(set_capacity.queue) & 1023);
   update queue.lane l
   set has_capacity = set_capacity.capacity is not null
@@ -80,15 +79,15 @@ begin
 end
 $$;
 
--- The marks of a queue's producers: a shared advisory lock (mark, n), held by a transaction until its end, says that it has up to n jobs in the
--- queue that nobody else sees yet. Who waits for its turn to count has said n already, and n + 2^31 tells of how many of them it is sure.
--- Anybody can hold an advisory lock. But a mark is made of the secret, the number of its transaction and n: of another transaction, or with
--- another n, it says nothing, so that nobody can say jobs that it does not have, nor knows of a lock before it is held.
+-- Returns the mark of a queue's producers: a shared advisory lock (mark, n) held until the transaction ends means that it has up to n jobs in the
+-- queue that no other session sees yet. A transaction that waits to count has already announced n, and n + 2^31 is the number of which it is
+-- certain. Any role can take advisory locks. But the mark is derived from the secret, the transaction id and n: it is meaningless for another
+-- transaction or another n, so that no role can forge jobs, nor learn of a lock before it is held.
 create function queue.capacity_mark(secret text, queue text, xid bigint, n bigint) returns integer
   language sql immutable strict parallel safe
   return (queue.hash(secret || '/' || queue || '/' || xid::text || '/' || (n & 4294967295)::text) >> 32)::integer;
 
--- Marks our transaction; false if somebody else happens to have that very lock, which is not waited for.
+-- Marks the current transaction; false if another session happens to hold that lock, without waiting for it.
 create function queue.mark_jobs(queue text, n bigint) returns boolean
   language plpgsql volatile
   set search_path = pg_catalog, pg_temp
@@ -103,9 +102,9 @@ begin
 end
 $$;
 
--- Says that this transaction has so many jobs more; returns what it had said before. That stands in a setting that ends with the transaction, and
--- with a savepoint, as the marks do, and is of this store, for a transaction may write to several. One that enqueues many jobs one by one says
--- somewhat more than it has, or it would hold a lock for each.
+-- Announces additional jobs of this transaction, and returns the number announced before. The number is in a setting that ends with the transaction
+-- or savepoint, like the marks, and is kept by store, because a transaction may write to several. A transaction that enqueues many jobs one at a
+-- time announces more than it has, since it would otherwise hold a lock for each.
 create function queue.say_jobs(queue text, jobs bigint) returns integer
   language plpgsql volatile
   set search_path = pg_catalog, pg_temp
@@ -128,8 +127,8 @@ begin
 end
 $$;
 
--- How many jobs other transactions have said that they have; of who waits to decide, those of which it is sure. Who has ended before this is
--- asked is seen by the next snapshot; one that ends just now may be counted by both.
+-- Returns the number of jobs announced by other transactions; for those that wait to decide, the number of which they are certain. Jobs of
+-- transactions that ended before are visible to the next snapshot; one that ends concurrently may be counted twice.
 create function queue.said_jobs(queue text) returns bigint
   language plpgsql volatile
   set search_path = pg_catalog, pg_temp
@@ -142,7 +141,7 @@ begin
       where coalesce(l.database = (select d.oid from pg_database d where d.datname = current_database()), true)
         and l.pid is distinct from pg_backend_pid()
     ), transaction as materialized (
-      -- A savepoint has a number too; that of the whole transaction is the oldest.
+      -- A savepoint has a transaction id too; the oldest is that of the whole transaction.
       select h.who, (array_agg(h.transactionid order by age(h.transactionid) desc))[1]::text::bigint as xid
       from held h
       where h.locktype = 'transactionid' and h.mode = 'ExclusiveLock'
@@ -180,8 +179,8 @@ begin
 end
 $$;
 
--- Refuses so many jobs (QCAPA) if the queue is surely too full for them, at the cost of looking: nothing is written, no lock taken. For who
--- would write something before it takes the capacity.
+-- Raises QCAPA if the queue is certainly too full for these jobs. Only reads: nothing is written and no lock is taken. For callers that would
+-- otherwise write before they take the capacity.
 create function queue.look_capacity(queue text, jobs bigint) returns void
   language plpgsql volatile
   set search_path = pg_catalog, pg_temp
@@ -200,21 +199,22 @@ begin
 end
 $$;
 
--- How many jobs a queue may have by enqueues, by a row that was written earlier: what was counted then, the tickets drawn since, and the jobs of
--- counts that did not rewrite it. Tickets of who was rolled back count too.
+-- Returns the possible number of jobs of a queue according to an earlier row: the jobs counted then, the tickets drawn since, and the jobs of
+-- counts that did not update it. Tickets of transactions rolled back count too.
 create function queue.jobs_since(tally queue.capacity, drawn bigint) returns bigint
   language sql volatile
   return tally.counted + greatest(least(drawn, tally.tickets) - tally.since, 0) + (select s.last_value from queue.beside_seq s) - tally.beside;
 
--- Lets the transaction have so many jobs in a queue, or raises QCAPA with {"queue", "capacity"} as its detail. So many of them are written already.
+-- Reserves capacity for this many jobs in a queue, or raises QCAPA with {"queue", "capacity"} as detail. `written` of them are already written.
 --
--- Far from the capacity a producer says that it has these jobs, and draws tickets for them. Who finds none left looks how many jobs wait: if too
--- many, it is refused at once. Else it says that it has its jobs and counts, alone: what others have said, and then what waits. Nobody waits
--- here for another's transaction for longer than 80 ms, nor in a way that could be a deadlock: who might be let in once others end looks
--- again and again, and is then refused.
+-- Far below the capacity a producer announces its jobs and draws tickets for them. If no ticket is left, it counts the waiting jobs: if too many,
+-- it is refused immediately. Otherwise it announces its jobs and counts exclusively: announced jobs of others first, then waiting jobs. It waits at
+-- most 80 ms for another transaction, and never in a way that could deadlock. If the end of other transactions might free capacity, it counts
+-- repeatedly and is refused in the end.
 --
--- Exact: each job draws a number. Who draws a ticket has said its jobs before, so a count that draws its numbers and then looks sees it, or its
--- ticket is beyond the count's numbers. Who counts does so alone, and has said its jobs when the next one looks.
+-- The limit is exact, because each job draws a number. A transaction that draws a ticket has announced its jobs before. A count that first draws
+-- its numbers and then reads either sees the announcement, or the ticket is beyond its numbers. Counts are exclusive, and each has announced its
+-- jobs before the next one reads.
 create function queue.take_capacity(queue text, jobs bigint, written bigint default 0) returns void
   language plpgsql volatile
   set search_path = pg_catalog, pg_temp
@@ -234,7 +234,7 @@ begin
     if not found or jobs = 0 then
       return;
     end if;
-    -- Under an old snapshot the row says nothing of today's tickets.
+    -- Under an old snapshot the row does not reflect current tickets.
     if fresh and tally.tickets - (select s.last_value from queue.ticket_seq s) >= jobs then
       begin
         perform queue.say_jobs(take_capacity.queue, jobs);
@@ -263,8 +263,8 @@ begin
         aside := (select s.last_value from queue.beside_seq s);
         depth := queue.count_waiting(take_capacity.queue, tally.capacity + 1) + jobs - written;
         if not fresh then
-          -- What was committed since our snapshot had tickets, left its mark beside the row, or rewrote it: then it cannot be locked below. Many
-          -- jobs at once may be refused early here.
+          -- Jobs committed since the snapshot had tickets, left a mark beside the row, or updated it, in which case the lock below fails. Many
+          -- concurrent jobs may be refused early here.
           depth := greatest(depth, queue.jobs_since(tally, drawn - jobs) + jobs);
         end if;
         raise sqlstate 'QDONE';
@@ -278,8 +278,8 @@ begin
       if found then
         update queue.capacity c
         set counted = depth + others, since = drawn, beside = aside,
-          -- Near the capacity half of what is left: a count reads the whole queue, and would else be paid for by each job. An old snapshot takes
-          -- the tickets of all queues for those of its own, and has the other half.
+          -- Near the capacity only half of the remainder: a count reads the whole queue, and would otherwise be due for each job. A transaction
+          -- with an old snapshot counts the tickets of all queues as its own, and has the other half.
           tickets = drawn + greatest(tally.capacity * 4 / 5 - depth - others, (tally.capacity - depth - others) / 2, 0)
         where c.queue = take_capacity.queue;
       else
@@ -296,7 +296,7 @@ begin
 end
 $$;
 
--- As enqueue_with, but if the queue is at its capacity it enqueues nothing, returns null and 'at_capacity', and leaves the transaction as it was.
+-- Same as enqueue_with, but if the queue is at its capacity it enqueues nothing, returns null and 'at_capacity', and leaves the transaction usable.
 create function queue.try_enqueue(job_type text, payload jsonb, options jsonb default '{}', out id bigint, out outcome text)
   language plpgsql volatile
   set search_path = pg_catalog, pg_temp
@@ -310,9 +310,9 @@ exception when sqlstate 'QCAPA' then
 end
 $$;
 
--- What an enqueue of many asks for before it writes: the lanes of these queues, job types and priorities, in their order, null if the caller is to
--- use the doors; the time now; the most bytes of a payload; whether one of the queues has a capacity; and the transaction's number, if it has to
--- have one, because jobs are written next. Lanes that cannot be seen are written.
+-- Returns what a bulk enqueue needs before it writes: the lanes of these queues, job types and priorities, in order, or null if the caller has to
+-- use the entry points; the current time; the maximum payload size in bytes; whether one of the queues has a capacity; and the transaction id if
+-- jobs are to be written next and it needs one. Writes lanes that are not visible.
 create function queue.meet_lanes(
   queues text[], job_types text[], priorities integer[], written boolean,
   out lanes bigint[], out now timestamptz, out payload_limit integer, out has_capacity boolean, out number text
@@ -331,7 +331,7 @@ begin
       order by l.place
     );
     has_capacity := exists (select from queue.capacity c where c.queue = any (queues));
-    -- Before the caller's statement ends, whose snapshot is older than any in here: so nobody takes a lane for one that nobody saw.
+    -- Before the caller's statement ends, whose snapshot is older than all snapshots in here: so no session takes an unseen lane for unused.
     if written or not has_capacity then
       number := pg_current_xact_id()::text;
     end if;
@@ -339,10 +339,10 @@ begin
 end
 $$;
 
--- Depths: how many jobs wait in a queue, by bounded looks.
+-- Depths: the number of waiting jobs in a queue, by bounded queries.
 
--- How many jobs wait in each of these queues, ready, scheduled and blocked, and whether there may be more: counted up to most, or to ten times
--- that in all of them (null for all).
+-- Returns the number of waiting jobs (ready, scheduled and blocked) in each of these queues, and whether there may be more. Counts up to `most` for
+-- each queue, and up to ten times that in total (null: no limit).
 create function queue.depths(queues text[], most bigint default 10000)
   returns table (queue text, waiting bigint, partial boolean)
   language plpgsql stable
@@ -355,7 +355,7 @@ declare
   share  bigint;
 begin
   if most < 0 then
-    raise invalid_parameter_value using message = format('queue.depth: jobs are counted up to a number, or all (null), not up to %s', most);
+    raise invalid_parameter_value using message = format('queue.depth: most must be a number from 0 on, or null for all jobs, not %s', most);
   elsif most > 1000000000 then
     most := 1000000000;
   end if;
@@ -393,7 +393,8 @@ begin
 end
 $$;
 
--- How many jobs wait in a queue, ready, scheduled and blocked, counted up to most (null for all), and whether there may be more.
+-- Returns the number of waiting jobs (ready, scheduled and blocked) in a queue, counted up to `most` (null: no limit), and whether there may be
+-- more.
 create function queue.depth(queue text, most bigint default 10000, out waiting bigint, out partial boolean)
   language plpgsql stable
   set search_path = pg_catalog, pg_temp
@@ -403,7 +404,7 @@ begin
 end
 $$;
 
--- The queues that have a capacity, and how many jobs wait in each; see queue.depths.
+-- Returns the queues with a capacity, and the number of waiting jobs in each; see queue.depths.
 create function queue.capacities(most bigint default 10000)
   returns table (queue text, capacity bigint, waiting bigint, partial boolean)
   language plpgsql stable

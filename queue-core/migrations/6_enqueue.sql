@@ -1,53 +1,53 @@
--- The enqueue, for every language: queue.enqueue(job_type, payload, options). Options are named in a jsonb object; this file is where they are
--- read and checked. Plain jobs go on to queue.insert_job, jobs with an ordering key to queue.insert_in_line, those with a fair key alone to
+-- The enqueue for every language: queue.enqueue(job_type, payload, options). Options are fields of a jsonb object, which this file reads and
+-- checks. Plain jobs are passed on to queue.insert_job, jobs with an ordering key to queue.insert_in_line, and those with only a fairness key to
 -- queue.insert_unkeyed.
 --
---   type_options   written by workers when they start (publish_types), read by enqueues that leave out one of these options
+--   type_options   written by workers when they start (publish_types), read by enqueues that omit one of these options
 
--- The most bytes of a payload's text. Replace this function to change it for the store.
+-- Returns the maximum payload size in bytes, as text. Replace this function to change it for the store.
 create function queue.payload_limit() returns integer
   language sql immutable parallel safe
   return 262144;
 
--- The most bytes of a job's metadata, as text.
+-- Returns the maximum size of a job's metadata in bytes, as text.
 create function queue.meta_limit() returns integer
   language sql immutable parallel safe
   return 4096;
 
--- Where the jobs of a type go, and how often they are tried, if their enqueue does not say so: what the type's workers have. A type that says
--- nothing of it has no row. Enqueues in Rust say all of it, and read nothing here.
+-- Defaults of a type for options that an enqueue omits, as published by the type's workers. A type without such options has no row. Enqueues in
+-- Rust specify all options and do not read this table.
 create table queue.type_options (
   job_type      text     not null,
   queue         text     not null,
   priority      smallint not null,
   max_attempts  smallint not null,
-  expires       interval,           -- how long after it may run first a job of it may begin; null: at any time
+  expires       interval,           -- time after the earliest start in which a job has to start; null: no limit
   constraint type_options_pkey primary key (job_type),
   constraint type_options_queue_is_a_name check (queue.is_name(queue)),
   constraint type_options_attempts_are_positive check (max_attempts >= 1)
 );
 
--- What an enqueue's options say, checked.
+-- The checked options of an enqueue.
 create type queue.options as (
   queue         text,
   priority      smallint,
   max_attempts  smallint,
   run_at        timestamptz,  -- null: now
-  key           text,         -- the ordering key, or null
+  key           text,         -- ordering key, or null
   key_policy    text,
-  fair          text,         -- the fair key, or null
-  unique_key    text,         -- the uniqueness key, or null
-  unique_while  text,         -- how that is held: live, queued, kept or until
-  unique_until  timestamptz,  -- until when
+  fair          text,         -- fairness key, or null
+  unique_key    text,         -- uniqueness key, or null
+  unique_while  text,         -- how long it is held: live, queued, kept or until
+  unique_until  timestamptz,  -- end, if until
   on_conflict   text,
   meta          jsonb,
-  system        jsonb,        -- which spawn and enqueue_flow say; see job
+  system        jsonb,        -- set by spawn and enqueue_flow; see job
   version       smallint,     -- of the payload
   expires_at    timestamptz   -- null: never
 );
 
--- Reads the options of an enqueue of this type: an unknown one, or one of a wrong type or out of range, is 22023 and named. JSON null is as not
--- given. It goes through the names that there are, not those that are given: a loop over these was much of its cost.
+-- Reads and checks the options of an enqueue of this type: an unknown option, a wrong type or a value out of range raises 22023 with the name of
+-- the option. JSON null counts as omitted. Iterates over the known names instead of the given ones, since a loop over those took much of the cost.
 create function queue.read_options(job_type text, options jsonb) returns queue.options
   language plpgsql volatile
   set search_path = pg_catalog, pg_temp
@@ -60,11 +60,11 @@ declare
     '{queue,priority,max_attempts,run_at,after,expires_at,expires_in,key,key_policy,fair,unique_key,unique_while,on_conflict,meta,version}';
 begin
   if jsonb_typeof(options) is distinct from 'object' then
-    raise invalid_parameter_value using message = 'queue.enqueue: the options are a JSON object';
+    raise invalid_parameter_value using message = 'queue.enqueue: the options must be a JSON object';
   elsif read_options.job_type like '%@%' then
-    raise invalid_parameter_value using message = 'queue.enqueue: the version of a job type is said with the option version, not in its name';
+    raise invalid_parameter_value using message = 'queue.enqueue: the version of a job type is set with the option version, not in its name';
   elsif options - known - 'system' <> '{}' then
-    raise invalid_parameter_value using message = format('queue.enqueue: there is no option %s; the options are %s',
+    raise invalid_parameter_value using message = format('queue.enqueue: unknown option %s; the options are %s',
       (select to_json(min(k.name)) from jsonb_object_keys(options - known - 'system') k (name)), array_to_string(known, ', '));
   end if;
   if options ->> 'queue' is null or options ->> 'priority' is null or options ->> 'max_attempts' is null then
@@ -159,21 +159,21 @@ begin
 end
 $$;
 
--- Refuses an option by name.
+-- Raises an error that names the invalid option.
 create function queue.refuse_option(options jsonb, name text, needs text) returns void
   language plpgsql volatile
   set search_path = pg_catalog, pg_temp
 as $$
 begin
   raise invalid_parameter_value using
-    message = format('queue.enqueue: the option %s is %s, not %s', name, needs,
-      -- Keys may say who somebody is; errors are logged.
+    message = format('queue.enqueue: the option %s must be %s, not %s', name, needs,
+      -- Keys may identify persons, and errors are logged.
       case when name in ('key', 'fair', 'unique_key') then 'of the type ' || jsonb_typeof(options -> name)
         else left((options -> name)::text, 100) end);
 end
 $$;
 
--- The whole number that an option is, of at most five digits; null if it is none.
+-- Returns the value as a whole number of at most five digits; null if it is not one.
 create function queue.read_whole(value jsonb, otherwise integer) returns integer
   language sql immutable parallel safe
   return case
@@ -181,7 +181,7 @@ create function queue.read_whole(value jsonb, otherwise integer) returns integer
     when pg_catalog.jsonb_typeof(value) = 'number' and (value #>> '{}') ~ '^-?[0-9]{1,5}$' then (value #>> '{}')::integer
   end;
 
--- The text that an option is, null if it is not given.
+-- Returns the option as text; null if omitted.
 create function queue.read_text(options jsonb, name text) returns text
   language plpgsql volatile
   set search_path = pg_catalog, pg_temp
@@ -194,8 +194,8 @@ begin
 end
 $$;
 
--- The time that an option means: for run_at and expires_at a time of RFC 3339, whose meaning depends on no setting of the session, else a wait from
--- now. All are within the range of scheduled, and unique_while is an interval that is not over yet.
+-- Returns the time of an option: for run_at and expires_at a time of RFC 3339, which depends on no setting of the session, otherwise an interval
+-- from now. The result is within the range of `scheduled`, and an interval of unique_while ends in the future.
 create function queue.read_time(options jsonb, name text, needs text) returns timestamptz
   language plpgsql volatile
   set search_path = pg_catalog, pg_temp
@@ -223,24 +223,24 @@ begin
 end
 $$;
 
--- Refuses a time that no table of ours holds. It is called by whatever takes a time to run at; null is now.
+-- Refuses a time outside of the range of our tables. Called by all functions that take a run_at; null means now.
 create function queue.check_run_at(run_at timestamptz) returns void
   language plpgsql immutable
   set search_path = pg_catalog, pg_temp
 as $$
 begin
   if run_at < '1970-01-01+00' or run_at >= '10000-01-01+00' then
-    raise invalid_parameter_value using message = format('queue: run_at is a time within the years 1970 to 9999, not %s', run_at);
+    raise invalid_parameter_value using message = format('queue: run_at must be a time within the years 1970 to 9999, not %s', run_at);
   end if;
 end
 $$;
 
--- Whether this may be a job's metadata.
+-- Returns whether the value is valid metadata of a job.
 create function queue.is_meta(meta jsonb) returns boolean
   language sql immutable parallel safe
   return pg_catalog.jsonb_typeof(meta) = 'object' and pg_catalog.octet_length(meta::text) <= queue.meta_limit();
 
--- The metadata, if it may be a job's; for the bulk path.
+-- Returns the metadata if it is valid, for the bulk path.
 create function queue.checked_meta(meta jsonb) returns jsonb
   language plpgsql immutable strict
   set search_path = pg_catalog, pg_temp
@@ -248,7 +248,7 @@ as $$
 begin
   if not queue.is_meta(meta) then
     raise invalid_parameter_value using
-      message = format('queue.enqueue: the option meta is an object of at most %s bytes, not of the type %s with %s bytes',
+      message = format('queue.enqueue: the option meta must be an object of at most %s bytes, not of the type %s with %s bytes',
         queue.meta_limit(), jsonb_typeof(meta), octet_length(meta::text));
   end if;
   perform queue.check_numbers(checked_meta.meta);
@@ -272,19 +272,19 @@ begin
 end
 $$;
 
--- Enqueues one job in the caller's transaction and returns its id; with a uniqueness key that is held, the id of the job that holds it. Options:
+-- Enqueues one job in the caller's transaction and returns its id; for a held uniqueness key, the id of the job that holds it. Options:
 --
---   queue, priority, max_attempts      else what workers of the type have published, else 'default', 100 and 20
+--   queue, priority, max_attempts      default: as published by workers of the type, else 'default', 100 and 20
 --   run_at | after                     a time, or an interval or seconds from now by the database's clock
---   expires_at | expires_in            unless it has begun by this time, or so long after it may run first, it is over, as expired
---   key, key_policy                    jobs of one ordering key run one at a time in the order of their commits; a dead one holds up its key
+--   expires_at | expires_in            the job expires unless it has started by this time, or within this interval after its earliest start
+--   key, key_policy                    jobs of one ordering key run one at a time in the order of their commits; a dead letter blocks its key
 --                                      (block) or does not (skip)
---   fair                               jobs of one type and priority with different fair keys take turns, however many there are of each
---   unique_key, unique_while,          one job holds the key: until it is over (live), while it waits unclaimed (queued), as long as its history
---   on_conflict                        is kept (kept), or for an interval; the next enqueue keeps it as it is, replaces its payload or
---                                      debounces it (puts it off to its own time)
+--   fair                               fairness key: jobs of one type and priority take turns by key, however many jobs a key has
+--   unique_key, unique_while,          one job holds the key: until it is finished (live), while it waits unclaimed (queued), as long as its
+--   on_conflict                        history is kept (kept), or for an interval; the next enqueue keeps the job unchanged, replaces its payload
+--                                      or debounces it (postpones it to the new time)
 --   meta                               a small object that stays with the job, for its handler and for filters
---   version                            of the payload, 1 if it is not said; only workers that know it run the job
+--   version                            of the payload, default 1; only workers that support it run the job
 create function queue.enqueue(job_type text, payload jsonb, options jsonb default '{}') returns bigint
   language plpgsql volatile
 as $$
@@ -306,8 +306,8 @@ begin
 end
 $$;
 
--- As enqueue; says also what came of it: enqueued, kept (the job that holds the key, as it is), replaced (it has this payload now) or debounced
--- (it runs at this time, if that is later). A job that runs is always kept.
+-- Same as enqueue, and also returns the outcome: enqueued, kept (the job that holds the key is unchanged), replaced (it has the new payload) or
+-- debounced (it runs at the new time, if that is later). A running job is always kept.
 create function queue.enqueue_with(job_type text, payload jsonb, options jsonb default '{}', out id bigint, out outcome text)
   language plpgsql volatile
   set search_path = pg_catalog, pg_temp
@@ -326,7 +326,7 @@ begin
   stored := queue.stored_type(enqueue_with.job_type, said.version);
   taken := queue.unique_hash(said.queue, enqueue_with.job_type, said.unique_key);
   if taken is not null then
-    -- A full queue has nothing written to it for a key that nobody has taken.
+    -- If the queue is full, nothing is written for a key that is not taken.
     if exists (select from queue.capacity c where c.queue = said.queue)
       and not exists (select from queue.unique_key u where u.hash = taken)
     then
@@ -338,7 +338,7 @@ begin
       if outcome <> 'kept' then
         perform queue.set_expiry(enqueue_with.id, said.expires_at);
       end if;
-      -- Workers that passed over the entry while it was locked here, or that do not know its new time, are told.
+      -- Wakes workers that skipped the entry while it was locked, or that do not know its new time.
       perform queue.wake(said.queue);
       return;
     end if;
@@ -353,7 +353,7 @@ begin
     said.system := coalesce(said.system, '{}') || jsonb_build_object('unique', taken);
   end if;
   if said.system is not null and not queue.is_meta(said.system) then
-    raise invalid_parameter_value using message = format('queue.enqueue: the name of its flow is too long: of a job the store keeps at most %s bytes',
+    raise invalid_parameter_value using message = format('queue.enqueue: the flow name is too long: the attributes of a job take at most %s bytes',
       queue.meta_limit());
   end if;
   if said.key is null and said.fair is null and said.system is null then
@@ -377,11 +377,11 @@ begin
 end
 $$;
 
--- Many jobs at once for those who enqueue through doors, and for jobs with uniqueness keys.
+-- Bulk enqueues through the entry points, and of jobs with uniqueness keys.
 
--- Enqueues each, unless its key is held, in the caller's transaction; returns their ids and what came of them, in the order given. As
--- queue.enqueue_with, one after the other. Jobs without a uniqueness key come first, in the order given; keys are then taken in the order of
--- their hashes, so that two producers with the same keys do not wait for each other.
+-- Enqueues each job in the caller's transaction unless its key is held; returns ids and outcomes in input order. Equivalent to repeated calls of
+-- queue.enqueue_with. Jobs without a uniqueness key come first, in input order. Keys are then taken in the order of their hashes, so that two
+-- producers with the same keys do not deadlock.
 create function queue.enqueue_each(job_types text[], payloads jsonb[], options jsonb[]) returns table (id bigint, outcome text)
   language plpgsql volatile
   set search_path = pg_catalog, pg_temp
@@ -402,16 +402,16 @@ begin
 end
 $$;
 
--- Numbers that JSON can say and most languages cannot hold. Enqueues (also 1_jobs.sql, 3_keys.sql, 16_lines.sql) and signals refuse them,
--- for handlers could not read what has them.
+-- Numbers that are valid JSON but exceed 64 bits. Enqueues (also 1_jobs.sql, 3_keys.sql, 16_lines.sql) and signals refuse them, because handlers
+-- could not read such a payload.
 
--- Whether a number in a JSON text may be beyond 64 bits: such a one has at least as many digits as this.
+-- Returns whether a JSON text may contain a number beyond 64 bits, which has at least this many digits.
 create function queue.may_overflow(written text) returns boolean
   language sql immutable parallel safe
   return written operator(pg_catalog.~) '[0-9]{20}|-[0-9]{19}';
 
--- Whether a number as jsonb prints it is one of 64 bits: an integer with or without a sign, or a float. Of a large float jsonb makes an integer: it
--- has the digits of a float, and zeros behind them.
+-- Returns whether a number, as printed by jsonb, fits into 64 bits: a signed or unsigned integer, or a float. jsonb prints a large float as an
+-- integer with the digits of a float and trailing zeros.
 create function queue.fits_64_bits(number text) returns boolean
   language sql immutable parallel safe
   return case
@@ -420,7 +420,7 @@ create function queue.fits_64_bits(number text) returns boolean
     else number::numeric = 0 or pg_catalog.abs(number::numeric) between 5e-324 and 1.7976931348623157e308
   end;
 
--- Refuses a document with a number beyond 64 bits, which handlers in Rust and most other languages cannot read; names where it is.
+-- Refuses a document with a number beyond 64 bits, which handlers in Rust and most other languages cannot read. The error contains its location.
 create function queue.check_numbers(document jsonb) returns void
   language plpgsql immutable strict
   set search_path = pg_catalog, pg_temp

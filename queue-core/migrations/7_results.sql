@@ -1,16 +1,16 @@
--- Results, waited for, and progress, reported. Neither is a state of a job: a job is where the tables of 1_jobs.sql have its entry.
--- How a job is, and what came of it, for every language: status is one look, wait looks until the job is over. Both only read.
+-- Waiting for results, and reporting progress. Neither is a state of a job, which is determined by the tables of 1_jobs.sql. For every language:
+-- status queries a job once, wait polls until the job has finished. Both only read.
 
--- What running jobs say of themselves: a row from the first report on, written under the lease of the attempt (note). A retry keeps it for its
--- checkpoint. It goes soon after the job was completed, cancelled or expired (clear_progress), with a completed job that is brought back (reopen),
--- and stays with a dead letter, whose next life goes on from the checkpoint.
+-- Progress reported by running jobs: one row from the first report on, written under the lease of the attempt (note). A retry keeps the row for its
+-- checkpoint. It is deleted soon after the job was completed, cancelled or expired (clear_progress), and with a completed job that is requeued
+-- (reopen). It stays with a dead letter, which continues from the checkpoint once requeued.
 create table queue.progress (
   id          bigint            not null,
-  attempt     smallint          not null,               -- that reported last
+  attempt     smallint          not null,               -- attempt of the last report
   updated_at  timestamptz       not null default now(),
   fraction    double precision,
   stage       text,
-  counts      jsonb             not null default '{}',  -- events by name, of that attempt
+  counts      jsonb             not null default '{}',  -- events of that attempt, by name
   checkpoint  jsonb,
   constraint progress_updated_at_in_range check (updated_at >= '1970-01-01+00' and updated_at < '10000-01-01+00'),
   constraint progress_pkey primary key (id),
@@ -18,7 +18,7 @@ create table queue.progress (
   constraint progress_counts_by_name check (jsonb_typeof(counts) = 'object')
 ) with (fillfactor = 70, autovacuum_vacuum_scale_factor = 0, autovacuum_vacuum_threshold = 5000, autovacuum_vacuum_cost_delay = 0);
 
--- Which processes wait for jobs to be over. Workers notify only while one does.
+-- Processes that wait for jobs to finish. Workers send notifications only while there are any.
 create table queue.waiter (
   id          uuid        not null,
   expires_at  timestamptz not null,
@@ -26,8 +26,8 @@ create table queue.waiter (
   constraint waiter_expires_at_in_range check (expires_at >= '1970-01-01+00' and expires_at < '10000-01-01+00')
 ) with (fillfactor = 50, autovacuum_vacuum_scale_factor = 0, autovacuum_vacuum_threshold = 500, autovacuum_vacuum_cost_delay = 0);
 
--- nothing | waiter -> waiter: the process with this id waits for jobs, for another minute. Whoever ends a job asks for these rows after its commit,
--- and the waiter looks at its jobs after this one's: either the row is seen, or that the job is over.
+-- nothing | waiter -> waiter: the process with this id waits for jobs, for another minute. The transaction that ends a job reads these rows after
+-- its commit, and the waiter queries its jobs after the commit of this one: either the row is seen, or the end of the job is.
 create function queue.announce_waiter(id uuid) returns void
   language plpgsql volatile security definer
   set search_path = pg_catalog, pg_temp
@@ -40,7 +40,7 @@ begin
 end
 $$;
 
--- waiter -> nothing: the process with this id waits for no job any more.
+-- waiter -> nothing: the process with this id does not wait for jobs any more.
 create function queue.leave_waiter(id uuid) returns void
   language plpgsql volatile security definer
   set search_path = pg_catalog, pg_temp
@@ -50,7 +50,7 @@ begin
 end
 $$;
 
--- Tells those who wait for jobs that some are over. To be called last, after what ended them. See tell.sql for who settles.
+-- Notifies waiters that some jobs have finished. Must be the last statement, after those that ended the jobs. For settles see tell.sql.
 create function queue.tell_waiters() returns void
   language plpgsql volatile
   set search_path = pg_catalog, pg_temp
@@ -60,8 +60,8 @@ begin
 end
 $$;
 
--- How a job ended: one row if it is over, else none. This and the next two are one place each for what they say. They are inlined into whoever
--- asks, and read a few index entries if that one's plan goes by indexes, whatever was known of the tables when it was made.
+-- Returns how a job ended: one row if it has finished, otherwise none. This and the next two functions are the only definitions of these facts.
+-- They are inlined into their callers, and read few index entries if the caller's plan uses indexes regardless of table statistics.
 create function queue.end_of(id bigint)
   returns table (
     state text, attempts smallint, crashes smallint, finished_at timestamptz, ran_ms integer, error text, output jsonb
@@ -83,15 +83,15 @@ begin atomic
   limit 1;
 end;
 
--- Who waits for a signal: durable jobs that have begun (22_durable.sql).
+-- Jobs that wait for a signal: durable jobs that have started (22_durable.sql).
 create table queue.parked (
   id        bigint       not null,
   lane      bigint       not null,
   attempts  smallint     not null,
   crashes   smallint     not null,
   since     timestamptz  not null,
-  run_at    timestamptz,            -- when it goes on without a signal; null: not without one
-  names     text[]       not null,  -- of the signals; any of them ends the wait
+  run_at    timestamptz,            -- time at which it continues without a signal; null: never
+  names     text[]       not null,  -- names of the signals; any of them ends the wait
   constraint parked_since_in_range check (since >= '1970-01-01+00' and since < '10000-01-01+00'),
   constraint parked_pkey primary key (id),
   constraint parked_run_at_in_range check (run_at >= '1970-01-01+00' and run_at < '10000-01-01+00')
@@ -99,11 +99,11 @@ create table queue.parked (
   autovacuum_vacuum_scale_factor = 0, autovacuum_vacuum_threshold = 50000, autovacuum_vacuum_cost_delay = 0
 );
 create index parked_due on queue.parked (run_at) where run_at is not null;
-create index parked_by_lane on queue.parked (lane);  -- to count what waits in a queue
+create index parked_by_lane on queue.parked (lane);  -- counts the waiting jobs of a queue
 
--- Where a job is, in one snapshot: one row if there is such a job, else none. lane, seq and run_at are those of the entry that it waits by. The
--- branches run in their order, and the limit stops at the first that has it. A job that is nowhere else runs: leases have no index by job, and
--- are not read here.
+-- Returns where a job is, in one snapshot: one row if there is such a job, otherwise none. lane, seq and run_at are those of its waiting entry. The
+-- branches are evaluated in order, and the limit stops at the first match. A job without any other entry is running: leases have no index by job,
+-- and are not read here.
 create function queue.entry_of(id bigint)
   returns table (
     state text, lane bigint, seq bigint, run_at timestamptz, attempts smallint, crashes smallint,
@@ -130,7 +130,7 @@ begin atomic
     select o.state, null, null, null, o.attempts, o.crashes, o.finished_at, o.ran_ms, o.error, o.output
     from queue.end_of(entry_of.id) o
     union all
-    -- One that has entered ready a second time.
+    -- Entered ready a second time.
     select 'ready', r.lane, r.seq, null, r.attempts, r.crashes, null, null, null, null
     from queue.ready r
     where r.id = entry_of.id and r.seq <> r.id
@@ -139,7 +139,7 @@ begin atomic
     from queue.blocked b
     where b.key = j.key and b.id = entry_of.id
     union all
-    -- A suspect that was given back stands at its id in the solo twin.
+    -- A quarantined job that was released has its id as position in the solo lane.
     select 'ready', r.lane, r.seq, null, r.attempts, r.crashes, null, null, null, null
     from (select l.queue, l.job_type, l.priority from queue.lane l where l.lane = j.lane limit 1) l
     cross join lateral (
@@ -153,7 +153,7 @@ begin atomic
   where j.id = entry_of.id;
 end;
 
--- The attempt of a job that runs: one row, else none. Reads every lease; there are as many as batches in flight.
+-- Returns the attempt of a running job: one row, otherwise none. Reads every lease, of which there are as many as batches in flight.
 create function queue.attempt_of(id bigint)
   returns table (attempts smallint, crashes smallint, worker uuid, cancelling boolean)
   language sql stable
@@ -165,9 +165,9 @@ begin atomic
   limit 1;
 end;
 
--- How far these jobs are, in one snapshot: state is completed, dead, cancelled, expired, or live for all that is not over. One that is not there
--- has no row: unknown, not committed yet, pruned, or completed without a record. The settings are there because a plan made while a table was
--- empty would stay a scan of all of it.
+-- Returns the states of these jobs, in one snapshot: completed, dead, cancelled, expired, or live for all unfinished jobs. A missing job has no
+-- row: unknown, not committed yet, pruned, or completed without a record. The settings prevent a plan made while a table was empty from remaining a
+-- sequential scan.
 create function queue.look(ids bigint[])
   returns table (
     id bigint, state text, attempts smallint, error text, output jsonb,
@@ -197,11 +197,11 @@ begin
 end
 $$;
 
--- How a job is, and what came of it, for every language: status is one look, wait looks until the job is over. Both only read.
--- With queue.enqueue and queue.cancel these are all that a client needs (docs/ANY_LANGUAGE.md).
+-- Status of jobs for every language: status queries a job once, wait polls until the job has finished. Both only read. With queue.enqueue and
+-- queue.cancel a client needs nothing else (docs/ANY_LANGUAGE.md).
 
--- One job as its producer sees it. No row when it is not there: unknown, not committed yet, pruned, or completed without a record. error is why
--- its last attempt failed, null once it is completed; fraction and stage are what it last said of itself.
+-- Returns one job as its producer sees it. No row if it is missing: unknown, not committed yet, pruned, or completed without a record. error is
+-- that of the last attempt, null once the job is completed; fraction and stage are the last progress reported.
 create function queue.status(id bigint)
   returns table (state text, attempts smallint, error text, output jsonb, fraction double precision, stage text, meta jsonb)
   language plpgsql stable security definer
@@ -226,7 +226,8 @@ begin
 end
 $$;
 
--- Whether our own transaction has written this job's row, which nobody else can see then. Another's row that we can see is committed.
+-- Returns whether the current transaction has written this job's row, which then only it can see. A visible row of another transaction is
+-- committed.
 create function queue.is_ours(id bigint) returns boolean
   language plpgsql volatile
   set search_path = pg_catalog, pg_temp
@@ -237,19 +238,19 @@ declare
   today   bigint := pg_snapshot_xmax(pg_current_snapshot())::text::bigint;
 begin
   select j.xmin::text::bigint into written from queue.job j where j.id = is_ours.id;
-  -- A row has the low half of its transaction's number: the one meant is the nearest to today's. A savepoint has a number of its own.
+  -- A row contains the low half of its transaction id: the one meant is nearest to the current id. A savepoint has an id of its own.
   written := today + ((written - today + 2147483648) & 4294967295) - 2147483648;
   return coalesce(pg_xact_status(written::text::xid8) = 'in progress', false);
 end
 $$;
 
--- Waits until a job is over (completed, dead, cancelled or expired), and returns its status; no row if it is not over when the timeout has passed. An
--- unknown job is P0002, a transaction that could wait for ever 25000: one that sees only its beginning (repeatable read, serializable),
--- or one that has itself enqueued the job, or changed its row, and has not committed.
+-- Waits until a job has finished (completed, dead, cancelled or expired), and returns its status; no row if the timeout expires first. Raises P0002
+-- for an unknown job. Raises 25000 in a transaction that could wait forever: one with a fixed snapshot (repeatable read, serializable), or one that
+-- has itself enqueued the job or changed its row, and has not committed.
 --
--- Each look is a statement with a snapshot of its own, the next one an eighth of the time waited later, from 5 to 250 ms: an hour's wait costs
--- what a second's does. Between two looks it holds no lock on a table, or a day could not be dropped: a look that found the job alive is
--- rolled back. But the caller's statement has a snapshot, behind which no vacuum cleans up: keep the timeout short, and call again.
+-- Each poll is a statement with a snapshot of its own. The interval is an eighth of the time waited, between 5 and 250 ms, so a long wait polls
+-- four times a second. Between polls it holds no lock on a table, which would prevent a day from being dropped: a poll that found the job
+-- unfinished is rolled back. The caller's statement has a snapshot that holds back vacuum: use a short timeout, and call again.
 create function queue.wait(id bigint, timeout interval default '30 s')
   returns table (state text, attempts smallint, error text, output jsonb, fraction double precision, stage text, meta jsonb)
   language plpgsql volatile security definer

@@ -1,25 +1,25 @@
--- Control: what operators and programs do to jobs that wait or run, from any language. Each act is one set-based function over ids (.._all), which
--- returns the ids that it changed and never fails for a job in another state. Acts by their names, and on one job, come last.
+-- Control: operations on waiting and running jobs, for operators and programs in any language. Each operation is one set-based function over ids
+-- (.._all), which returns the ids that it changed and never fails because of a job in another state. Operations by name, and on a single job, come
+-- last.
 --
---   cancel_waiting_all   ready | scheduled | blocked | parked -> done, cancelled, and its ordering key goes on without it
---   cancel_running_all   lease, marked: the worker tells the handler to stop, and the attempt's end is the job's
+--   cancel_waiting_all   ready | scheduled | blocked | parked -> done, cancelled; the ordering key continues without the job
+--   cancel_running_all   lease, marked: the worker tells the handler to stop, and the job ends with the attempt
 --   reschedule_all       ready | scheduled -> scheduled, at that time
 --   run_now_all          scheduled | parked -> ready
 --   set_priority_all     ready | scheduled -> the same in the lane of that priority
 --
--- Safe: only what is deleted from ready, scheduled or parked (take_waiting, take_scheduled, take_parked) or from blocked here enters elsewhere. A
--- claim or a promotion that was quicker has deleted the entry, and nothing is found; one that comes later passes over the row that we hold. Entries
--- that others hold are passed over too (SKIP LOCKED): a claim that is about to commit, another operator. Rows are
--- locked in the order of their ids.
+-- Safe: only an entry deleted from ready, scheduled or parked (take_waiting, take_scheduled, take_parked) or here from blocked is inserted elsewhere.
+-- If a claim or a promotion was faster it has deleted the entry, and nothing is found; a later one skips the locked row. Entries locked by others, a
+-- claim about to commit or another operator, are skipped too (SKIP LOCKED). Rows are locked in the order of their ids.
 --
--- Rows are deleted by where they are: entries are never updated in place, and a plan that joins them by their keys reads a whole table for each
--- job, if the last that was known of it is that it was empty.
+-- Rows are deleted by ctid: entries are never updated in place. A plan that joins them by key would read a whole table for each job if its statistics
+-- are those of an empty table.
 --
--- The server resolves names in a body between BEGIN ATOMIC and END when it creates the function; every other function sets its search_path.
--- The server plans each call anew: a plan that was made while a table was empty is a bad one once the table is full.
+-- PostgreSQL resolves names in a body between BEGIN ATOMIC and END when it creates the function; all other functions set their search_path. Each
+-- call is planned again: a plan made while a table was empty is a bad one once it is full.
 
--- Where in ready those of these jobs are that wait there. A job's place is its id, in its lane or, if it is a suspect that was given back, in
--- the solo twin. Those that have entered ready a second time have an index of their own.
+-- Returns the positions in ready of these jobs, as far as they wait there. A job's position is its id, in its lane or, for a quarantined job that
+-- was released, in the solo lane. Jobs that entered ready a second time have an index of their own.
 create function queue.ready_places(ids bigint[]) returns table (id bigint, lane bigint, seq bigint, at tid)
   language sql stable
 begin atomic
@@ -39,11 +39,11 @@ begin atomic
   where r.id = any (ready_places.ids) and r.seq <> r.id;
 end;
 
--- An entry that was taken; run_at is null if the job was ready.
+-- A deleted entry; run_at is null if the job was ready.
 create type queue.taken as (run_at timestamptz, id bigint, lane bigint, attempts smallint, crashes smallint);
 
--- scheduled -> the caller, who enters elsewhere what this returns, in the same transaction. If it reads more of these jobs, it does so in its
--- next statement: our snapshot is newer than its own, in which the lane of a job, or that it is the head of its key, may not be there yet.
+-- scheduled -> the caller, which inserts the returned jobs elsewhere in the same transaction. If it reads more about these jobs, it does so in its
+-- next statement: the snapshot in here is newer than the caller's, in which the lane of a job or its place as head of its key may be missing.
 create function queue.take_scheduled(ids bigint[], fresh boolean default false) returns setof queue.taken
   language plpgsql volatile
   set search_path = pg_catalog, pg_temp set plan_cache_mode = force_custom_plan
@@ -84,8 +84,8 @@ begin
 end
 $$;
 
--- ready | scheduled -> the caller, as take_scheduled; fresh: only those that have not begun. What the first look took is not there for the
--- second; a job that passes from one to the other meanwhile may be missed by both, as one that is claimed.
+-- ready | scheduled -> the caller, as take_scheduled; fresh: only jobs that have not started. The second statement does not find what the first one
+-- deleted; both may miss a job that moves between them, as they miss a claimed one.
 create function queue.take_waiting(ids bigint[], fresh boolean default false) returns setof queue.taken
   language plpgsql volatile
   set search_path = pg_catalog, pg_temp set plan_cache_mode = force_custom_plan
@@ -109,7 +109,7 @@ begin
 end
 $$;
 
--- The state of one job, null if there is none.
+-- Returns the state of one job; null if there is none.
 create function queue.state_of(id bigint) returns text
   language plpgsql stable
   set search_path = pg_catalog, pg_temp
@@ -121,8 +121,8 @@ begin
 end
 $$;
 
--- ready | scheduled | blocked | parked -> done, cancelled, or, of those that have not begun, expired; what is parked has begun. One that is blocked
--- is only taken out of its key's line; the head frees its key.
+-- ready | scheduled | blocked | parked -> done, cancelled, or expired for jobs that have not started; parked jobs have started. A blocked job is
+-- only removed from its key's queue; the head releases its key.
 create function queue.end_waiting(ids bigint[], expired boolean) returns setof bigint
   language plpgsql volatile
   set search_path = pg_catalog, pg_temp set plan_cache_mode = force_custom_plan
@@ -186,7 +186,7 @@ begin
 end
 $$;
 
--- The same of those that somebody cancels.
+-- Same as end_waiting, for cancelled jobs.
 create function queue.cancel_waiting_all(ids bigint[]) returns setof bigint
   language sql volatile security definer
   set search_path = pg_catalog, pg_temp
@@ -194,9 +194,9 @@ begin atomic
   select e.id from queue.end_waiting(cancel_waiting_all.ids, false) e (id);
 end;
 
--- lease, marked: those of the jobs that are running are cancelling from now on. Workers look for it when they are notified, and about every second.
--- While somebody is at work on one of the leases, it marks none and looks again: a settle has one for a moment, an open transaction for longer.
--- After half a second the jobs of such a lease are passed over. A job that a settle has ended meanwhile is not found in the row.
+-- lease, marked: the running jobs among these are being cancelled from now on. Workers check for it when notified, and about once a second. While
+-- another session has one of the leases locked, it marks none and retries: a settle holds one briefly, an open transaction for longer. After half a
+-- second the jobs of such a lease are skipped. A job that a settle has ended meanwhile is no longer in the row.
 create function queue.cancel_running_all(ids bigint[]) returns setof bigint
   language plpgsql volatile security definer
   set search_path = pg_catalog, pg_temp set plan_cache_mode = force_custom_plan
@@ -241,7 +241,7 @@ begin
 end
 $$;
 
--- ready | scheduled -> scheduled, at that time; one that has passed is due at once. Attempts, crashes and the lane stay.
+-- ready | scheduled -> scheduled, at that time; a past time is due immediately. Attempts, crashes and the lane stay.
 create function queue.reschedule_all(ids bigint[], run_at timestamptz) returns setof bigint
   language plpgsql volatile security definer
   set search_path = pg_catalog, pg_temp set plan_cache_mode = force_custom_plan
@@ -262,7 +262,8 @@ begin
 end
 $$;
 
--- scheduled | parked -> ready: to the end of its lane, as a promotion does. What is parked looks for itself, and is parked again if it still waits.
+-- scheduled | parked -> ready: to the end of its lane, like a promotion. A parked job checks its wait itself, and is parked again if it still
+-- waits.
 create function queue.run_now_all(ids bigint[]) returns setof bigint
   language plpgsql volatile security definer
   set search_path = pg_catalog, pg_temp set plan_cache_mode = force_custom_plan
@@ -295,9 +296,9 @@ begin
 end
 $$;
 
--- ready | scheduled -> the same, in the lane of that priority; solo if it was in a solo one. The job's own row then names that lane, so that
--- retry, recovery, requeue and cancel find the job there: it is written only together with the entry, by whoever took that. A ready job's
--- place is its id, which nobody else takes: it stands where its age puts it, and below a floor it is found within about a second.
+-- ready | scheduled -> the same, in the lane of that priority; a solo lane if it was in one. The job's own row then names that lane, so that retry,
+-- recovery, requeue and cancel find the job there: it is written only by the transaction that took the entry. The position of a ready job is its
+-- id, which no other job has: its age determines its position, and below a floor it is found within about a second.
 create function queue.set_priority_all(ids bigint[], priority integer) returns setof bigint
   language plpgsql volatile security definer
   set search_path = pg_catalog, pg_temp set plan_cache_mode = force_custom_plan
@@ -341,7 +342,7 @@ begin
 end
 $$;
 
--- Wakes workers that sleep and serve the queue of one of these jobs. A statement of its own, after the change: its snapshot is newer.
+-- Wakes sleeping workers that serve the queue of one of these jobs. A separate statement after the change, with a newer snapshot.
 create function queue.wake_for(ids bigint[]) returns void
   language plpgsql volatile
   set search_path = pg_catalog, pg_temp set plan_cache_mode = force_custom_plan
@@ -359,14 +360,14 @@ begin
 end
 $$;
 
--- What is done to jobs that are over. As above, rows which others hold are passed over.
+-- Operations on finished jobs. As above, rows locked by others are skipped.
 --
 --   requeue_all   dead -> ready | blocked
 --   reopen        done | done_many -> ready | blocked
 --   discard_all   dead -> nothing
 
--- Locks ordering keys, by their stripes, until the end of the transaction; returns those that were to be had. All together it waits for a second
--- at most: a key is locked by who enqueues under it, until that one's transaction ends.
+-- Locks ordering keys, by their stripes, until the end of the transaction; returns those that it could lock. Waits at most one second in total: a
+-- producer holds the lock on its key until its transaction ends.
 create function queue.lock_some_keys(stripes bigint[]) returns bigint[]
   language plpgsql volatile
   set search_path = pg_catalog, pg_temp
@@ -392,7 +393,7 @@ begin
 end
 $$;
 
--- Another job that holds the uniqueness key of this one; null if none does.
+-- Returns another job that holds the uniqueness key of this one; null if there is none.
 create function queue.key_holder(id bigint) returns bigint
   language sql stable
 begin atomic
@@ -402,8 +403,8 @@ begin atomic
   where j.id = key_holder.id and u.id <> j.id and queue.holds(u.held, u.until, queue.state_of(u.id));
 end;
 
--- Takes the uniqueness keys of these jobs, which are to live again, and returns the jobs without those whose key another job holds, or is about to
--- take: that is waited for as by lock_some_keys. A key that was held for a time is not taken again.
+-- Takes the uniqueness keys of these jobs, which are to become live again. Returns the jobs without those whose key another job holds or is about
+-- to take; it waits for the latter like lock_some_keys. A key that was held for an interval is not taken again.
 create function queue.retake_keys(ids bigint[]) returns bigint[]
   language plpgsql volatile
   set search_path = pg_catalog, pg_temp
@@ -444,13 +445,13 @@ begin
 end
 $$;
 
--- dead -> ready | blocked: those of these jobs that are dead letters, to the end of their own lanes with no attempt and no crash; returns them.
--- Their failures stay.
--- Safe: only what is deleted from dead here enters ready. A second operator passes over the row, or finds it gone, as does a discard; a claim sees
--- the job at our commit. Rows are locked in the order of their ids. A job whose uniqueness key another holds stays dead, unless it is forced to live
--- beside it. A job under suspicion leaves its solo lane: the operator says that it is
--- mended. One that holds up its ordering key keeps its place; one whose key went on without it goes to the end of the key's line, under the key's
--- lock, and stays dead if that is not to be had.
+-- dead -> ready | blocked: moves the dead letters among these jobs to the end of their lanes without attempts and crashes; returns them. Their
+-- failures stay.
+-- Safe: only an entry deleted from dead here is inserted into ready. A second operator skips the row or finds it deleted, and so does a discard; a
+-- claim sees the job after our commit. Rows are locked in the order of their ids. A job whose uniqueness key another job holds stays dead, unless
+-- it is forced to live beside it. A quarantined job leaves its solo lane, because the operator requeues it as fixed. A job that blocks its ordering
+-- key keeps its position. One whose key continued without it goes to the end of the key's queue under the key's lock, and stays dead if the lock is
+-- not available.
 create function queue.requeue_all(ids bigint[], force boolean default false) returns setof bigint
   language plpgsql volatile security definer
   set search_path = pg_catalog, pg_temp set plan_cache_mode = force_custom_plan
@@ -510,13 +511,13 @@ begin
 end
 $$;
 
--- done | done_many -> ready | blocked: the job, if it is completed, cancelled or expired, to the end of its lane or ordering key with no attempt;
--- says whether it was. As requeue_all it leaves one whose uniqueness key another holds. Its failures stay, its output goes, and its checkpoint with
--- it: the job is to begin anew.
--- Safe: it enters ready only if its done row is deleted here, or its id is taken out of its done_many row. A row that another has locked is passed
--- over, and so is a job whose key is not to be had in time: the caller looks, sees it completed and tries again. If between two looks the row has
--- become one of this job alone, neither branch takes it, and the same follows. Pruning deletes the same row before it deletes the payload, so one
--- of us two gets neither.
+-- done | done_many -> ready | blocked: moves the job, if it is completed, cancelled or expired, to the end of its lane or ordering key without
+-- attempts; returns whether it did. As in requeue_all, a job whose uniqueness key another job holds is left. Its failures stay. Its output and its
+-- checkpoint are deleted, since the job starts over.
+-- Safe: it enters ready only if its done row is deleted here, or its id is removed from its done_many row. A row locked by another session is
+-- skipped, and so is a job whose key is not available in time: the caller checks, finds it completed and retries. If the row has become one of this
+-- job alone between two statements, neither branch finds it, with the same result. Pruning deletes the same row before it deletes the payload, so
+-- that only one of the two succeeds.
 create function queue.reopen(id bigint, force boolean default false) returns boolean
   language plpgsql volatile
   set search_path = pg_catalog, pg_temp set plan_cache_mode = force_custom_plan
@@ -597,9 +598,9 @@ begin
 end
 $$;
 
--- dead -> nothing: those of these jobs that are dead letters, with payload and failures; returns them.
--- Safe: only a job whose dead row is deleted here loses its payload. A second operator passes over the row, or finds it gone, as does a requeue.
--- Rows are locked in the order of their ids. One that held up its ordering key frees it.
+-- dead -> nothing: deletes the dead letters among these jobs, with payloads and failures; returns them.
+-- Safe: only a job whose dead row is deleted here loses its payload. A second operator skips the row or finds it deleted, and so does a requeue.
+-- Rows are locked in the order of their ids. A job that blocked its ordering key releases it.
 create function queue.discard_all(ids bigint[]) returns setof bigint
   language plpgsql volatile security definer
   set search_path = pg_catalog, pg_temp set plan_cache_mode = force_custom_plan
@@ -658,11 +659,11 @@ begin
 end
 $$;
 
--- The acts by their names, on many jobs and on one. On many, what cannot be done is passed over. On one it is refused: SQLSTATE P0002 if there is
--- no such job, 55P03 if another transaction has it locked, else 55000; DETAIL is JSON: the job, the state it is in, the states wanted, what cannot be
--- done, and the job that holds its uniqueness key, if that is why.
+-- Operations by name, on many jobs and on one. On many, jobs that do not permit the operation are skipped. On one it is refused: SQLSTATE P0002 if
+-- there is no such job, 55P03 if another transaction has it locked, otherwise 55000. DETAIL is JSON with the job, its state, the required states,
+-- the refused operation, and the job that holds its uniqueness key, if that is the reason.
 
--- Does an act to those of these jobs to which it can be done now; returns them and what became of them.
+-- Applies an operation to those of these jobs that permit it now; returns them with the outcome.
 create function queue.act_on_all(ids bigint[], act text, run_at timestamptz default null, priority integer default null)
   returns table (id bigint, became text)
   language plpgsql volatile security definer
@@ -693,13 +694,13 @@ begin
     when 'discard' then
       return query select c.id, 'discarded' from queue.discard_all(act_on_all.ids) c (id);
     else
-      raise invalid_parameter_value using message = format('there is no act %s', to_json(act_on_all.act));
+      raise invalid_parameter_value using message = format('unknown operation %s', to_json(act_on_all.act));
   end case;
 end
 $$;
 
--- Does an act to one job; returns what became of it. Between two looks a job may pass from one state to another that fits, and what others have
--- locked is passed over: so it tries again, for about half a second.
+-- Applies an operation to one job; returns the outcome. Between two statements a job may move from one suitable state to another, and locked rows
+-- are skipped: hence it retries for about half a second.
 create function queue.act_on_one(id bigint, act text, run_at timestamptz default null, priority integer default null) returns text
   language plpgsql volatile security definer
   set search_path = pg_catalog, pg_temp
@@ -707,7 +708,7 @@ as $$
 declare
   became  text;
   state   text;
-  holder  bigint; -- of its uniqueness key, if that is another job
+  holder  bigint; -- of its uniqueness key, if it is another job
   give_up timestamptz := clock_timestamp() + interval '500 ms';
   wanted  text[] := case act
     when 'cancel' then '{ready,scheduled,blocked,parked,running}'
@@ -751,10 +752,10 @@ begin
       when state is null then
         format('there is no job %s', act_on_one.id)
       when state = any (wanted) and holder is not null then
-        format('job %s is %s, and job %s has taken its uniqueness key; cancel that one, or force this one to live beside it',
+        format('job %s is %s, and job %s has taken its uniqueness key; cancel that job, or force the requeue',
           act_on_one.id, state, holder)
       when state = any (wanted) then
-        format('job %s is %s, but another transaction has it locked: somebody changes it, enqueues under its key, or it runs in one',
+        format('job %s is %s, but another transaction has it locked: one that changes it, enqueues under its key, or runs it',
           act_on_one.id, state)
       else
         format('job %s is %s; only a job that is %s can be %s', act_on_one.id, state, array_to_string(wanted, ' or '), done)
@@ -763,21 +764,21 @@ begin
 end
 $$;
 
--- Cancels one job: 'cancelled' if it waited, 'cancelling' if it runs and its handler will be told to stop.
+-- Cancels one job: 'cancelled' if it waited, 'cancelling' if it is running and its handler will be told to stop.
 create function queue.cancel(id bigint) returns text
   language sql volatile
 begin atomic
   select queue.act_on_one(cancel.id, 'cancel');
 end;
 
--- Puts one job off until that time, or makes it due earlier.
+-- Postpones one job to this time, or makes it due earlier.
 create function queue.reschedule(id bigint, run_at timestamptz) returns void
   language sql volatile
 begin atomic
   select queue.act_on_one(reschedule.id, 'reschedule', run_at => reschedule.run_at);
 end;
 
--- Puts one job off for that long from now, by the database's clock.
+-- Postpones one job by this interval from now, by the database's clock.
 create function queue.snooze(id bigint, wait interval) returns void
   language sql volatile
 begin atomic
@@ -791,15 +792,15 @@ begin atomic
   select queue.act_on_one(run_now.id, 'run_now');
 end;
 
--- Gives one waiting job another priority; higher runs first.
+-- Changes the priority of one waiting job; higher runs first.
 create function queue.set_priority(id bigint, priority integer) returns void
   language sql volatile
 begin atomic
   select queue.act_on_one(set_priority.id, 'set_priority', priority => set_priority.priority);
 end;
 
--- Brings one job that is over back to the end of its lane or ordering key: a dead letter, a completed, cancelled or expired one. One whose uniqueness
--- key another job holds is refused, unless it is forced to live beside that one.
+-- Moves one finished job to the end of its lane or ordering key: a dead letter, or a completed, cancelled or expired job. Refuses a job whose
+-- uniqueness key another job holds, unless it is forced to live beside that one.
 create function queue.requeue(id bigint, force boolean default false) returns void
   language sql volatile
 begin atomic

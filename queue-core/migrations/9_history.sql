@@ -1,17 +1,17 @@
--- What operators read, from any language, and the history that it is read from. Each function is one statement. All of them only read.
+-- Queries for operators, for every language, and the history that they read. Each function is one statement and only reads.
 
--- The version of a payload, by the name under which its job is stored.
+-- Returns the version of a payload from the stored name of the job's type.
 create function queue.version_of(stored text) returns smallint
   language sql immutable strict parallel safe
   return coalesce(nullif(pg_catalog.split_part(stored, '@', 2), '')::smallint, 1::smallint);
 
--- The newest ready jobs below an id and not below another, of these lanes (null: of all): so many of them, or so many to choose from. What lies below
--- `horizon` was not looked at; null: there is no more. Among the newest jobs of all, `enough` ready ones are enough.
+-- Returns the newest ready jobs with an id below `before` and not below `lowest`, of these lanes (null: all): `most` of them, or more to choose
+-- from. Nothing below `horizon` was read; null: there are no more. Among the newest jobs of all, `enough` ready ones suffice.
 --
--- No index has ready jobs by id, for a plain job would pay for it. A small table is read whole. In a large one nearly every place is its job's id:
--- so the newest jobs of all are looked for in it. If too few of those are ready, the newest of each lane is asked for, and more only of those lanes
--- that have the newest; of a lane no more than 2,000 entries are passed over. Jobs with another place, as all of lined lanes, have an index by id.
--- Suspects may stand at their ids in a lane that is not their own.
+-- No index has ready jobs by id, since every plain job would pay for it. A small table is read completely. In a large one nearly every position is
+-- the job's id: so the newest jobs of all are looked up in it. If too few of them are ready, the newest of each lane is read, and more only of the
+-- lanes with the newest; of a lane at most 2,000 entries are skipped. Jobs with another position, such as all of fair lanes, have an index by id.
+-- Quarantined jobs may have their ids as positions in a solo lane.
 create function queue.newest_ready(lanes bigint[], before bigint, lowest bigint, most integer, enough integer)
   returns table (horizon bigint, id bigint, attempts smallint, crashes smallint)
   language plpgsql stable
@@ -21,7 +21,7 @@ create function queue.newest_ready(lanes bigint[], before bigint, lowest bigint,
   set jit = off
 as $$
 declare
-  -- The most lanes of which more than the newest is read.
+  -- Maximum number of lanes of which more than the newest job is read.
   wide  integer := least(greatest(most, 1), 100);
 begin
   if pg_relation_size('queue.ready'::regclass) <= 8388608 then
@@ -82,7 +82,7 @@ begin
     ) e
     where k.place <= wide
   ), skipped as materialized (
-    -- Up to where entries were passed over, of lanes where those were too many.
+    -- The positions down to which entries were skipped, in lanes with too many of them.
     select (select r.seq from queue.ready r where r.lane = t.lane and r.seq < newest_ready.before order by r.seq desc offset 1999 limit 1) as seq
     from tops t
     where t.seq is null
@@ -132,14 +132,14 @@ begin
 end
 $$;
 
--- A job of a page, without what is in other tables. `horizon` is the same in each of a page.
+-- A job of a page, with columns of its own tables only. `horizon` is the same for all jobs of a page.
 create type queue.listed as (
   horizon bigint, id bigint, state text, attempts smallint, crashes smallint, run_at timestamptz, finished_at timestamptz, ran_ms integer,
   worker uuid, cancelling boolean
 );
 
--- The page of queue.list, looked for among the jobs from `lowest` on: below that nothing was looked at, and `horizon` is no lower. Nobody calls it
--- but queue.list_of, which plans it for the call: then days below `lowest` are not even opened.
+-- Returns the page of queue.list among the jobs from `lowest` on. Nothing below it was read, and `horizon` is no lower. Called only by
+-- queue.list_of, which plans it for the call: days below `lowest` are then not even opened.
 create function queue.pick(
   state text, queue text, job_types text[], before bigint, most integer, error text, since interval, older_than interval, meta jsonb,
   looked integer, lowest bigint
@@ -166,7 +166,7 @@ begin atomic
       end,
       least(pick.before, (select w.high from span w)), (select w.low from span w),
       case when pick.meta is null then pick.most else greatest(pick.looked / 2, 1) end,
-      -- Of all states together, the newest jobs of all are what is wanted.
+      -- For all states together, the newest jobs of all are needed.
       case when pick.state is null and pick.queue is null and pick.job_types is null and pick.meta is null then 0 else pick.most end
     ) n
     where coalesce(pick.state, 'ready') = 'ready' and pick.error is null
@@ -209,14 +209,14 @@ begin atomic
     cross join lateral rows from (pg_catalog.unnest(h.ids), pg_catalog.unnest(h.attempts), pg_catalog.unnest(h.crashes)) u (id, attempts, crashes)
     where coalesce(pick.state, 'running') = 'running' and pick.error is null
       and u.id >= (select w.low from span w) and u.id < (select w.high from span w) and u.id < pick.before
-      -- Of a batch that is of several lanes, each job is looked up.
+      -- In a batch of several lanes each job is looked up.
       and (pick.queue is null and pick.job_types is null or h.lane is null or h.lane in (select c.lane from chosen c))
     order by u.id desc
     limit case when pick.queue is null and pick.job_types is null and pick.meta is null then pick.most else greatest(pick.looked / 2, 1) end
   ), plain as materialized (
     select m.first_id, m.lane
     from queue.done_many m
-    -- Where they are not wanted, from an id on that there is not: of a condition that is false by itself all days would be opened.
+    -- If it is not needed, the condition is on an id that no row has: with a constant false all days would be opened.
     where m.first_id < pick.before
       and m.first_id >= case when coalesce(pick.state, 'completed') = 'completed' and pick.error is null then pick.lowest else 9223372036854775807 end
     order by m.first_id desc
@@ -256,7 +256,7 @@ begin atomic
       order by p.first_id desc
       offset pick.most - 1
       limit 1),
-      -- Metadata is in the jobs: each job of these rows is looked up, and a row has some hundred.
+      -- Metadata is in job: every job of these rows is looked up, and a row has some hundred.
       (select (p.first_id >> 33) << 33
       from plain p
       where pick.meta is not null
@@ -359,8 +359,8 @@ begin atomic
   order by p.id desc;
 end;
 
--- One job, wherever it is; no row when there is none. Payload and output if it is wanted whole. Plans itself, as figures do:
--- planning is ten times what it costs, and a plan that was made while a day was empty must not read it whole.
+-- Returns one job from any table; no row if there is none. With payload and output if `whole`. Planned for each call, like the statistics: planning
+-- costs ten times the execution, but a plan made while a day was empty must not read it completely.
 create function queue.find(job bigint, whole boolean default true)
   returns table (
     id bigint, queue text, job_type text, priority smallint, state text, attempts smallint, max_attempts smallint, crashes smallint,

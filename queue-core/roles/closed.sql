@@ -1,4 +1,5 @@
--- Closes a store to everybody but its owner, and those whom the owner has let in. Run after each migration: whatever is new is open to all.
+-- Revokes all default privileges on a store, except those of the owner and of roles granted by it. Run after each migration, since new objects are
+-- public.
 revoke all on all tables in schema "queue_schema" from public;
 revoke all on all sequences in schema "queue_schema" from public;
 revoke all on all routines in schema "queue_schema" from public;

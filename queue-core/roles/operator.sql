@@ -1,5 +1,5 @@
--- An operator sees what a reader sees, and payloads, outputs and checkpoints; and acts on jobs
--- and schedules, through the functions of the acts alone.
+-- Operators have the privileges of readers, read payloads, outputs and checkpoints, and control jobs and schedules, only through the functions for
+-- these operations.
 grant "queue_reader" to "queue_role";
 grant select (payload) on queue.job to "queue_role";
 grant select (output) on queue.done to "queue_role";

@@ -1,5 +1,5 @@
--- The owner of the store, whose rights the doors have: a role that owns nothing else, and as which nobody logs in but the nodes of a Citus cluster.
--- Who owned the store before is made a member, and so may migrate it as before.
+-- The owner of the store, with whose rights SECURITY DEFINER functions run: a role that owns nothing else, and that cannot log in, except for the
+-- nodes of a Citus cluster. The previous owner of the store becomes a member, and can migrate it as before.
 do $$
 declare
   before  name := (select pg_get_userbyid(n.nspowner) from pg_namespace n where n.nspname = 'queue_schema');
@@ -17,7 +17,7 @@ begin
   if before <> 'queue_role' then
     alter schema "queue_schema" owner to "queue_role";
   end if;
-  -- A sequence that belongs to a table's column goes with its table, and not before it.
+  -- A sequence owned by a table's column changes its owner with the table, and not before.
   for one in
     select o.kind, o.name
     from (
@@ -43,7 +43,7 @@ begin
   end loop;
 end
 $$;
--- Whatever was taken from it by name.
+-- Restores privileges that were revoked from it explicitly.
 grant all on schema "queue_schema" to "queue_role";
 grant all on all tables in schema "queue_schema" to "queue_role";
 grant all on all sequences in schema "queue_schema" to "queue_role";

@@ -1,5 +1,5 @@
--- A producer enqueues, asks how its jobs are, and waits for them. It sees no payload, and touches no table: all it does goes through doors.
--- What is no door here has no rights of its own: it finds out which way to go, or is a calculation.
+-- Producers enqueue jobs, query their status, and wait for them. They read no payload and access no table: everything goes through SECURITY DEFINER
+-- entry points. The other functions here have no rights of their own: they select an entry point, or are calculations.
 grant execute on function
   queue.enqueue, queue.enqueue_with, queue.enqueue_each, queue.try_enqueue,
   queue.insert_job, queue.producer_enqueue, queue.producer_enqueue_with, queue.producer_lock_keys, queue.lock_keys,

@@ -1,14 +1,14 @@
--- A group role that may do nothing in the store yet, whatever it could do before. Users are made members of it.
+-- Creates a group role without privileges in the store, or resets it to none. Users become its members.
 do $$
 begin
   if exists (select from pg_namespace n where n.nspname = 'queue_schema' and pg_get_userbyid(n.nspowner) = 'queue_role') then
-    raise invalid_parameter_value using message = 'the role queue_role owns the store; name another';
+    raise invalid_parameter_value using message = 'the role queue_role owns the store; use another role';
   end if;
   if not exists (select from pg_roles r where r.rolname = 'queue_role') then
     create role "queue_role" nologin;
   end if;
 exception when duplicate_object then
-  null;  -- made by somebody else meanwhile
+  null;  -- created by another session meanwhile
 end
 $$;
 revoke all on all tables in schema "queue_schema" from "queue_role";

@@ -1,5 +1,5 @@
--- A worker claims, runs, settles, recovers, promotes and prunes; its statements are too many a second to go through doors. It writes no job by hand
--- and makes no table: through doors days are made and dropped, schedules declared and fired, jobs expire, and its handlers enqueue as producers do.
+-- Workers claim, run, settle, recover, promote and prune; these statements are too frequent for entry points. They write no jobs directly and
+-- create no tables: entry points create and drop days, declare and fire schedules, expire jobs, and enqueue for handlers as for producers.
 grant "queue_producer" to "queue_role";
 grant select on
   queue.migration, queue.capacity, queue.paused, queue.bound, queue.bound_type, queue.bound_in_force, queue.expiry, queue.weight,
@@ -12,7 +12,7 @@ grant select, insert, update, delete
 on queue.ready, queue.scheduled, queue.parked, queue.lease, queue.worker, queue.idle, queue.dead, queue.progress, queue.retention, queue.type_options,
   queue.done, queue.done_many, queue.active_key, queue.key_hint
 to "queue_role";
--- A row that is locked before it is deleted takes the right to update it.
+-- Locking a row before its deletion takes the privilege to update it.
 grant select, update, delete on queue.blocked, queue.unique_key, queue.waiter, queue.done_default, queue.done_many_default,
   queue.schedule, queue.fire, queue.declaration
 to "queue_role";

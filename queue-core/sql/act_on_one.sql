@@ -1,6 +1,6 @@
--- Does an act to one job, as its state allows, or refuses it by name; says what became of the job. See queue.act_on_one.
--- $1 id  $2 act  $3 time  $4 wait in ms, if there is no time  $5 priority
--- Safe: see the functions of the acts.
+-- Applies an operation to one job if its state allows it, otherwise raises an error with the reason. Returns the outcome. See queue.act_on_one.
+-- $1 id  $2 operation  $3 time  $4 delay in ms, if there is no time  $5 priority
+-- Safe: see the functions of the operations.
 select queue.act_on_one(
   $1, $2, coalesce($3::timestamptz, pg_catalog.clock_timestamp() + $4::float8 * interval '1 millisecond'), $5::int
 )

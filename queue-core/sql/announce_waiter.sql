@@ -1,4 +1,4 @@
--- nothing | waiter -> waiter: the process $1 waits for jobs, for another minute. See queue.announce_waiter.
+-- nothing | waiter -> waiter: announces for another minute that the process $1 waits for jobs. See queue.announce_waiter.
 -- $1 waiter
--- Safe: its own row.
+-- Safe: changes only the process's own row.
 select queue.announce_waiter($1)

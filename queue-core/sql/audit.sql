@@ -1,6 +1,6 @@
--- The last acts that were noted, the newest first.
--- $1 below this number  $2 how many at most
--- Safe: it only reads.
+-- Returns the latest audit entries, newest first.
+-- $1 only numbers below this  $2 maximum number of entries
+-- Safe: reads only.
 select a.id, a.at, a.role, a.actor, a.act, a.what, a.jobs
 from queue.audit a
 where a.id < $1

@@ -1,5 +1,5 @@
--- The figures of one queue; see queue.backlog.
--- $1 queue  $2 how many ready jobs are counted
--- Safe: it only reads.
+-- Returns the backlog of one queue; see queue.backlog.
+-- $1 queue  $2 maximum number of ready jobs counted
+-- Safe: reads only.
 select b.ready, b.partial, b.since, b.waited_ms
 from queue.backlog($1, $2) b

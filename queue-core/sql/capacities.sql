@@ -1,5 +1,5 @@
--- The queues that have a capacity, and how many jobs wait in each; see queue.capacities.
--- $1 how many jobs of a queue are counted, or null for all
--- Safe: it only reads.
+-- Returns the queues with a capacity and their numbers of waiting jobs; see queue.capacities.
+-- $1 maximum number of jobs counted per queue, or null for no limit
+-- Safe: reads only.
 select c.queue, c.capacity, c.waiting, c.partial
 from queue.capacities($1) c

@@ -1,4 +1,4 @@
--- child, looked at: those of the job $1, without their outputs.
+-- child: returns the children of the job $1, without their outputs.
 -- $1 id
 -- Safe: reads only.
 select c.name, c.id, c.state, c.now

@@ -1,8 +1,8 @@
--- The next blocked jobs after a place, of those that a filter means. Changes nothing: what is then done with them is fenced by itself.
--- Key by key in the order of places, so that a walk reads each entry once.
--- $1 queue or null  $2 job types or null  $3 enqueued below this id  $4 so many seconds ago at least  $5 not longer ago than so many seconds
--- $6 text in the error of the last failed attempt  $7 in the metadata  $8 how many at most  $9 after this key  $10 and this seq
--- Safe: it only reads.
+-- Selects the next blocked jobs of a filter after a position. Changes nothing; the operation on them is fenced separately.
+-- Sorted by key and position, so that a walk reads each entry once.
+-- $1 queue or null  $2 job types or null  $3 enqueued below this id  $4 minimum age in seconds  $5 maximum age in seconds
+-- $6 text in the error of the last failed attempt  $7 required metadata  $8 maximum number of jobs  $9 after this key  $10 and this seq
+-- Safe: reads only.
 select b.key, b.seq, b.id
 from queue.blocked b
 where (b.key, b.seq) > ($9, $10) and b.id < $3

@@ -1,7 +1,7 @@
--- The next dead letters after an id, of those that a filter means. Changes nothing: what is then done with them is fenced by itself.
--- $1 queue or null  $2 job types or null  $3 enqueued below this id  $4 dead for so many seconds at least  $5 not longer than so many seconds
--- $6 text in the last error  $7 in the metadata  $8 how many at most  $9 after this id
--- Safe: it only reads.
+-- Selects the next dead letters of a filter after an id. Changes nothing; the operation on them is fenced separately.
+-- $1 queue or null  $2 job types or null  $3 enqueued below this id  $4 dead for at least this many seconds  $5 dead for at most this many seconds
+-- $6 text in the last error  $7 required metadata  $8 maximum number of jobs  $9 after this id
+-- Safe: reads only.
 select d.id
 from queue.dead d
 where d.id > $9 and d.id < $3

@@ -1,6 +1,6 @@
--- The next parked jobs after an id, of those that a filter means. Changes nothing: what is then done with them is fenced by itself.
--- $1 to $8 as in choose_blocked.sql  $9 after this id  $10 not of this priority, or null
--- Safe: it only reads.
+-- Selects the next parked jobs of a filter after an id. Changes nothing; the operation on them is fenced separately.
+-- $1 to $8 as in choose_blocked.sql  $9 after this id  $10 skip this priority, or null
+-- Safe: reads only.
 select s.id
 from queue.parked s
 where s.id > $9 and s.id < $3

@@ -1,7 +1,7 @@
--- The next ready jobs after a place, of those that a filter means. Changes nothing: what is then done with them is fenced by itself.
--- Lane by lane in the order of places, so that a walk reads each entry once.
--- $1 to $8 as in choose_blocked.sql  $9 after this lane  $10 and this seq  $11 not of this priority, or null
--- Safe: it only reads.
+-- Selects the next ready jobs of a filter after a position. Changes nothing; the operation on them is fenced separately.
+-- Sorted by lane and position, so that a walk reads each entry once.
+-- $1 to $8 as in choose_blocked.sql  $9 after this lane  $10 and this seq  $11 skip this priority, or null
+-- Safe: reads only.
 with chosen as materialized (
   select distinct l.lane
   from queue.lane l
@@ -22,6 +22,6 @@ cross join lateral (
   order by r.seq
   limit $8
 ) r
--- By the lane that is met, not by the row's: so the lanes behind the last one need not be read.
+-- Sorted by the lane of `chosen`, not of `ready`, so that the lanes behind the last one need not be read.
 order by c.lane, r.seq
 limit $8

@@ -1,6 +1,6 @@
--- The next running jobs after an id, of those that a filter means. Changes nothing: what is then done with them is fenced by itself.
+-- Selects the next running jobs of a filter after an id. Changes nothing; the operation on them is fenced separately.
 -- $1 to $8 as in choose_blocked.sql  $9 after this id
--- Safe: it only reads.
+-- Safe: reads only.
 select u.id
 from queue.lease h
 cross join lateral pg_catalog.unnest(h.ids) u (id)

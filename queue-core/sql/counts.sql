@@ -1,5 +1,5 @@
--- How many jobs each queue and job type has in each state; see queue.counts.
--- $1 how many entries of a kind are counted, or null for all  $2 of how many queues and types, or null for all
--- Safe: it only reads.
+-- Counts jobs by queue, job type and state; see queue.counts.
+-- $1 maximum number of entries counted per state, or null for no limit  $2 maximum number of queues and types, or null for no limit
+-- Safe: reads only.
 select c.queue, c.job_type, c.state, c.jobs, c.partial
 from queue.counts($1, $2) c

@@ -1,6 +1,6 @@
--- Days that are not there, or of which somebody else's table has the name, and rows of these days in the default partitions: a row for each kind.
--- $1 the schema  $2 how many days ahead there have to be  $3 how many days ahead are made  $4 how many days are many
--- Safe: it only reads. Of each default partition the end of an index is looked at.
+-- Finds missing day partitions, foreign tables with the name of one, and rows of current days in the default partitions: one row per kind.
+-- $1 schema  $2 minimum number of days ahead  $3 number of days ahead that workers create  $4 maximum number of days of history
+-- Safe: reads only. Reads one end of an index of each default partition.
 with day as materialized (
   select d.n, p.parent, p.parent || '_' || to_char((clock_timestamp() at time zone 'UTC')::date + d.n, 'YYYYMMDD') as name
   from generate_series(0, $3::int) d (n)
@@ -21,13 +21,13 @@ from found f
 where not f.is_there and f.n <= $2::int
 having count(*) > 0
 union all
-select 'day_planted', format('%s has the name of a partition and is none: its day cannot be made', f.name),
+select 'day_planted', format('%s has the name of a partition but is not one: the partition cannot be created', f.name),
   format('alter table %I.%I rename to %I; select queue.add_days(%s)', $1, f.name, substr('not_' || f.name, 1, 60), $3),
   jsonb_build_object('table', f.name)
 from found f
 where f.is_there and not f.is_attached
 union all
-select 'default_rows', format('%s has rows of these days', string_agg(r.name, ', ' order by r.name)), null,
+select 'default_rows', format('%s has rows of current days', string_agg(r.name, ', ' order by r.name)), null,
   jsonb_build_object('tables', jsonb_agg(r.name order by r.name))
 from (
   select 'job_default' where exists (select 1 from queue.job_default d where d.id >= (select l.id from lowest l))

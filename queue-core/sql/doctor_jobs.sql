@@ -1,8 +1,8 @@
--- Jobs that somebody has to look at: suspects of ending their processes, and dead letters that hold up others of their ordering key. A row for each,
--- up to twenty of a kind.
--- $1 how many of the newest dead letters are looked at
--- Safe: it only reads.
-(select 'suspect' as kind, format('job %s has ended %s processes, and waits to be tried apart', r.id, r.crashes) as says,
+-- Finds jobs that need attention: jobs whose processes crashed, and dead letters that block their ordering key. One row per job, up to twenty per
+-- kind.
+-- $1 number of the newest dead letters to check
+-- Safe: reads only.
+(select 'suspect' as kind, format('job %s has crashed %s processes, and waits to be retried apart from other jobs', r.id, r.crashes) as says,
   null as fix, jsonb_build_object('job', r.id::text, 'crashes', r.crashes) as facts
 from queue.lane l
 cross join lateral (
@@ -15,7 +15,7 @@ cross join lateral (
 where l.solo and r.crashes > 0
 limit 20)
 union all
-(select 'key_held', format('the dead job %s holds up others of its ordering key', d.id), format('queue-worker requeue %s', d.id),
+(select 'key_held', format('the dead letter %s blocks its ordering key', d.id), format('queue-worker requeue %s', d.id),
   jsonb_build_object('job', d.id::text, 'died_at', d.died_at)
 from (
   select n.id, n.died_at

@@ -1,5 +1,5 @@
--- Ordering keys whose first job is gone, of the first thousand keys with jobs that wait: a row for each, up to twenty.
--- Safe: it only reads. Jobs are looked for one by one (offset 0 sees to it): by a plan made while there was no key, all of them would be read.
+-- Finds ordering keys whose first job is gone, among the first thousand keys with waiting jobs: one row per key, up to twenty.
+-- Safe: reads only. `offset 0` forces a lookup per job: a plan made while there were no keys would scan all jobs.
 with recursive waiting (key) as (
   (select b.key from queue.blocked b order by b.key limit 1)
   union all

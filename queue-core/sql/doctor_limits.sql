@@ -1,5 +1,5 @@
--- Limits, and keys of limits by key, without room, whose first ready job has waited for long; see queue.full_limits.
--- $1 for how many ms  $2 how many at most
--- Safe: it only reads.
+-- Finds limits, and keys of limits by key, without a free permit whose first ready job has waited too long; see queue.full_limits.
+-- $1 maximum wait in ms  $2 maximum number of rows
+-- Safe: reads only.
 select f.name, f.line, f.key, f.used, f.concurrency, f.waiting, f.partial, f.first_ms
 from queue.full_limits($1, $2) f

@@ -1,7 +1,7 @@
--- Who has tables of the store to itself, or lets no other write to them, as `create index` does: a row for each session.
--- Safe: it only reads, and waits for nobody.
+-- Finds sessions that hold or await a lock on tables of the store that excludes writers, such as that of `create index`: one row per session.
+-- Safe: reads only, and waits for no lock.
 select 'table_locked' as kind,
-  format('session %s (%s) has %s locked, or waits for that', s.session ->> 'pid', s.session ->> 'application', l.tables) as says,
+  format('session %s (%s) holds or awaits a lock on %s', s.session ->> 'pid', s.session ->> 'application', l.tables) as says,
   case when s.session ? 'prepared' then format('rollback prepared %L', s.session ->> 'prepared')
     else format('select pg_terminate_backend(%s)', s.session ->> 'pid') end as fix,
   jsonb_build_object('tables', w.shut -> 'tables') || s.session as facts

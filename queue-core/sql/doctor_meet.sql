@@ -1,3 +1,3 @@
--- Which server this is, and what time it has.
--- Safe: it only reads.
+-- Returns the server's version and time.
+-- Safe: reads only.
 select current_setting('server_version_num')::int as number, current_setting('server_version') as name, clock_timestamp() as at

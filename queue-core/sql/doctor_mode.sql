@@ -1,3 +1,3 @@
--- Whether a setting that the connection began with is in force.
--- Safe: it only reads.
+-- Returns a setting that was sent at the start of the connection.
+-- Safe: reads only.
 select current_setting('plan_cache_mode') as mode

@@ -1,6 +1,6 @@
--- What others have put where names are looked for, and what everybody may do with the store: a row for each kind, with the first twenty.
--- $1 the schema
--- Safe: it only reads, of catalogs alone.
+-- Finds foreign objects in schemas of the search path, and rights of PUBLIC in the store: one row per kind, with the first twenty objects.
+-- $1 schema
+-- Safe: reads only, only catalogs.
 with open as materialized (
   select n.oid, n.nspname
   from pg_catalog.pg_namespace n
@@ -19,7 +19,7 @@ with open as materialized (
   where p.oprname in (select c.oprname from pg_catalog.pg_operator c where c.oprnamespace = 'pg_catalog'::regnamespace)
     and not exists (select from pg_catalog.pg_depend d where d.classid = 'pg_operator'::regclass and d.objid = p.oid and d.deptype = 'e'::"char")
 ), ours as materialized (
-  -- Of whoever has the jobs, who need not be whoever has the schema.
+  -- The owner of the table job, who may differ from the owner of the schema.
   select n.oid, coalesce(
     (select c.relowner from pg_catalog.pg_class c where c.relnamespace = n.oid and c.relname = 'job' and c.relkind = 'p'::"char"), n.nspowner
   ) as owner
@@ -62,14 +62,14 @@ with open as materialized (
   join ours n on n.oid = c.relnamespace and n.owner <> c.relowner
   where c.relkind in ('r'::"char", 'p'::"char", 'v'::"char", 'f'::"char")
 )
-select 'planted' as kind, format('%s functions and operators outside pg_catalog have names of it, as %s', count(*),
+select 'planted' as kind, format('%s functions and operators outside pg_catalog shadow its names, such as %s', count(*),
     (select string_agg(f.name, ', ') from (select p.name from planted p order by p.name limit 5) f)) as says,
   (select string_agg(format('drop %s %s', f.kind, f.name), '; ') from (select p.kind, p.name from planted p order by p.name limit 20) f) as fix,
   jsonb_build_object('found', count(*), 'first', (select jsonb_agg(f.name) from (select p.name from planted p order by p.name limit 20) f)) as facts
 from planted
 having count(*) > 0
 union all
-select 'open_schema', format('everybody may create objects in the schema %I', o.nspname), format('revoke create on schema %I from public', o.nspname),
+select 'open_schema', format('PUBLIC may create objects in the schema %I', o.nspname), format('revoke create on schema %I from public', o.nspname),
   jsonb_build_object('schema', o.nspname)
 from open o
 where exists (
@@ -79,7 +79,7 @@ where exists (
   where n.oid = o.oid and a.grantee = 0::oid and a.privilege_type = 'CREATE'
 )
 union all
-select 'public_grants', format('everybody has rights to %s things of the store, as %s', count(*),
+select 'public_grants', format('PUBLIC has rights on %s objects of the store, such as %s', count(*),
     (select string_agg(f.name, ', ') from (select g.name from granted g order by g.name limit 5) f)),
   format('revoke all on schema %1$I from public; revoke all on all tables in schema %1$I from public; '
     || 'revoke all on all sequences in schema %1$I from public; revoke all on all routines in schema %1$I from public', $1),
@@ -87,6 +87,6 @@ select 'public_grants', format('everybody has rights to %s things of the store, 
 from granted
 having count(*) > 0
 union all
-select 'foreign_object', format('%s %s is in the store and not of it', f.kind, f.name), format('drop %s %s', f.kind, f.name),
+select 'foreign_object', format('%s %s is in the store''s schema but not part of the store', f.kind, f.name), format('drop %s %s', f.kind, f.name),
   jsonb_build_object('object', f.kind || ' ' || f.name)
 from (select o.kind, o.name from foreign_one o order by o.kind, o.name limit 20) f

@@ -1,6 +1,6 @@
--- Who asks, which of the store's roles the login has, and those roles that lack a right of this release.
--- $1 the schema  $2 roles  $3 beside each, a function that it may execute
--- Safe: it only reads, of catalogs alone.
+-- Returns the current role, the store's roles that it has, and the store's roles that lack a right of this release.
+-- $1 schema  $2 roles  $3 for each role, a function that it may execute
+-- Safe: reads only, only catalogs.
 with wanted as materialized (
   select r.oid as role, r.rolname, w.function
   from unnest($2::text[], $3::text[]) w (role, function)

@@ -1,8 +1,8 @@
--- What the server, the database and the login are set to that a store does badly with: a row for each.
--- $1 ms below which a timeout is short  $2 how many sessions should be left  $3 networks in which a connection need not be encrypted
--- Safe: it only reads.
+-- Finds settings of the server, the database and the login that are harmful to a store: one row each.
+-- $1 minimum timeout in ms  $2 minimum number of free sessions  $3 networks in which a connection needs no encryption
+-- Safe: reads only.
 with setting as materialized (
-  -- Of a timeout what the login has, and not what this transaction has set.
+  -- The timeouts of the login, not those that this transaction has set.
   select s.name, s.reset_val as setting
   from pg_catalog.pg_settings s
   where s.name in ('statement_timeout', 'lock_timeout', 'transaction_timeout', 'idle_session_timeout', 'idle_in_transaction_session_timeout',
@@ -37,8 +37,8 @@ from short h
 cross join ending e
 cross join places p
 cross join lateral (values
-  ('standby', pg_is_in_recovery(), 'the server is a standby, which only reads', null::text, '{}'::jsonb),
-  ('read_only', current_setting('default_transaction_read_only') = 'on', 'transactions of this login only read',
+  ('standby', pg_is_in_recovery(), 'the server is a standby and accepts no writes', null::text, '{}'::jsonb),
+  ('read_only', current_setting('default_transaction_read_only') = 'on', 'transactions of this login are read-only',
     format('alter role %I set default_transaction_read_only = off', current_user), '{}'),
   ('fsync_off', current_setting('fsync') = 'off', 'fsync is off', 'alter system set fsync = on; select pg_reload_conf()', '{}'),
   ('full_page_writes_off', current_setting('full_page_writes') = 'off', 'full_page_writes is off',
@@ -53,12 +53,12 @@ cross join lateral (values
     format('transactions of this login are %s', current_setting('default_transaction_isolation')),
     format('alter role %I set default_transaction_isolation = ''read committed''', current_user),
     jsonb_build_object('isolation', current_setting('default_transaction_isolation'))),
-  ('short_timeout', h.names is not null, format('of this login %s', h.names), format('alter role %I set %s = ''60s''', current_user, h.first), '{}'),
-  ('ends_sessions', e.names is not null, format('of this login %s', e.names), format('alter role %I set %s = 0', current_user, e.first), '{}'),
+  ('short_timeout', h.names is not null, format('this login has %s', h.names), format('alter role %I set %s = ''60s''', current_user, h.first), '{}'),
+  ('ends_sessions', e.names is not null, format('this login has %s', e.names), format('alter role %I set %s = 0', current_user, e.first), '{}'),
   ('open_transactions', (select s.setting from setting s where s.name = 'idle_in_transaction_session_timeout') = '0',
-    'a session may stay idle in its transaction for ever',
+    'a session may stay idle in its transaction without limit',
     format('alter database %I set idle_in_transaction_session_timeout = ''10min''', current_database()), '{}'),
-  ('few_connections', p.room < $2::bigint, format('%s more sessions fit, of %s', p.room, p.most), null,
+  ('few_connections', p.room < $2::bigint, format('%s of %s connections are left', p.room, p.most), null,
     jsonb_build_object('left', p.room, 'most', p.most)),
   ('not_encrypted', inet_client_addr() is not null
       and not exists (select from pg_catalog.pg_stat_ssl s where s.pid = pg_backend_pid() and s.ssl)

@@ -1,11 +1,11 @@
--- Who keeps vacuum from cleaning up (sessions and prepared transactions of this database, slots, standbys), and workers that are superusers: a row
--- for each, up to twenty of a kind.
--- $1 ms from which on a transaction is long  $2 by how many transactions a snapshot is old, where its time is not known
--- Safe: it only reads, and waits for nobody. Of other sessions it says what the role that asks may see.
+-- Finds what prevents vacuum from cleaning up (sessions and prepared transactions of this database, slots, standbys), and workers that log in as
+-- superusers: one row each, up to twenty per kind.
+-- $1 maximum age of a transaction in ms  $2 maximum age of a snapshot in transactions, where its time is not known
+-- Safe: reads only, and waits for no lock. Shows of other sessions what the current role may see.
 (select 'long_transaction' as kind,
   format('session %s (%s, %s) has been in a transaction %s', a.pid, a.usename,
     case when a.application_name = '' then 'without an application name' else a.application_name end,
-    coalesce('since ' || to_char(a.xact_start at time zone 'UTC', 'YYYY-MM-DD HH24:MI:SS"Z"'), 'for long')) as says,
+    coalesce('since ' || to_char(a.xact_start at time zone 'UTC', 'YYYY-MM-DD HH24:MI:SS"Z"'), 'for a long time')) as says,
   format('select pg_terminate_backend(%s)', a.pid) as fix,
   jsonb_build_object('pid', a.pid, 'role', a.usename, 'application', a.application_name, 'since', a.xact_start, 'state', a.state) as facts
 from pg_catalog.pg_stat_activity a
@@ -17,7 +17,7 @@ order by a.xact_start nulls last
 limit 20)
 union all
 (select 'prepared_transaction',
-  format('the prepared transaction %L of %s waits since %s', p.gid, p.owner, to_char(p.prepared at time zone 'UTC', 'YYYY-MM-DD HH24:MI:SS"Z"')),
+  format('the prepared transaction %L of %s is pending since %s', p.gid, p.owner, to_char(p.prepared at time zone 'UTC', 'YYYY-MM-DD HH24:MI:SS"Z"')),
   format('rollback prepared %L', p.gid), jsonb_build_object('gid', p.gid, 'role', p.owner, 'since', p.prepared)
 from pg_catalog.pg_prepared_xacts p
 where p.database = current_database() and p.prepared < clock_timestamp() - $1::float8 * interval '1 ms'
@@ -38,7 +38,7 @@ from pg_catalog.pg_stat_replication s
 where s.backend_xmin is not null and age(s.backend_xmin) > $2::bigint
 limit 20)
 union all
-select 'superuser_worker', format('workers log in as %s, who is a superuser', a.usename), null, jsonb_build_object('role', a.usename)
+select 'superuser_worker', format('workers log in as %s, a superuser', a.usename), null, jsonb_build_object('role', a.usename)
 from pg_catalog.pg_stat_activity a
 join pg_catalog.pg_roles r on r.oid = a.usesysid and r.rolsuper
 where a.datname = current_database() and a.application_name = 'queue-worker heartbeat'

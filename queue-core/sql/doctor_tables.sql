@@ -1,9 +1,9 @@
--- What is wrong with the store's tables, indexes and sequences as the catalogs have them: a row for each, up to twenty of a kind.
--- $1 the schema  $2 how many dead rows are many  $3 an age of transactions that is high  $4 what share of a sequence may be used
+-- Finds problems of the store's tables, indexes and sequences from the catalogs: one row each, up to twenty per kind.
+-- $1 schema  $2 maximum number of dead rows  $3 maximum age of transactions  $4 maximum used share of a sequence
 -- $5 the store's tables
--- Safe: it only reads, of catalogs and statistics alone.
+-- Safe: reads only, only catalogs and statistics.
 (select 'bloat' as kind,
-  format('%s has %s dead rows beside %s living ones, and was last vacuumed %s', t.relname, t.n_dead_tup, t.n_live_tup,
+  format('%s has %s dead and %s live rows, and was last vacuumed %s', t.relname, t.n_dead_tup, t.n_live_tup,
     coalesce('at ' || to_char(greatest(t.last_vacuum, t.last_autovacuum) at time zone 'UTC', 'YYYY-MM-DD HH24:MI:SS"Z"'), 'never')) as says,
   format('vacuum %I.%I', t.schemaname, t.relname) as fix,
   jsonb_build_object('table', t.relname, 'dead', t.n_dead_tup, 'living', t.n_live_tup, 'vacuumed_at', greatest(t.last_vacuum, t.last_autovacuum))
@@ -21,8 +21,8 @@ where c.relnamespace = (select n.oid from pg_catalog.pg_namespace n where n.nspn
 order by c.relname
 limit 20)
 union all
--- Policies that hide rows from us, or from any login that may read the table.
-(select 'row_security', format('row level security is on for %s, and hides its rows from logins that are not its owner''s', c.relname),
+-- Policies that hide rows from this login, or from any login that may read the table.
+(select 'row_security', format('row-level security is enabled for %s and hides its rows from logins other than its owner', c.relname),
   format('alter table %I.%I disable row level security', $1, c.relname), jsonb_build_object('table', c.relname)
 from pg_catalog.pg_class c
 where c.relnamespace = (select n.oid from pg_catalog.pg_namespace n where n.nspname = $1) and c.relname = any ($5::name[]) and c.relrowsecurity
@@ -43,12 +43,12 @@ from pg_catalog.pg_index x
 join pg_catalog.pg_class i on i.oid = x.indexrelid
 join pg_catalog.pg_class t on t.oid = x.indrelid
 where t.relnamespace = (select n.oid from pg_catalog.pg_namespace n where n.nspname = $1) and not (x.indisvalid and x.indisready and x.indislive)
-  -- It is about to be.
+  -- Excludes indexes that are being built.
   and not exists (select from pg_catalog.pg_stat_progress_create_index p where p.index_relid = x.indexrelid)
 order by i.relname
 limit 20)
 union all
-(select 'wraparound', format('transactions are numbered %s beyond the oldest that the database has rows of', greatest(age(d.datfrozenxid),
+(select 'wraparound', format('the oldest unfrozen transaction id of the database is %s transactions old', greatest(age(d.datfrozenxid),
     mxid_age(d.datminmxid))), 'vacuum (freeze)',
   jsonb_build_object('transactions', age(d.datfrozenxid), 'groups', mxid_age(d.datminmxid))
 from pg_catalog.pg_database d

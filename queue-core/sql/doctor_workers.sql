@@ -1,11 +1,11 @@
--- What is wrong with workers, by their heartbeats and sessions: a row for each, up to twenty of a kind.
--- Safe: it only reads, and waits for nobody.
+-- Finds problems of workers from their heartbeats and sessions: one row each, up to twenty per kind.
+-- Safe: reads only, and waits for no lock.
 with known as materialized (
   select w.name, w.host, w.pid, w.expires_at, w.alive, w.jobs, w.started_at
   from queue.workers() w
 )
 select 'no_worker' as kind,
-  format('no worker lives%s', (select '; the last heartbeat lasted until ' || to_char(max(w.expires_at) at time zone 'UTC',
+  format('no worker is alive%s', (select '; the last heartbeat expired at ' || to_char(max(w.expires_at) at time zone 'UTC',
     'YYYY-MM-DD HH24:MI:SS"Z"') from known w)) as says,
   null as fix, '{}'::jsonb as facts
 where not exists (select from known w where w.alive)
@@ -15,23 +15,23 @@ union all
     to_char(w.expires_at at time zone 'UTC', 'YYYY-MM-DD HH24:MI:SS"Z"'), w.jobs),
   null, jsonb_build_object('name', w.name, 'host', w.host, 'pid', w.pid, 'since', w.expires_at, 'jobs', w.jobs)
 from known w
--- Others take them within two seconds.
+-- Other workers recover such jobs within two seconds.
 where not w.alive and w.jobs > 0 and w.expires_at < clock_timestamp() - interval '10 s'
 order by w.expires_at
 limit 20)
 union all
-(select 'late_heartbeat', format('the heartbeat of worker %s (%s:%s) is late: it ends in %s s', b.name, b.host, b.pid,
+(select 'late_heartbeat', format('the heartbeat of worker %s (%s:%s) is late: it expires in %s s', b.name, b.host, b.pid,
     round(date_part('epoch', b.expires_at - clock_timestamp())::numeric, 1)),
   null, jsonb_build_object('name', b.name, 'host', b.host, 'pid', b.pid, 'until', b.expires_at)
 from queue.worker b
--- There is one in each third of its time.
+-- A worker sends a heartbeat in each third of this time.
 where b.expires_at > clock_timestamp() and b.expires_at < clock_timestamp() + b.ttl * 0.3
 order by b.expires_at
 limit 20)
 union all
-select 'no_listener', format('%s workers live and none listens', count(*)), null, jsonb_build_object('workers', count(*))
+select 'no_listener', format('%s workers are alive and none listens', count(*)), null, jsonb_build_object('workers', count(*))
 from known w
--- Who has just begun has not connected yet.
+-- A worker that has just started has not connected yet.
 where w.alive and w.started_at < clock_timestamp() - interval '5 s'
   and not exists (select from pg_catalog.pg_stat_activity a where a.datname = current_database() and a.application_name = 'queue-worker listen')
 having count(*) > 0

@@ -1,4 +1,4 @@
--- The failed attempts of job $1, the latest $2 of them.
+-- Returns the latest $2 failed attempts of job $1.
 select f.attempt, f.at, f.ran_ms, f.error
 from (
   select f.attempt, f.at, f.ran_ms, f.error

@@ -1,4 +1,4 @@
--- The failed attempts of the jobs $1, the latest $2 of each.
+-- Returns the latest $2 failed attempts of each of the jobs $1.
 select i.id, f.attempt, f.at, f.ran_ms, f.error
 from pg_catalog.unnest($1::bigint[]) i (id)
 cross join lateral (

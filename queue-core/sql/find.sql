@@ -1,6 +1,6 @@
--- One job with payload and output, wherever it is; no row when there is none. See queue.find.
+-- Returns one job with payload and output, in any state; no row if it does not exist. See queue.find.
 -- $1 id
--- Safe: it only reads.
+-- Safe: reads only.
 select f.id, f.queue, f.job_type, f.priority, f.state, f.attempts, f.max_attempts, f.crashes, f.run_at, f.finished_at, f.ran_ms, f.worker,
   f.cancelling, f.error, f.output, f.payload, f.meta, f.system, f.version
 from queue.find($1, true) f

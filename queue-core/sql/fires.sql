@@ -1,4 +1,4 @@
--- What came of the last $2 ticks of the schedule called $1, the newest first.
+-- Returns the outcomes of the last $2 ticks of the schedule $1, newest first.
 -- Safe: it only reads.
 select f.tick, f.fired_at, f.job, f.outcome, f.error
 from queue.fire f

@@ -1,4 +1,5 @@
--- The gathers of a job that is there: what steps have mapped, and how many parts are over.
--- $1 the job
+-- Returns the maps of an existing job, with the number of finished jobs by outcome.
+-- $1 job
+-- Safe: reads only.
 select g.name, g.total, g.need, g.completed, g.dead, g.cancelled, g.most
 from queue.gathers($1) g

@@ -1,7 +1,8 @@
--- Jobs without payload and output, the newest first, each once with its state; see queue.reader_list.
--- $1 state, or null for any  $2 queue, or null  $3 job types, or null  $4 below this id  $5 how many at most  $6 text in the error of a dead letter
--- $7 not more than so many seconds ago  $8 at least so many seconds ago  $9 in the metadata, or null  $10 how many rows of the history are looked at
--- Safe: it only reads.
+-- Lists jobs without payload and output, newest first, each once with its state; see queue.reader_list.
+-- $1 state or null  $2 queue or null  $3 job types or null  $4 only ids below this  $5 maximum number of jobs  $6 text in the error of a dead
+-- letter, or null
+-- $7 maximum age in seconds, or null  $8 minimum age in seconds, or null  $9 required metadata, or null  $10 maximum number of history rows to read
+-- Safe: reads only.
 select l.horizon, l.id, l.queue, l.job_type, l.priority, l.state, l.attempts, l.max_attempts, l.crashes, l.run_at, l.finished_at, l.ran_ms,
   l.worker, l.cancelling, l.error, null::pg_catalog.jsonb as output, null::pg_catalog.jsonb as payload, l.meta, l.system, l.version
 from queue.reader_list(

@@ -1,5 +1,5 @@
--- Reads what the attempts of a job have logged, in their order.
+-- Returns the logs of a job's attempts, in order.
 -- $1 job
--- Safe: reads.
+-- Safe: reads only.
 select attempt, at, cut, text
 from queue.logs($1)

@@ -1,7 +1,7 @@
--- The jobs $1, looked at by whoever waits for them: how far each is, and what came of it. No row for a job that is not there.
+-- Polls the jobs $1 for processes that wait for them. Returns the progress and outcome of each; no row for a job that does not exist.
 -- $1 ids
--- Safe: one snapshot, in which each job has one entry, so none is missed between two states. An answer has about 4 MiB of outputs as they are
--- stored, and one more: for jobs beyond that, later is true, and they are asked for again.
+-- Safe: one snapshot, in which each job has one entry, so no job is missed between two states. A result contains up to about 4 MiB of outputs as
+-- stored, plus one more. For jobs beyond that, later is true, and they are polled again.
 select o.id, o.state, o.attempts, o.error, o.reported, o.updated_at, o.fraction, o.stage, o.counts::text as counts, o.before >= 4194304 as later,
   case when o.before < 4194304 then o.output::text end as output
 from (

@@ -1,7 +1,9 @@
--- The lanes ($1 queue, $2 job type, $3 priority)[n], in that order, null if the caller has to enqueue through a door; the time now; the most bytes a
--- payload may have in this store; whether one of the queues has a capacity; and the transaction's number, if it has one. See queue.meet_lanes.
--- $1 queues  $2 job types  $3 priorities, each pair of them at most once  $4 whether jobs are written next, whatever capacity there is
--- Safe: queue.meet_lane waits for nobody; written twice, a lane is the same, and rolled back, it takes nothing from others. The transaction has
--- a number by the end of this, so that no lane goes that was seen here; but none for what may be refused yet, and is then asked again.
+-- Finds or creates the lanes ($1 queue, $2 job type, $3 priority)[n]. Returns them in that order, or null if the caller has to enqueue through
+-- SQL functions; the current time; the store's maximum payload size in bytes; whether one of the queues has a capacity; and the transaction's
+-- number, if it has one. See queue.meet_lanes.
+-- $1 queues  $2 job types  $3 priorities, each combination at most once  $4 whether jobs are written next, regardless of capacity
+-- Safe: queue.meet_lane waits for no other transaction. Creating a lane twice has no effect, and a rollback takes nothing from others. Afterwards
+-- the transaction has a number, so that no lane returned here is dropped. It gets none if the jobs may still be refused, and then this runs
+-- again.
 select m.lanes, m.now, m.payload_limit, m.has_capacity, m.number
 from queue.meet_lanes($1, $2, $3::smallint[]::int[], $4) m

@@ -1,4 +1,4 @@
--- Notes an act; returns the note's number.
--- $1 actor  $2 act  $3 to what  $4 to how many jobs
--- Safe: one row, in the transaction of the act.
+-- Writes an audit entry and returns its number.
+-- $1 actor  $2 operation  $3 target  $4 number of jobs
+-- Safe: one row, in the transaction of the operation.
 select queue.note_act($1, $2, $3, $4)

@@ -1,3 +1,3 @@
--- The database's clock, by which all times of a store are.
--- Safe: it only reads.
+-- Returns the time of the database's clock, which all times of a store use.
+-- Safe: reads only.
 select pg_catalog.now()

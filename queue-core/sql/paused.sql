@@ -1,5 +1,5 @@
--- What is paused, the longest first; see queue.pauses.
--- $1 how many ready jobs are counted of each
--- Safe: it only reads.
+-- Returns the pauses, oldest first; see queue.pauses.
+-- $1 maximum number of ready jobs counted per pause
+-- Safe: reads only.
 select p.id, p.queue, p.job_type, p.reason, p.paused_at, p.paused_by, p.ready, p.partial, p.awaits
 from queue.pauses($1) p

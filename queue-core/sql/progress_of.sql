@@ -1,5 +1,6 @@
--- What the job $1 last said of itself. No row when it has said nothing.
+-- Returns the progress last reported by the job $1; no row if it has reported none.
 -- $1 id
+-- Safe: reads only.
 select p.attempt as reported, p.updated_at, p.fraction, p.stage, p.counts::text as counts
 from queue.progress p
 where p.id = $1

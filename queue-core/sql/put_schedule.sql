@@ -1,4 +1,4 @@
--- schedule: makes the one called $1, or changes it.
+-- schedule: creates the schedule $1, or changes it.
 -- $1 name  $2 job type  $3 payload as JSON text  $4 options as JSON text
--- Safe: one row, locked by whoever changes it; what is as it was is not written.
+-- Safe: one row, locked by every change; an unchanged schedule is not written.
 select queue.schedule($1, $2, $3::pg_catalog.text::pg_catalog.jsonb, $4::pg_catalog.text::pg_catalog.jsonb)

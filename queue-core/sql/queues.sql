@@ -1,5 +1,5 @@
--- The queues that there are, by name: those into which a job was enqueued, and those that have a capacity.
--- Safe: it only reads.
+-- Returns the queues by name: those into which a job was ever enqueued, and those with a capacity.
+-- Safe: reads only.
 select l.queue
 from queue.lane l
 union

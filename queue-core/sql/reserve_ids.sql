@@ -1,4 +1,4 @@
--- Ids for $1 jobs to be copied, in no order.
--- $1 how many
--- Safe: an id is given out once, whatever becomes of the transaction. A series in a select list is not stored before it is read.
+-- Reserves ids for $1 jobs to be copied; returns them unordered.
+-- $1 number of ids
+-- Safe: an id is assigned only once, even if the transaction rolls back. A series in a select list is not materialized before it is read.
 select array(select queue.next_id() from (select pg_catalog.generate_series(1, $1::integer)) n)

@@ -1,3 +1,3 @@
--- schedule: the one called $1 goes on.
--- Safe: one row; one that is not paused stays as it is.
+-- schedule: resumes the schedule $1.
+-- Safe: one row; one that is not paused is unchanged.
 select queue.resume_schedule($1)::text = '' as resumed

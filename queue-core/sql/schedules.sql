@@ -1,4 +1,4 @@
--- The schedule called $1, or all if that is null, each with what came of its last tick.
+-- Returns the schedule $1, or all schedules if that is null, each with the outcome of its last tick.
 -- Safe: it only reads.
 select s.name, s.job_type, s.cron, extract(epoch from s.every)::float8 as every, s.tz, s.missed, extract(epoch from s.grace)::float8 as grace,
   s.overlap, extract(epoch from s.jitter)::float8 as jitter, s.source, s.next_at, s.skip_at, s.paused_at, s.withdrawn_at, s.error,

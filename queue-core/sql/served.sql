@@ -1,6 +1,6 @@
--- Which of these queues, job types and versions a living worker serves, by their places in the list.
+-- Returns which of these queues, job types and versions a living worker serves, by their positions in the lists.
 -- $1 queues  $2 job types  $3 versions
--- Safe: it only reads. A worker of a release that did not say its job types is taken to serve all of them.
+-- Safe: reads only. Workers of a release that did not report its job types are assumed to serve all of them.
 select a.place
 from rows from (pg_catalog.unnest($1::text[]), pg_catalog.unnest($2::text[]), pg_catalog.unnest($3::smallint[]))
   with ordinality a (queue, job_type, version, place)

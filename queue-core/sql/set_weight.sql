@@ -1,4 +1,4 @@
--- Gives the line of the fair key $2 of the job type $1 a weight of $3, or takes it away if that is null; see queue.set_weight.
--- $1 job type  $2 fair key  $3 weight, or null
--- Safe: one row, which claims read as it is.
+-- Sets the weight of the fairness key $2 of the job type $1 to $3, or removes it if that is null; see queue.set_weight.
+-- $1 job type  $2 fairness key  $3 weight or null
+-- Safe: one row, which claims read without a lock.
 select queue.set_weight($1, $2, $3)

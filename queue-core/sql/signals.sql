@@ -1,4 +1,4 @@
--- What has been sent to the job $1 and not been received, without payloads, in the order in which it came: the first thousand.
+-- Returns the first thousand signals that the job $1 has not received yet, without payloads, in the order of arrival.
 -- $1 id
 -- Safe: reads only.
 select s.name, s.at

@@ -1,3 +1,3 @@
--- schedule: the next tick of the one called $1 will have no job; returns the tick.
--- Safe: one row; the tick is that of the row as it is now.
+-- schedule: skips the next tick of the schedule $1, which gets no job; returns the tick.
+-- Safe: one row; the tick is that of the row's current version.
 select queue.skip_schedule($1)

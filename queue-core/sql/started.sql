@@ -1,2 +1,2 @@
--- An id that lies above all that were given out so far, by the database's clock: within two milliseconds all that is enqueued lies above it.
+-- Returns an id above all ids generated so far, by the database's clock. After two milliseconds all new jobs have higher ids.
 select queue.id_at(pg_catalog.clock_timestamp() + interval '1 millisecond')

@@ -1,5 +1,5 @@
--- One job as its producer sees it: its state, its attempts, its last error, its output. No row when it is not there.
+-- Returns one job as its producer sees it: state, attempts, last error, output. No row if it does not exist.
 -- $1 id
--- Safe: it only reads; queue.status is what every language asks.
+-- Safe: reads only. Clients in every language call queue.status.
 select s.state, s.attempts, s.error, s.output::pg_catalog.text as output
 from queue.status($1) s

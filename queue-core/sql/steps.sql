@@ -1,4 +1,4 @@
--- step, looked at: those of the job $1, without their outputs.
+-- step: returns the steps of the job $1, without their outputs.
 -- $1 id
 -- Safe: reads only.
 select s.name, s.attempt, s.at, s.ran_ms, s.until

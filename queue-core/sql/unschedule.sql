@@ -1,3 +1,3 @@
--- schedule -> nothing: the one called $1; returns whether there was one.
--- Safe: one row; a worker that has it locked fires its tick first, or finds it gone.
+-- schedule -> nothing: deletes the schedule $1; returns whether it existed.
+-- Safe: one row; a worker that has it locked fires its tick first, or finds it deleted.
 select queue.unschedule($1)

@@ -1,4 +1,4 @@
--- Takes away what an operator set; false if there is nothing of the kind.
+-- Removes an operator's override of a limit; returns false if there is none.
 -- $1 name
 -- Safe: one row.
 select queue.unset_limit($1)

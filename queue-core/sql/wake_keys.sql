@@ -1,3 +1,3 @@
--- Tells workers that sleep that ordering keys may go on.
--- Safe: the last act of an enqueue, in a statement of its own: its snapshot is newer than the jobs that were written.
+-- Notifies idle workers that ordering keys may continue.
+-- Safe: the last step of an enqueue, in a statement of its own, whose snapshot is newer than the written jobs.
 select queue.wake_keys()

@@ -1,6 +1,6 @@
--- Why a job is not running: the causes, the most likely first, with where the job is; see queue.why.
+-- Returns the causes why a job is not running, most likely first, and its state; see queue.why.
 -- $1 id
--- Safe: it only reads, and waits for nobody.
+-- Safe: reads only, and waits for no lock.
 select w.kind, w.says, w.facts, w.job, pg_catalog.clock_timestamp() as at
 from queue.why($1) with ordinality w (kind, says, facts, job, nth)
 order by w.nth

@@ -1,4 +1,5 @@
-//! What can go wrong before a job is stored, in a handler's own transaction, and for whoever operates. Each variant is something a caller does differently; no variant carries a payload.
+//! Errors of enqueuing, of a handler's own transaction, and of operating. Each variant is one that callers handle differently, and none contains
+//! a payload.
 
 mod message;
 
@@ -11,111 +12,111 @@ use crate::{
     program::program_name,
 };
 
-/// An error of defining, enqueuing, operating, migrating, or of a handler's transaction.
+/// Error of defining, enqueuing, operating, migrating, or of a handler's transaction.
 #[derive(thiserror::Error)]
 #[non_exhaustive]
 pub enum Error {
-    /// A queue, job type or schema name outside the grammar.
+    /// A queue, job type or schema name is invalid.
     #[error("`{value}` is not a valid {what}: 1 to {most} of the characters A-Z a-z 0-9 _ . : -")]
     InvalidName {
-        /// Which name it is.
+        /// Kind of name.
         what: &'static str,
         /// The name, shortened and escaped.
         value: String,
-        /// The most characters it may have.
+        /// Maximum number of characters.
         most: usize,
     },
-    /// An option outside its range.
+    /// An option is outside its range.
     #[error("{what} is {}; it must be {range}", if value.is_empty() { "empty" } else { value.as_str() })]
     OutOfRange {
-        /// Which option it is.
+        /// Name of the option.
         what: &'static str,
-        /// The value given.
+        /// The given value.
         value: String,
-        /// What is accepted.
+        /// Accepted values.
         range: &'static str,
     },
-    /// A payload that the database would not give back as it is.
+    /// The database could not return a payload unchanged.
     #[error("the payload of `{job_type}` cannot be stored: {source}")]
     Payload {
-        /// The job type.
+        /// Name of the job type.
         job_type: &'static str,
-        /// What is wrong with it, and where.
+        /// Cause, and its position in the payload.
         source: PayloadError,
     },
-    /// The payload is to be stored encrypted, and cannot be: nothing is enqueued.
-    #[error("the payload of `{job_type}` is to be sealed: {why}")]
+    /// The payload must be stored encrypted, and cannot be. Nothing is enqueued.
+    #[error("the payload of `{job_type}` cannot be sealed: {why}")]
     Sealing {
-        /// The job type.
+        /// Name of the job type.
         job_type: &'static str,
-        /// What is missing, and how it is given.
+        /// What is missing, and how to provide it.
         why: String,
     },
-    /// Keys for sealing payloads are wrong.
+    /// The keys for sealing payloads are invalid.
     #[error("{why}")]
     Keyring {
-        /// What is wrong, and what to do about it; no key.
+        /// Cause and remedy; contains no key.
         why: String,
     },
-    /// One of several jobs cannot be enqueued, and so none of them is.
-    #[error("job {index} of those to enqueue, counted from 0: {source}")]
+    /// One of several jobs cannot be enqueued, so none of them is.
+    #[error("job {index} (counted from 0) cannot be enqueued: {source}")]
     OneOfMany {
-        /// Which one it is, counted from 0.
+        /// Index of the job, counted from 0.
         index: usize,
-        /// What is wrong with it.
+        /// Cause.
         source: Box<Error>,
     },
-    /// A node of a flow cannot be enqueued, and so nothing of the flow is.
+    /// A node of a flow cannot be enqueued, so nothing of the flow is.
     #[error("the node `{node}`: {source}")]
     Node {
-        /// Its name.
+        /// Name of the node.
         node: String,
-        /// What is wrong with it.
+        /// Cause.
         source: Box<Error>,
     },
-    /// As many jobs wait in the queue as may. The transaction can only be rolled back; see
-    /// [`Enqueue::unless_at_capacity`](crate::Enqueue::unless_at_capacity) and
-    /// [`Enqueue::wait_for_capacity`](crate::Enqueue::wait_for_capacity) for other ways.
+    /// The queue is at its capacity. The transaction can only be rolled back; see
+    /// [`Enqueue::unless_at_capacity`](crate::Enqueue::unless_at_capacity) and [`Enqueue::wait_for_capacity`](crate::Enqueue::wait_for_capacity)
+    /// for alternatives.
     #[error(
         "the queue `{queue}` is at its capacity of {capacity} jobs; wait for its workers, or raise it with `{} capacity`",
         program_name()
     )]
     AtCapacity {
-        /// The queue.
+        /// Name of the queue.
         queue: String,
-        /// How many jobs may wait in it.
+        /// Maximum number of jobs waiting in the queue.
         capacity: u64,
     },
-    /// An enqueue was to wait for capacity in a transaction, which may hold up those that end waiting jobs.
+    /// An enqueue was to wait for capacity inside a transaction, which could block the transactions that finish waiting jobs.
     #[error(
-        "an enqueue cannot wait for capacity inside a transaction, which may hold up those that end waiting jobs; do it on the pool, or say `unless_at_capacity`"
+        "an enqueue cannot wait for capacity inside a transaction, which could block the transactions that finish waiting jobs; enqueue on the pool, or use `unless_at_capacity`"
     )]
     WaitInTransaction,
-    /// The database's encoding is not UTF-8, in which payloads and errors are written.
+    /// The database's encoding is not UTF-8, which payloads and errors require.
     #[error(
-        "the encoding of this database is {encoding}, and a store needs UTF8; make another database: `create database NAME encoding 'UTF8' locale 'C' \
+        "the encoding of this database is {encoding}, and a store requires UTF8; create another database: `create database NAME encoding 'UTF8' locale 'C' \
          template template0`"
     )]
     Encoding {
-        /// The database's encoding.
+        /// Encoding of the database.
         encoding: String,
     },
-    /// The login lacks rights in the store's schema: any at all, or those of a worker.
-    #[error("the login `{login}` lacks rights in the schema `{schema}`; give it some: `{fix}`")]
+    /// The login lacks rights in the store's schema: all rights, or those of a worker.
+    #[error("the login `{login}` lacks rights in the schema `{schema}`; grant them: `{fix}`")]
     NoRights {
         /// The schema.
         schema: String,
         /// The login.
         login: String,
-        /// Roles that have rights and are the login's, which does not inherit them.
+        /// Roles with rights in the schema that the login is a member of but does not inherit.
         not_inherited: Vec<String>,
-        /// The statement that gives it rights.
+        /// Statement that grants the rights.
         fix: String,
     },
     /// Row level security hides rows of the store's tables from this login.
     #[error(
-        "row level security hides rows of the schema `{schema}` from this login; switch it off, `{}`, or give the login `bypassrls`",
-        no_row_security(schema, .tables)
+        "row level security hides rows of the schema `{schema}` from this login; disable it, `{}`, or give the login `bypassrls`",
+        disable_row_security(schema, .tables)
     )]
     RowSecurity {
         /// The schema.
@@ -123,11 +124,11 @@ pub enum Error {
         /// The tables.
         tables: Vec<String>,
     },
-    /// The schema has no tables of ours.
+    /// The schema contains no tables of this project.
     #[error(
         "the schema `{schema}` holds no job queue; run `{} migrate{}`, or call `queue_core::migrate`",
         program_name(),
-        of_schema(schema)
+        schema_option(schema)
     )]
     NotMigrated {
         /// The schema.
@@ -137,207 +138,207 @@ pub enum Error {
     #[error(
         "the schema `{schema}` is at version {found}, older than this release's {known}; run `{} migrate{}`, or call `queue_core::migrate`",
         program_name(),
-        of_schema(schema)
+        schema_option(schema)
     )]
     OlderSchema {
         /// The schema.
         schema: String,
-        /// The version found.
+        /// Version of the schema.
         found: i32,
-        /// The newest version that this release knows.
+        /// Newest version known to this release.
         known: i32,
     },
-    /// The schema was migrated by a newer release, with which this one cannot work.
+    /// The schema was migrated by a newer release, which is incompatible with this one.
     #[error(
         "the schema `{schema}` is at version {found}, which works with releases that know {compatible}; this one is older and knows {known}; deploy the newer release here too"
     )]
     NewerSchema {
         /// The schema.
         schema: String,
-        /// The version found.
+        /// Version of the schema.
         found: i32,
-        /// The version that a release must know to work with it.
+        /// Version that a release must know to work with the schema.
         compatible: i32,
-        /// The newest version that this release knows.
+        /// Newest version known to this release.
         known: i32,
     },
-    /// A migration that was applied has other contents than this release's.
+    /// An applied migration differs from this release's.
     #[error(
-        "migration {version} of the schema `{schema}` was applied with other contents than this release's; restore the file that was applied"
+        "migration {version} of the schema `{schema}` was applied with different contents than this release's; restore the file that was applied"
     )]
     ChangedMigration {
         /// The schema.
         schema: String,
-        /// Which migration it is.
+        /// Version of the migration.
         version: i32,
     },
-    /// The schema holds something else than a store of ours.
-    #[error(
-        "the schema `{schema}` holds no store of this project's releases: {why}; name another schema, or drop this one if nobody needs it"
-    )]
+    /// The schema contains something other than a store of this project.
+    #[error("the schema `{schema}` holds no store of this project: {why}; name another schema, or drop this one if it is not needed")]
     ForeignSchema {
         /// The schema.
         schema: String,
-        /// What is wrong with it.
+        /// Cause.
         why: String,
     },
-    /// A migration did not get a lock for a minute: a transaction of somebody else's holds it.
+    /// A migration did not get a lock within a minute, because another transaction holds it.
     #[error(
         "the schema `{schema}` cannot be migrated while {holders} hold locks on its tables; end their transactions, then migrate again"
     )]
     SchemaInUse {
         /// The schema.
         schema: String,
-        /// Who they are.
+        /// Sessions that hold the locks.
         holders: String,
     },
-    /// No store goes by this name, or none takes new tenants.
-    #[error("there is no store `{name}`, or none that takes new tenants; see `Stores::add`")]
+    /// No store has this name, or no store accepts new tenants.
+    #[error("there is no store `{name}`, or none that accepts new tenants; see `Stores::add`")]
     NoStore {
-        /// The name.
+        /// Name of the store.
         name: String,
     },
-    /// A tenant is in no store, and the rule gives it none.
+    /// The tenant is in no store, and the rule does not assign one.
     #[error("the tenant `{key}` is in no store; place it with `Stores::place`")]
     NotPlaced {
-        /// The tenant's key.
+        /// Key of the tenant.
         key: String,
     },
-    /// A tenant has left the store in which a transaction was to enqueue for it. The transaction is as it was.
-    #[error("the tenant `{key}` is in another store by now; ask `Stores::of` again, and enqueue there")]
+    /// The tenant has left the store in which a transaction was to enqueue for it. The transaction is unchanged.
+    #[error("the tenant `{key}` has moved to another store; call `Stores::of` again, and enqueue there")]
     Moved {
-        /// The tenant's key.
+        /// Key of the tenant.
         key: String,
     },
-    /// A tenant cannot move: it is moving already, or is there, or the store is closed.
+    /// The tenant cannot be moved: it is already moving or in that store, or the store is closed.
     #[error(
-        "the tenant `{key}` cannot move into the store `{store}`: it is there already, or moves (see `Stores::moves`), or the store is closed"
+        "the tenant `{key}` cannot move into the store `{store}`: it is already there or being moved (see `Stores::moves`), or the store is closed"
     )]
     CannotMove {
-        /// The tenant's key.
+        /// Key of the tenant.
         key: String,
-        /// Where it was to go.
+        /// Target store.
         store: String,
     },
-    /// The attempt has no right to its job any more: others have it, or it is over. What it wrote in the transaction is rolled back.
-    #[error("the lease on job {job} is lost, or the job is over already: this attempt can change nothing any more")]
+    /// The attempt has lost its lease: another worker has the job, or it has finished. The attempt's writes in this transaction are rolled back.
+    #[error("the lease on job {job} is lost, or the job has finished: this attempt can no longer change it")]
     LeaseLost {
-        /// The job.
+        /// Id of the job.
         job: JobId,
     },
-    /// The job's type is transactional: its attempt is in a transaction already, which ends the job.
+    /// The job's type is transactional: its attempt already runs in a transaction, whose commit completes the job.
     #[error(
         "job {job} is of a transactional type: use `cx.transaction()`, which is committed with the job's completion, instead of `cx.begin()`"
     )]
     Transactional {
-        /// The job.
+        /// Id of the job.
         job: JobId,
     },
-    /// A checkpoint that the database would not give back as it is.
+    /// The database could not return a checkpoint unchanged.
     #[error("a checkpoint of job {job} cannot be stored: {source}")]
     Checkpoint {
-        /// The job.
+        /// Id of the job.
         job: JobId,
-        /// What is wrong with it, and where.
+        /// Cause, and its position in the checkpoint.
         source: PayloadError,
     },
-    /// The payload of a signal, which the database would not give back as it is.
+    /// The database could not return the payload of a signal unchanged.
     #[error("the payload of a signal to job {job} cannot be stored: {source}")]
     Signal {
-        /// The job.
+        /// Id of the job.
         job: JobId,
-        /// What is wrong with it, and where.
+        /// Cause, and its position in the payload.
         source: PayloadError,
     },
-    /// The checkpoint that was kept is of another type.
-    #[error("the checkpoint of job {job} does not fit the type `{rust_type}` (column {column}); treat it as none, or read the older type")]
+    /// The stored checkpoint has another type.
+    #[error("the checkpoint of job {job} does not fit the type `{rust_type}` (column {column}); ignore it, or read it as the older type")]
     CheckpointType {
-        /// The job.
+        /// Id of the job.
         job: JobId,
-        /// The type asked for.
+        /// Requested Rust type.
         rust_type: &'static str,
-        /// Where in the JSON text.
+        /// Column of the error in the JSON text.
         column: usize,
     },
-    /// A step of a durable job cannot be what was asked for.
+    /// A step of a durable job failed or is invalid.
     #[error("the step `{step}` of job {job}: {why}")]
     Step {
-        /// The job.
+        /// Id of the job.
         job: JobId,
-        /// The step's name.
+        /// Name of the step.
         step: String,
-        /// What is wrong, and what to do about it.
+        /// Cause and remedy.
         why: String,
     },
-    /// The attempt runs in a test, which has lent no transaction to its handler.
+    /// The attempt runs in a test that has given its handler no pool for a transaction.
     #[cfg(feature = "testing")]
     #[error("job {job} runs in a test without a transaction to begin: use `testing::drain(&mut tx).pool(&pool)`")]
     NoTransaction {
-        /// The job.
+        /// Id of the job.
         job: JobId,
     },
     /// No job has this id.
     #[error("there is no job {job}; it was never enqueued, was rolled back, or its history was pruned")]
     NotFound {
-        /// The job.
+        /// Id of the job.
         job: JobId,
     },
-    /// The job is not in a state in which this can be done.
-    #[error("job {job} is {state}; only a job that is {} can be {done}", listed(wanted))]
+    /// The job's state does not allow the operation.
+    #[error("job {job} is {state}; only a job that is {} can be {done}", join_states(wanted))]
     WrongState {
-        /// The job.
+        /// Id of the job.
         job: JobId,
-        /// The state it is in.
+        /// Current state of the job.
         state: JobState,
-        /// The states in which it could be done.
+        /// States that allow the operation.
         wanted: Vec<JobState>,
-        /// What was asked for, as a participle.
+        /// The requested operation, as a participle.
         done: String,
     },
-    /// It could be done in the state that the job is in, but another transaction has the job locked: somebody changes it, or it runs in one.
-    #[error("job {job} is {state}, but another transaction has it locked, be it one in which it runs; try again when that has ended")]
+    /// The job's state allows the operation, but another transaction has locked the job: it changes the job, or the job runs in it.
+    #[error(
+        "job {job} is {state}, but another transaction has it locked, possibly the one in which it runs; try again after that has ended"
+    )]
     Locked {
-        /// The job.
+        /// Id of the job.
         job: JobId,
-        /// The state it is in.
+        /// Current state of the job.
         state: JobState,
     },
-    /// Another job has taken the uniqueness key of a job that is to be requeued.
+    /// Another job holds the uniqueness key of the job to requeue.
     #[error(
-        "job {job} cannot be requeued: job {holder} has taken its uniqueness key; cancel that one first, or requeue this one beside it with `--force`"
+        "job {job} cannot be requeued: job {holder} holds its uniqueness key; cancel that job first, or requeue this one anyway with `--force`"
     )]
     KeyTaken {
-        /// The job.
+        /// Id of the job.
         job: JobId,
-        /// Which holds its key.
+        /// Job that holds the key.
         holder: JobId,
     },
-    /// The worker could not write what an attempt reported or journaled, or the database refused it.
-    #[error("what an attempt of job {job} reported could not be written: {why}")]
+    /// An attempt's report or journal entry could not be written by the worker, or the database refused it.
+    #[error("the report of an attempt of job {job} could not be written: {why}")]
     NotWritten {
-        /// The job.
+        /// Id of the job.
         job: JobId,
-        /// What failed.
+        /// Cause.
         why: String,
     },
-    /// A schedule is wrong, or what was asked for does not go with it.
+    /// A schedule is invalid, or does not support the requested operation.
     #[error("{why}")]
     Schedule {
-        /// What is wrong, and what to do about it.
+        /// Cause and remedy.
         why: String,
     },
     /// No schedule has this name.
-    #[error("there is no schedule `{name}`; `{} cron list` shows those there are", program_name())]
+    #[error("there is no schedule `{name}`; `{} cron list` shows the existing ones", program_name())]
     NoSchedule {
-        /// The name.
+        /// Name of the schedule.
         name: String,
     },
-    /// The database failed. Its message is shown, its DETAIL never: that may print a row.
+    /// A database error. Displays its message, never its DETAIL, which could contain a row.
     #[error("{}", message(.0))]
     Database(#[source] sqlx::Error),
 }
 
-/// What `Display` says. The driver's own `Debug` prints the server's DETAIL, which may be a whole row, payload included.
+/// Prints the message of `Display`. The driver's own `Debug` prints the server's DETAIL, which may be a whole row including the payload.
 impl fmt::Debug for Error {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "Error({self})")
@@ -350,19 +351,19 @@ impl From<sqlx::Error> for Error {
     }
 }
 
-/// The statements that switch row level security off for these tables.
-pub(crate) fn no_row_security(schema: &str, tables: &[String]) -> String {
+/// Returns the statements that disable row level security for these tables.
+pub(crate) fn disable_row_security(schema: &str, tables: &[String]) -> String {
     let each = tables.iter().map(|table| format!("alter table \"{schema}\".{table} disable row level security"));
     each.collect::<Vec<_>>().join("; ")
 }
 
-/// The option that names this schema, if it is not the default one.
-fn of_schema(schema: &str) -> String {
+/// Returns the option that names this schema, unless it is the default one.
+fn schema_option(schema: &str) -> String {
     if schema == "queue" { String::new() } else { format!(" --schema {schema}") }
 }
 
-/// The states in words: `dead, completed or cancelled`.
-fn listed(states: &[JobState]) -> String {
+/// Returns the states as text: `dead, completed or cancelled`.
+fn join_states(states: &[JobState]) -> String {
     let names: Vec<&str> = states.iter().map(|state| state.name()).collect();
     match names.split_last() {
         Some((last, [])) => (*last).to_owned(),

@@ -1,7 +1,7 @@
 //! Define typed jobs and enqueue them inside your own PostgreSQL transaction.
 //!
-//! A job is a struct with `#[job]` and a handler. It is enqueued in the transaction that gives cause for it, so that both happen or neither
-//! does, and it is run by a `queue-worker` somewhere, once, or again until it succeeds.
+//! A job is a struct with `#[job]` and a handler. It is enqueued in the transaction that makes it necessary, so that both happen or neither does.
+//! A `queue-worker` runs it once, or repeatedly until it succeeds.
 //!
 //! ```no_run
 //! use queue_core::{Context, Handler, Job, JobResult, job};
@@ -29,54 +29,54 @@
 //! # Ok(()) }
 //! ```
 //!
-//! This crate defines and enqueues; a web server links only this. What happens to a job afterwards is `queue-worker`'s.
+//! This crate defines and enqueues jobs; a web server links only this one. The crate `queue-worker` runs them.
 //!
-//! # Words
+//! # Glossary
 //!
 //! | word | meaning |
 //! |---|---|
-//! | job | one unit of work: a payload of a job type, enqueued once, living until it is completed, dead, cancelled or expired |
-//! | job type | the stable name under which a payload struct is stored (`send_email`) |
-//! | version | of a payload: which form of its struct it was enqueued in; 1 unless the type says another |
-//! | upgrade | to make a payload of an older version one of its type |
+//! | job | unit of work: a payload of a job type, enqueued once, which exists until it is completed, dead, cancelled or expired |
+//! | job type | stable name under which a payload struct is stored (`send_email`) |
+//! | version | form of a payload's struct when it was enqueued; 1 unless the type declares another |
+//! | upgrade | conversion of a payload of an older version to the current struct |
 //! | payload | the struct as JSON |
-//! | sealed | of a payload: stored encrypted, because its type says so |
-//! | keyring | the keys by which payloads are sealed, under a name |
-//! | handler | the user's code for a job type |
-//! | queue | a named stream of jobs that workers subscribe to; the unit of limits and concurrency |
-//! | lane | (queue, job type, priority): what the claim index is ordered by |
-//! | ready, scheduled, parked | waiting now, waiting until `run_at`, waiting for a signal |
-//! | ordering key | jobs of one key run one at a time, in the order in which they were committed |
-//! | blocked | waiting behind another job of its ordering key |
-//! | claim | to take a batch of ready jobs under one lease |
-//! | lease | one worker's right to a claimed batch, named by a random token; all it may later write is fenced by it |
-//! | attempt | one run of a handler for a job, counted at the claim |
-//! | batch | several jobs at once: enqueued, claimed, or run by one call of a handler |
-//! | crash | an attempt that ended with its process |
-//! | signal | a named message to one job, sent in the sender's transaction |
-//! | outcome | what the handler said: ok, failure, panic, timeout, cancelled, snooze, parked |
-//! | verdict | what is written for it: complete, retry, dead, snooze, park, release, cancel, expire |
+//! | sealed payload | payload that is stored encrypted, because its type requires it |
+//! | keyring | named set of keys that seal payloads |
+//! | handler | user code that runs the jobs of a type |
+//! | queue | named stream of jobs that workers subscribe to; the unit of limits and concurrency |
+//! | lane | (queue, job type, priority): the order of the claim index |
+//! | ready, scheduled, parked | waiting for a worker, waiting until `run_at`, waiting for a signal |
+//! | ordering key | jobs of one key run one at a time, in commit order |
+//! | blocked | waiting behind another job of the same ordering key |
+//! | claim | takes a batch of ready jobs under one lease |
+//! | lease | a worker's right to a claimed batch, named by a random token that fences all later writes |
+//! | attempt | one run of a handler for a job, counted when the job is claimed |
+//! | batch | several jobs that are enqueued, claimed, or run by one handler call together |
+//! | crash | end of an attempt together with its process |
+//! | signal | named message to one job, sent in the sender's transaction |
+//! | outcome | result of a handler: ok, failure, panic, timeout, cancelled, snooze, parked |
+//! | verdict | what is written for an outcome: complete, retry, dead, snooze, park, release, cancel, expire |
 //! | settle | to write verdicts |
-//! | recover | to take back the leases of workers that stopped beating |
-//! | report | what a running attempt says of itself: progress, stage, events, a checkpoint for the next attempt |
-//! | expiry | the time by which a job has to begin; one that has not is over, as expired, and is not run |
-//! | begun | an attempt or a crash was charged: a job that was given back uncharged has not begun |
-//! | wait | to await that a job is over, and what came of it |
-//! | durable job | a job of a type whose attempts may end half-way, and go on |
-//! | flow, node, edge | jobs that are enqueued together; one of them, under a name; that one waits for another |
-//! | step | a named part of a durable job; done once it is journaled |
-//! | journal | the steps of one job that are done |
-//! | dead letter | a job that will not be tried again by itself, kept until someone requeues or discards it |
-//! | fair key | jobs of one type with different fair keys take turns, however many each has waiting |
-//! | line | the jobs of one fair key that wait, in the order in which they became ready |
-//! | uniqueness key | what makes a job unique: while another holds it, an enqueue changes that one or nothing |
-//! | capacity | how many jobs may wait in a queue before an enqueue is refused |
-//! | pause | an operator's word that nothing of a queue, a job type or everything begins until it is resumed; jobs wait as ready |
-//! | limit | how many jobs of a type, a shared name or a queue may run at once, or begin in a time, over all workers |
-//! | permit | leave to run under a limit; a job holds one of each of its limits as long as a lease lists it |
-//! | schedule | what enqueues a job of its own at the times of a cron expression, or at every interval |
-//! | tick | one of these times; it has one job at most |
-//! | store | one schema in one database with our tables; `queue` by default |
+//! | recover | to take back the leases of workers whose heartbeat has stopped |
+//! | report | data that a running attempt stores: progress, stage, events, a checkpoint for the next attempt |
+//! | expiry | time by which a job must begin; otherwise it finishes as expired, and is not run |
+//! | begun | charged with an attempt or a crash; a job that was released uncharged has not begun |
+//! | wait | awaits the end of a job and returns its outcome |
+//! | durable job | job of a type whose attempts may end half-way and continue later |
+//! | flow, node, edge | jobs that are enqueued together; one of them, with a name; the wait of one for another |
+//! | step | named part of a durable job; finished once it is journaled |
+//! | journal | finished steps of one job |
+//! | dead letter | job that is not retried automatically, kept until it is requeued or discarded |
+//! | fair key | jobs of one type with different fair keys take turns, however many of each are waiting |
+//! | fair queue | waiting jobs of one fair key, in the order in which they became ready; `line` in SQL |
+//! | uniqueness key | identifies duplicates: while a job holds the key, another enqueue changes that job or nothing |
+//! | capacity | maximum number of waiting jobs in a queue; further enqueues are refused |
+//! | pause | stops a queue, a job type or everything from starting jobs until it is resumed; jobs stay ready |
+//! | limit | maximum number of running jobs, or of starts per period, of a type, a shared name or a queue, over all workers |
+//! | permit | right to run under a limit; a job holds one permit of each of its limits while a lease lists it |
+//! | schedule | enqueues jobs at the times of a cron expression or at an interval |
+//! | tick | one of these times; at most one job is enqueued for it |
+//! | store | one schema in one database with the tables of this project; `queue` by default |
 
 // In the order of a job's life. Imports go down only (see ARCHITECTURE.md).
 // The expansion of `#[job]` names this crate.
@@ -104,7 +104,7 @@ pub mod private;
 #[cfg(queue_mutants)]
 mod mutants;
 
-/// For implementations of [`Middleware`].
+/// Re-exported for implementations of [`Middleware`].
 pub use async_trait::async_trait;
 pub use connect::{IntoConnection, JobRef};
 pub use context::{
@@ -127,11 +127,11 @@ pub use results::{Ended, JobStatus, Outputs, Progress, Wait, WaitError, WaitOn, 
 pub use schema::{Roles, Store, check_name, migrate};
 #[cfg(feature = "seal")]
 pub use seal::{Keyring, Secret, use_keyring};
-/// The driver, of the version whose connections an enqueue takes.
+/// The driver, in the version whose connections enqueue methods accept.
 pub use sqlx;
 pub use trace::TraceRelation;
 
-/// What runs attempts is made of these: for `queue-worker`, which stands on them, and nobody else. They change without notice.
+/// Building blocks of attempts, for `queue-worker` only. They change without notice.
 #[doc(hidden)]
 pub mod runner {
     pub use crate::{
@@ -141,11 +141,13 @@ pub mod runner {
             MapProgress, OwnedTransaction, ReceiveResult, Report, ReportEntry, ReportSender, Shared, SignalEntry, States, StepEntry,
             StopRequest, WriteResult,
         },
-        define::{Anew, Counted, Due, Ending, OrderingKey, Tells, Timing, stored_type, type_and_version},
+        define::{
+            Dependents, DueTicks, Ending, HistoryOutcome, OrderingKey, RestartPayload, SettlePath, Timing, stored_type, type_and_version,
+        },
         program::{BUNDLED, program_name, remember_program},
         results::percent,
         schema::{
-            Channel, ClusterNode, Listening, Migration, NO_SESSION, Owner, is_refused_setting, locate,
+            Channel, ClusterNode, ListenerConnection, Migration, NO_SESSION, StoreLocation, is_refused_setting, locate,
             migrate::{migrate_with, verify_worker},
             mixes_up, place, relay,
         },

@@ -1,11 +1,11 @@
-//! What the expansion of `#[job]` may name. Not an API: it changes without notice.
+//! Items named by the expansion of `#[job]`. Not an API: they change without notice.
 
 pub use inventory::submit;
 
 pub use crate::{
     context::{Handler, Registration, Upgraded, upgrade},
     define::{Backoff, Durability, JobType, KeyPolicy, Limit, OnConflict, Options, Retain, StateKey, Unique, UniqueKey, While, no_upgrade},
-    schedule::Declared,
+    schedule::DeclaredSchedule,
 };
 pub use std::{
     borrow::Cow,
@@ -15,7 +15,7 @@ pub use std::{
     time::Duration,
 };
 
-/// The payload of a schedule's jobs.
+/// Returns the payload of a schedule's jobs.
 pub fn default<T: Default>() -> T {
     T::default()
 }

@@ -1,8 +1,8 @@
-//! Name under which this program was called: the commands that messages name are typed with it.
+//! Name under which this program was called. Messages use it in the commands that they suggest.
 
 use std::sync::OnceLock;
 
-/// Name of the bundled binary, which is meant in a program that is no command line of this project.
+/// Name of the bundled binary, used if the program is not a command line of this project.
 pub const BUNDLED: &str = "queue-worker";
 
 static NAME: OnceLock<String> = OnceLock::new();
@@ -15,7 +15,7 @@ pub fn remember_program() {
     NAME.get_or_init(|| name.strip_suffix(std::env::consts::EXE_SUFFIX).unwrap_or(name).to_owned());
 }
 
-/// The name.
+/// Returns the name for messages.
 pub fn program_name() -> &'static str {
     NAME.get().map_or(BUNDLED, String::as_str)
 }

@@ -1,6 +1,6 @@
--- nothing | store -> store: a store of this name is there, and open.
+-- nothing | store -> store: adds a store of this name, or opens it again.
 -- $1 name  $2 database  $3 schema
--- Safe: a name that is another store's stays that one's, and nothing is returned.
+-- Safe: a name used by another store remains that store's, and no row is returned.
 insert into queue.store as s (name, database, schema)
 values ($1, $2, $3)
 on conflict (name) do update

@@ -1,4 +1,4 @@
--- store -> store: no new tenant is put into it by a rule.
+-- store -> store: closes a store, so that the rules assign no new tenant to it.
 -- $1 name
 update queue.store s
 set is_open = false

@@ -1,4 +1,4 @@
--- place -> place: nobody enqueues any more into the store that a tenant leaves.
+-- place -> place: records that no process can enqueue any more into the store that a tenant leaves.
 -- $1 key  $2 epoch of the move
 update queue.place p
 set is_fenced = true

@@ -1,4 +1,4 @@
--- The last epoch of a tenant that was heard of in a store.
+-- Returns the last epoch of a tenant that is recorded in a store.
 -- $1 schema of the store  $2 key
 select t.epoch
 from queue.tenant t

@@ -1,6 +1,6 @@
--- How many jobs of a tenant go on by themselves in a store: all but those that are over and dead letters. Reads all that waits or runs there.
--- Written for the store's schema, and not for that of placements.
--- $1 metadata of its jobs
+-- Counts the unfinished jobs of a tenant in a store, without dead letters. Reads all waiting and running jobs of the store.
+-- Runs in the store's schema, not in that of the placements.
+-- $1 metadata of the tenant's jobs
 select count(*)
 from (
   select r.id from queue.ready r

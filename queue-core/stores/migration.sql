@@ -1,9 +1,9 @@
--- Many stores: which there are, and where each tenant is. In a schema of its own: at home, where `store` and `place` count, and in every database
--- that has stores, where `tenant` counts. Applied again and again.
+-- Tables of a group of stores: the stores, and the store of each tenant. They are in a schema of their own, in the home database, where `store`
+-- and `place` are used, and in every database with stores, where `tenant` is used. Applied repeatedly.
 --
 --   store   written by operators (add, open, close, remove)
---   place   written once by whoever first asks for a tenant; then only by a move
---   tenant  in the store's own database: what an enqueue of the tenant locks, and a move changes
+--   place   written once when a tenant is first looked up; then only by a move
+--   tenant  in the store's own database: an enqueue of the tenant locks it, and a move changes it
 
 create table if not exists queue.store (
   name      text         not null,
@@ -16,7 +16,7 @@ create table if not exists queue.store (
   constraint store_is_one unique (database, schema)
 );
 
--- Where a tenant is, and, while it moves, which store it leaves. The epoch is another one with every move.
+-- The store of a tenant and, during a move, the store that it leaves. Each move has a new epoch.
 create table if not exists queue.place (
   key        text         not null,
   store      text         not null,
@@ -36,7 +36,7 @@ create table if not exists queue.place (
 create index if not exists place_by_store on queue.place (store);
 create index if not exists place_moving on queue.place (leaves) where leaves is not null;
 
--- Whether a tenant may be enqueued for in the store of this schema, by the last epoch that was heard of here. A row that says it has left stays.
+-- Whether the tenant can be enqueued for in the store with this schema, by the last epoch recorded here. A row of a tenant that has left is kept.
 create table if not exists queue.tenant (
   schema  text     not null,
   key     text     not null,

@@ -1,6 +1,6 @@
--- place -> place: a tenant begins to move into another store, which is open.
+-- place -> place: begins to move a tenant into another, open store.
 -- $1 key  $2 the store
--- Safe: a move that has not ended is not begun again; of two at once the second finds the first.
+-- Safe: a move in progress is not begun again; of two concurrent calls, the second finds the move of the first.
 update queue.place p
 set leaves = p.store, store = s.name, epoch = p.epoch + 1, is_fenced = false, moved_at = now()
 from queue.store s

@@ -1,5 +1,5 @@
--- store -> nothing: it is not worked on any more.
+-- store -> nothing: removes a store from the registry.
 -- $1 name
--- Safe: the constraints keep one in which a tenant is, or which one leaves.
+-- Safe: foreign keys keep a store that has a tenant or that a tenant is leaving.
 delete from queue.store s
 where s.name = $1

@@ -1,4 +1,4 @@
--- The stores, with how many tenants are in each.
+-- Returns the stores, with the number of tenants in each.
 select s.name, s.database, s.schema, s.is_open, (select count(*) from queue.place p where p.store = s.name) as tenants
 from queue.store s
 order by s.name

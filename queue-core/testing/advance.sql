@@ -1,6 +1,6 @@
--- scheduled, parked, blocked, step, expiry, job, unique_key: all that waits for a time waits $1 ms less. In a test.
+-- scheduled, parked, blocked, step, expiry, job, unique_key: advances everything that waits for a time by $1 ms. In a test.
 -- $1 ms
--- Safe: places and ids stay, and nothing becomes ready by this. Entries that others hold are passed over.
+-- Safe: positions and ids stay, and nothing becomes ready by this. Entries locked by others are skipped.
 with waiting as (
   update queue.scheduled
   set run_at = greatest(run_at - $1 * interval '1 millisecond', timestamptz '1970-01-01+00')

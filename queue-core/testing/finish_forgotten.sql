@@ -1,8 +1,8 @@
--- ready -> nothing: the job whose entry ($1 lane, $2 seq, $3 id) this transaction holds completed, and is to leave no record; returns the id, or
+-- ready -> nothing: completes the job whose entry ($1 lane, $2 seq, $3 id) this transaction has locked, without a record; returns the id, or
 -- nothing if the entry is gone.
--- $4 the ordering key that goes on without the job from now on, or null
--- Safe: as finish_one.sql: everything follows from the deleted entry. It is a statement of its own because that opens each day that there is
--- for what it deletes, and this the one day of the job.
+-- $4 the ordering key that continues without the job from now on, or null
+-- Safe: as finish_one.sql: everything follows from the deleted entry. A separate statement, because its deletes open every existing day, and
+-- finish_one.sql only the job's own.
 with fenced as materialized (
   delete from queue.ready
   where lane = $1 and seq = $2 and id = $3

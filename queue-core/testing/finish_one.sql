@@ -1,11 +1,11 @@
--- ready -> done | dead | scheduled | nothing: the verdict of the job whose entry ($1 lane, $2 seq, $3 id) this transaction holds; returns
--- the id, or nothing if the entry is gone.
+-- ready -> done | dead | scheduled | nothing: records the verdict of the job whose entry ($1 lane, $2 seq, $3 id) this transaction has locked;
+-- returns the id, or nothing if the entry is gone.
 -- $4 verdict  $5 attempts  $6 crashes  $7 wait in ms  $8 run time in ms  $9 output as JSON text  $10 error
--- $11 the ordering key that goes on without the job from now on, or null
--- Safe: everything follows from the deleted entry. If the lock was lost, which takes a handler that ended the transaction by itself, this
--- waits for whoever has the entry now, and finds nothing once that one has ended the job. Times are the clock's, not the transaction's start,
--- which is the handler's. A job that is to be given back ('release') or cancelled ('cancel') is not ended here: nothing changes for these words,
--- and none for 'forget', which has a statement of its own (finish_forgotten.sql).
+-- $11 the ordering key that continues without the job from now on, or null
+-- Safe: everything follows from the deleted entry. If the lock was lost, because a handler ended the transaction itself, this waits for the current
+-- holder of the entry, and finds nothing once that one has ended the job. Times are from the clock, since the transaction started with the handler.
+-- A job that is given back ('release') or cancelled ('cancel') is not ended here: these words change nothing, and neither does 'forget', which has
+-- a statement of its own (finish_forgotten.sql).
 with fenced as materialized (
   delete from queue.ready
   where lane = $1 and seq = $2 and id = $3

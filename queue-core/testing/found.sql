@@ -1,4 +1,4 @@
--- Jobs of the types $1 that wait, in the order in which they were enqueued. In a test.
+-- Waiting jobs of the types $1, in the order in which they were enqueued. In a test.
 -- $1 job types
 select j.id, j.queue, j.priority, j.state, j.run_at, j.max_attempts, j.attempts, j.payload::text as payload, j.meta::text as meta,
   j.system::text as system, j.job_type, j.version

@@ -1,6 +1,6 @@
--- scheduled -> ready: that an attempt of the job $1 in a test begins it anew.
--- $1 job  $2 its type and version as stored  $3 its payload from now on, as JSON text
--- Safe: in the test's transaction, which holds the job's entry, and has just put it off. As queue.restart, without a lease.
+-- scheduled -> ready: restarts the job $1 after an attempt. In a test.
+-- $1 job  $2 its type and version as stored  $3 its new payload, as JSON text
+-- Safe: in the test's transaction, which has the job's entry locked, and has just snoozed it. As queue.restart, without a lease.
 with gone as (
   delete from queue.scheduled
   where id = $1

@@ -1,4 +1,4 @@
--- signal, looked at: what was sent to the job $1, in the order of its arrival. In a test.
+-- signal, read: the signals sent to the job $1, in the order of their arrival. In a test.
 -- $1 job
 -- Safe: reads only.
 select s.seq, s.name, s.payload::text as payload

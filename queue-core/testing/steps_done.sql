@@ -1,8 +1,8 @@
--- step, looked at: what earlier attempts of the job $1 have finished, in that order, and in how many ms those end that sleep.
+-- step, read: the steps finished by earlier attempts of the job $1, in that order, with the remaining ms of sleeps.
 -- $1 id
--- Safe: reads only. Whoever reads has the job's lease, and those who had it before can write no more. The first attempt of a job that may expire is
--- charged when it goes back with something journaled, so that the job has begun; it has used up none. Then what it has journaled is as if the second
--- had: that one is the first that counts. An attempt that has failed, or ended with its process, has left a failure.
+-- Safe: reads only. The reader has the job's lease, and earlier holders can write no more. The first attempt of a job with a deadline is charged if
+-- it is given back with journaled steps, so that the job counts as started; it has used up no attempt. Its steps then count as those of the second
+-- attempt, the first that counts. An attempt that failed, or whose process crashed, has left a failure.
 with uncounted as materialized (
   select coalesce(max(f.at), '-infinity') as failed_at
   from queue.job j

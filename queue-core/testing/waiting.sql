@@ -1,4 +1,4 @@
--- How many jobs wait, by type. In a test.
+-- Number of waiting jobs by type. In a test.
 select j.job_type, count(*) as jobs
 from queue.jobs j
 where j.state in ('ready', 'scheduled', 'blocked')

@@ -1,7 +1,7 @@
-//! Parses what stands inside `#[job(..)]`: which options, and each with its value.
+//! Parser of the options inside `#[job(..)]`.
 //!
-//! A mistake does not end the parsing: it goes on behind the next comma, so that all of them are told at once, each on the user's own
-//! token. What an option does is not known here: nearly all are methods of that name on `queue-core`'s `Options`.
+//! A mistake does not end the parsing: it continues after the next comma, so that all mistakes are reported together, each on the user's
+//! own token. The parser does not know what an option does: nearly all are methods with the same name on `Options` of `queue-core`.
 
 use proc_macro2::{TokenStream, TokenTree};
 use quote::ToTokens as _;
@@ -18,13 +18,13 @@ use crate::{
     limit::{self, Limit},
     unique,
     upgrade::{self, Upgrade},
-    value::{Named, Value, is_one},
+    value::{KnownOption, Value, is_one},
 };
 
-/// What the attribute said. After a mistake: all of it that was right.
+/// Parsed options of the attribute. After a mistake: those that were valid.
 #[derive(Default)]
 pub(crate) struct Args {
-    /// Where `queue_core` is found, if not at `::queue_core`.
+    /// Path of `queue_core`, if not `::queue_core`.
     pub(crate) root: Option<Path>,
     pub(crate) name: Option<(Ident, LitStr)>,
     pub(crate) output: Option<(Ident, Type)>,
@@ -33,17 +33,16 @@ pub(crate) struct Args {
     pub(crate) key: Option<(Ident, Expr)>,
     /// `fair = ..`: an expression over the payload.
     pub(crate) fair: Option<(Ident, Expr)>,
-    /// `fifo`.
     pub(crate) fifo: Option<Ident>,
-    /// `cron` or `every`, whichever came first.
+    /// `cron` or `every`, whichever is first.
     pub(crate) timing: Option<Ident>,
     pub(crate) version: Option<(Ident, u16)>,
     pub(crate) upgrade: Option<Upgrade>,
-    /// All other options, in the order they were given.
+    /// All other options, in the order given.
     pub(crate) calls: Vec<(Ident, Value)>,
 }
 
-/// Every option with an example of its use, which errors quote.
+/// All options, each with an example that errors quote.
 const OPTIONS: &[(&str, &str)] = &[
     ("name", r#"name = "send_email""#),
     ("aliases", r#"aliases = ["old_name"]"#),
@@ -81,42 +80,44 @@ const OPTIONS: &[(&str, &str)] = &[
 pub(crate) fn parse(tokens: TokenStream, mistakes: &mut Mistakes) -> Args {
     let mut args = Args::default();
     let mut given = Vec::new();
-    let parser = |input: ParseStream| each(input, |input| option(input, &mut given, &mut args));
-    mistakes.note(parser.parse2(tokens));
-    mistakes.note(args.check_keys());
-    mistakes.note(args.check_schedule());
-    mistakes.note(args.check_lines());
-    mistakes.note(args.check_batch());
-    mistakes.note(args.check_durable());
-    // One that was given wrong is told already.
+    let parser = |input: ParseStream| parse_parts(input, |input| option(input, &mut given, &mut args));
+    mistakes.record(parser.parse2(tokens));
+    mistakes.record(args.check_keys());
+    mistakes.record(args.check_schedule());
+    mistakes.record(args.check_fair_key());
+    mistakes.record(args.check_batch());
+    mistakes.record(args.check_durable());
+    // An invalid `upgrade` is already reported.
     if args.upgrade.is_some() || given.iter().all(|key| key != "upgrade") {
-        mistakes.note(upgrade::check(args.upgrade.as_ref(), args.version.as_ref(), args.send_only));
+        mistakes.record(upgrade::check(args.upgrade.as_ref(), args.version.as_ref(), args.send_only));
     }
     args
 }
 
 impl Args {
-    /// A job has one ordering key.
+    /// Checks that a job has at most one ordering key.
     fn check_keys(&self) -> Result<()> {
         match (&self.key, &self.fifo) {
-            (Some(_), Some(fifo)) => {
-                Err(Error::new(fifo.span(), "`fifo` is one key for the whole queue, so it does not go with `key`; leave one out"))
-            }
+            (Some(_), Some(fifo)) => Err(Error::new(
+                fifo.span(),
+                "`fifo` sets one key for the whole queue, so it cannot be combined with `key`; remove one of them",
+            )),
             _ => Ok(()),
         }
     }
 
-    /// A schedule is seen to by workers that have the handler, and only an expression has a zone.
+    /// Checks that the workers which declare a schedule have the handler, and that only a cron expression has a time zone.
     fn check_schedule(&self) -> Result<()> {
         let zone = self.calls.iter().find(|(key, _)| key == "tz");
         match (&self.timing, zone) {
             (Some(timing), _) if self.send_only => Err(Error::new(
                 timing.span(),
-                format!("`{timing}` is declared by workers that run the job, so it does not go with `send_only`"),
+                format!("`{timing}` is declared by the workers that run the job, so it cannot be combined with `send_only`"),
             )),
-            (timing, Some((zone, _))) if timing.as_ref().is_none_or(|timing| timing != "cron") => {
-                Err(Error::new(zone.span(), "`tz` is the zone of a cron expression, as in `cron = \"30 4 * * *\", tz = \"Europe/Berlin\"`"))
-            }
+            (timing, Some((zone, _))) if timing.as_ref().is_none_or(|timing| timing != "cron") => Err(Error::new(
+                zone.span(),
+                "`tz` sets the time zone of a cron expression, as in `cron = \"30 4 * * *\", tz = \"Europe/Berlin\"`",
+            )),
             _ => Ok(()),
         }
     }
@@ -130,15 +131,15 @@ impl Args {
         if known.iter().any(|other| other.named() == limit.named()) {
             return Err(Error::new(
                 limit.word.span(),
-                "a limit of this name is given already; several go together if they have a name each, as in `limit(name = \"stripe\")`",
+                "duplicate limit; several limits need different names, as in `limit(name = \"stripe\")`",
             ));
         }
         known.push(limit);
         Ok(())
     }
 
-    /// Jobs stand in one line each: what they take turns by, and what limits count by, is one key.
-    fn check_lines(&mut self) -> Result<()> {
+    /// Checks that `fair` and the limits use the same key, which thus becomes the fairness key of a type with keyed limits only.
+    fn check_fair_key(&mut self) -> Result<()> {
         let limits = self.calls.iter().find_map(|(_, value)| if let Value::Limits(limits) = value { Some(limits) } else { None });
         let keys: Vec<(Ident, Expr)> = limits.into_iter().flatten().filter_map(|limit| limit.key.clone()).collect();
         let Some((first, expression)) = self.fair.as_ref().or(keys.first()).cloned() else { return Ok(()) };
@@ -147,33 +148,33 @@ impl Args {
             return Err(Error::new(
                 other.span(),
                 format!(
-                    "a job has one line, so `fair` and each `key` of its limits are the same expression; `{first}` is `{}`",
+                    "a job has one fairness key, so `fair` and the `key` of each limit must be the same expression; `{first}` is `{}`",
                     text(&expression)
                 ),
             ));
         }
         if self.fair.is_none() {
-            self.calls.push((Ident::new("fair", first.span()), Value::Alone));
+            self.calls.push((Ident::new("fair", first.span()), Value::Flag));
             self.fair = Some((first, expression));
         }
         Ok(())
     }
 
-    /// A batch is many attempts, of which the last of each job runs alone.
+    /// Checks the options of batches. The last attempt of each job runs alone.
     fn check_batch(&self) -> Result<()> {
         let find = |name| self.calls.iter().find(|(key, _)| key == name);
-        let transactional = "a transactional job has a transaction of its own, and a batch has one handler for many, so `transactional` does not go with `batch`; leave one out";
-        let last = "a job's last attempt runs alone, so with `max_attempts = 1` there would be no batch; give it at least 2";
+        let transactional = "a transactional job has its own transaction, while a batch has one handler for many jobs, so `transactional` cannot be combined with `batch`; remove one of them";
+        let last = "a job's last attempt runs alone, so with `max_attempts = 1` there would be no batch; set at least 2";
         if let (Some(_), Some((logs, _))) = (find("batch"), find("keep_logs")) {
             return Err(Error::new(
                 logs.span(),
-                "one handler logs for all jobs of a batch, so `keep_logs` does not go with `batch`; leave one out",
+                "one handler logs for all jobs of a batch, so `keep_logs` cannot be combined with `batch`; remove one of them",
             ));
         }
         match (find("batch"), find("batch_wait"), find("transactional"), find("max_attempts")) {
             (None, Some((wait, _)), ..) => Err(Error::new(
                 wait.span(),
-                "`batch_wait` is how long jobs wait for a fuller batch, as in `batch = 500, batch_wait = \"200ms\"`",
+                "`batch_wait` sets how long jobs wait for a fuller batch, as in `batch = 500, batch_wait = \"200ms\"`",
             )),
             (Some(_), _, Some((key, _)), _) => Err(Error::new(key.span(), transactional)),
             (Some(_), _, _, Some((key, Value::Number(most)))) if is_one(most) => Err(Error::new(key.span(), last)),
@@ -181,24 +182,24 @@ impl Args {
         }
     }
 
-    /// What is committed with its completion, or with that of others, has no half-way.
+    /// Checks the options of durable jobs. Work that commits together with a completion cannot stop halfway.
     fn check_durable(&self) -> Result<()> {
         let find = |name| self.calls.iter().find(|(key, _)| key == name);
         match (find("durable"), find("transactional"), find("batch")) {
             (Some((durable, _)), Some(_), _) => Err(Error::new(
                 durable.span(),
-                "a transactional job is one transaction from its begin to its end, so `durable` does not go with `transactional`; leave one out, and use \
-                 `cx.step_tx` for what is to happen exactly once",
+                "a transactional job is a single transaction, so `durable` cannot be combined with `transactional`; remove one of them, and use \
+                 `cx.step_tx` for effects that must happen exactly once",
             )),
             (Some((durable, _)), _, Some(_)) => Err(Error::new(
                 durable.span(),
-                "a handler of batches has no journal of each job, so `durable` does not go with `batch`; leave one out",
+                "a batch handler has no journal for each job, so `durable` cannot be combined with `batch`; remove one of them",
             )),
             _ => Ok(()),
         }
     }
 
-    /// Whether the handler goes on where an earlier attempt ended.
+    /// Whether the handler continues where an earlier attempt ended.
     pub(crate) fn is_durable(&self) -> bool {
         self.calls.iter().any(|(key, _)| key == "durable")
     }
@@ -208,7 +209,8 @@ impl Args {
         self.calls.iter().any(|(key, _)| key == "batch")
     }
 
-    /// An alias is another name. The name may be the struct's, which is not known when the aliases are parsed.
+    /// Checks that all aliases differ from each other and from the name. The name may be the struct's, which is not known while the aliases
+    /// are parsed.
     pub(crate) fn check_aliases(&self, name: &LitStr) -> Result<()> {
         let mut names = vec![name.value()];
         for (_, value) in &self.calls {
@@ -224,24 +226,24 @@ impl Args {
     }
 }
 
-/// Parses the parts between commas. After a mistake it goes on with the next part.
-pub(crate) fn each(input: ParseStream, mut part: impl FnMut(ParseStream) -> Result<()>) -> Result<()> {
+/// Parses comma-separated parts. Continues with the next part after a mistake.
+pub(crate) fn parse_parts(input: ParseStream, mut part: impl FnMut(ParseStream) -> Result<()>) -> Result<()> {
     let mut mistakes = Mistakes::default();
     while !input.is_empty() {
-        let parsed = part(input).and_then(|()| if ends(input) { Ok(()) } else { Err(input.error("expected `,`")) });
-        mistakes.note(parsed);
-        skip(input);
+        let parsed = part(input).and_then(|()| if is_part_end(input) { Ok(()) } else { Err(input.error("expected `,`")) });
+        mistakes.record(parsed);
+        skip_part(input);
         let _: Option<Token![,]> = input.parse()?;
     }
-    mistakes.or(Ok(()))
+    mistakes.into_result(Ok(()))
 }
 
-pub(crate) fn ends(input: ParseStream) -> bool {
+pub(crate) fn is_part_end(input: ParseStream) -> bool {
     input.is_empty() || input.peek(Token![,])
 }
 
-/// Leaves the rest of a part unread. A comma within `<..>` belongs to a type and ends nothing.
-fn skip(input: ParseStream) {
+/// Skips the rest of a part. A comma within `<..>` belongs to a type.
+fn skip_part(input: ParseStream) {
     let mut depth = 0_usize;
     while !input.is_empty() && (depth > 0 || !input.peek(Token![,])) {
         match input.parse() {
@@ -257,29 +259,29 @@ fn option(input: ParseStream, given: &mut Vec<Ident>, args: &mut Args) -> Result
     let Ok(key) = input.call(Ident::parse_any) else {
         return Err(input.error(format!("expected an option, such as `{}`", OPTIONS[0].1)));
     };
-    // Each of another name.
+    // Limits may be repeated: each has another name.
     given.retain(|met| *met != "limit");
-    let option = Named::new(&key, OPTIONS, given)?;
+    let option = KnownOption::new(&key, OPTIONS, given)?;
     match key.to_string().as_str() {
-        "send_only" if ends(input) => args.send_only = true,
-        "transactional" | "durable" if ends(input) => args.calls.push((key.clone(), Value::Alone)),
-        "fifo" if ends(input) => args.fifo = Some(key.clone()),
+        "send_only" if is_part_end(input) => args.send_only = true,
+        "transactional" | "durable" if is_part_end(input) => args.calls.push((key.clone(), Value::Flag)),
+        "fifo" if is_part_end(input) => args.fifo = Some(key.clone()),
         "key" => args.key = Some((key.clone(), value(&option, input)?)),
         "fair" => {
             args.fair = Some((key.clone(), value(&option, input)?));
-            args.calls.push((key.clone(), Value::Alone));
+            args.calls.push((key.clone(), Value::Flag));
         }
         "cron" | "every" => {
             if let Some(first) = &args.timing {
                 return Err(Error::new(
                     key.span(),
-                    format!("a schedule has one timing, so `{key}` does not go with `{first}`; leave one out"),
+                    format!("a schedule has one timing, so `{key}` cannot be combined with `{first}`; remove one of them"),
                 ));
             }
             args.timing = Some(key.clone());
             args.calls.push((key.clone(), expression(&option, &value(&option, input)?)?));
         }
-        "send_only" | "transactional" | "durable" | "fifo" => return Err(input.error(format!("`{key}` takes no value; it stands alone"))),
+        "send_only" | "transactional" | "durable" | "fifo" => return Err(input.error(format!("`{key}` takes no value; write it alone"))),
         "state" => args.calls.push((key.clone(), Value::States(states(&option, input)?))),
         "limit" => {
             let limit = limit::parse(&option, input)?;
@@ -300,7 +302,7 @@ fn option(input: ParseStream, given: &mut Vec<Ident>, args: &mut Args) -> Result
     Ok(())
 }
 
-fn expression(option: &Named, given: &Expr) -> Result<Value> {
+fn expression(option: &KnownOption, given: &Expr) -> Result<Value> {
     Ok(match option.key.to_string().as_str() {
         "aliases" => Value::Texts(option.names(given)?),
         "queue" | "seal" => Value::Text(option.name(given)?),
@@ -319,31 +321,31 @@ fn expression(option: &Named, given: &Expr) -> Result<Value> {
     })
 }
 
-fn value(option: &Named, input: ParseStream) -> Result<Expr> {
+fn value(option: &KnownOption, input: ParseStream) -> Result<Expr> {
     equals(option, input)?;
     input.parse()
 }
 
-fn equals(option: &Named, input: ParseStream) -> Result<()> {
+fn equals(option: &KnownOption, input: ParseStream) -> Result<()> {
     let equals: Option<Token![=]> = input.parse()?;
-    if equals.is_some() && !ends(input) { Ok(()) } else { Err(option.wrong(option.key, "a value after `=`")) }
+    if equals.is_some() && !is_part_end(input) { Ok(()) } else { Err(option.invalid(option.key, "a value after `=`")) }
 }
 
-fn output(option: &Named, input: ParseStream) -> Result<Type> {
+fn output(option: &KnownOption, input: ParseStream) -> Result<Type> {
     equals(option, input)?;
     input.parse().map_err(|error| {
-        // At the end of the attribute there is no token to point at, and the span would be the whole of it.
+        // At the end of the attribute there is no token to point at, and the span would cover the whole attribute.
         let span = if input.is_empty() { option.key.span() } else { error.span() };
         Error::new(span, "`output` takes a type, as in `output = MessageId`")
     })
 }
 
-fn states(option: &Named, input: ParseStream) -> Result<Vec<Type>> {
+fn states(option: &KnownOption, input: ParseStream) -> Result<Vec<Type>> {
     let mut types = Vec::new();
     if input.peek(token::Paren) {
         let content;
         parenthesized!(content in input);
-        each(&content, |input| {
+        parse_parts(&content, |input| {
             if input.peek(LitStr) {
                 let quoted: LitStr = input.parse()?;
                 let fix = if quoted.parse::<Type>().is_ok() { quoted.value() } else { "Mailer".to_owned() };
@@ -352,7 +354,7 @@ fn states(option: &Named, input: ParseStream) -> Result<Vec<Type>> {
             input.parse().map(|one| types.push(one))
         })?;
     }
-    if types.is_empty() { Err(option.wrong(option.key, "types in parentheses")) } else { Ok(types) }
+    if types.is_empty() { Err(option.invalid(option.key, "types in parentheses")) } else { Ok(types) }
 }
 
 #[cfg(test)]

@@ -1,7 +1,7 @@
-//! Writes the `impl Job` and the registration.
+//! Generates the `impl JobType` and the registration.
 //!
-//! A key becomes the method of that name and keeps its span, so that an editor shows the method's documentation on it. Types and values
-//! keep theirs too, so that what rustc has to say about them is said there.
+//! A key becomes the method with its name and keeps its span, so that an editor shows the documentation of the method. Types and values
+//! keep their spans too, so that rustc reports errors at them.
 
 use proc_macro2::{Literal, Span, TokenStream, TokenTree};
 use quote::{ToTokens, quote, quote_spanned};
@@ -12,7 +12,7 @@ use crate::{
     fallback::{self, Mistakes},
     input::{self, Input},
     renamed,
-    value::{Backoff, Time, Value},
+    value::{Backoff, DurationLiteral, Value},
 };
 
 pub(crate) fn job(args: TokenStream, item: &TokenStream) -> TokenStream {
@@ -25,7 +25,7 @@ pub(crate) fn job(args: TokenStream, item: &TokenStream) -> TokenStream {
         args.root = Some(name.into());
     }
     let Some(input) = input::parse(item, &mut mistakes) else { return fallback::item(item, mistakes) };
-    match mistakes.or(name(&args, &input)) {
+    match mistakes.into_result(name(&args, &input)) {
         Ok(name) => {
             let job = implement(&input, &args, &name, &output(&args));
             let registration = register(&input, &args);
@@ -35,7 +35,7 @@ pub(crate) fn job(args: TokenStream, item: &TokenStream) -> TokenStream {
     }
 }
 
-/// The name that was given, or the struct's.
+/// Returns the given name, or the struct's.
 fn name(args: &Args, input: &Input) -> syn::Result<LitStr> {
     let name = match &args.name {
         Some((_, name)) => name.clone(),
@@ -59,7 +59,7 @@ pub(crate) fn implement(input: &Input, args: &Args, name: &LitStr, output: &Toke
     let calls = calls(&root, &args.calls);
     let cx = if args.is_durable() { quote!(Durable) } else { quote!(Context) };
     let (key, fair) = (ordering_key(&root, args), fair_key(&root, args));
-    // Said of the option's own token: that the payload has no default.
+    // rustc reports a payload without `Default` at the option.
     let scheduled = args.timing.as_ref().map(|timing| {
         let default = quote_spanned!(timing.span()=> #root::private::default());
         quote! {
@@ -84,7 +84,8 @@ pub(crate) fn implement(input: &Input, args: &Args, name: &LitStr, output: &Toke
     }
 }
 
-/// The empty key is that of the whole queue. The receiver is the `self` of the user's expression: under `macro_rules!` no other is.
+/// Generates the method for the ordering key. The empty key is that of the whole queue. The receiver is the `self` of the user's
+/// expression, because under `macro_rules!` no other `self` resolves.
 fn ordering_key(root: &TokenStream, args: &Args) -> TokenStream {
     let signature = |receiver: &TokenStream| {
         quote! {
@@ -101,7 +102,7 @@ fn ordering_key(root: &TokenStream, args: &Args) -> TokenStream {
     quote!(#signature { #text })
 }
 
-/// The key by which jobs take turns.
+/// Generates the method for the fairness key.
 fn fair_key(root: &TokenStream, args: &Args) -> TokenStream {
     let Some((_, key)) = &args.fair else { return TokenStream::new() };
     let (receiver, text) = (receiver(key.to_token_stream()).unwrap_or_else(|| quote!(self)), text(root, key));
@@ -112,13 +113,13 @@ fn fair_key(root: &TokenStream, args: &Args) -> TokenStream {
     }
 }
 
-/// What an expression over the payload says, as text.
+/// Generates the text of an expression over the payload.
 fn text(root: &TokenStream, key: &Expr) -> TokenStream {
     let text = quote_spanned!(key.span()=> #root::private::ToString::to_string(&(#key)));
     quote!(#root::private::Some(#root::private::Cow::Owned(#text)))
 }
 
-/// The first `self` of an expression.
+/// Returns the first `self` of an expression.
 fn receiver(tokens: TokenStream) -> Option<TokenStream> {
     tokens.into_iter().find_map(|token| match token {
         TokenTree::Ident(ident) if ident == "self" => Some(ident.into_token_stream()),
@@ -127,14 +128,14 @@ fn receiver(tokens: TokenStream) -> Option<TokenStream> {
     })
 }
 
-/// A constant without a name holds the registration, so that it may stand in a module and in a function's body alike.
+/// Generates the registration. An unnamed constant holds it, so that it is valid both in a module and in a function body.
 fn register(input: &Input, args: &Args) -> TokenStream {
     if args.send_only {
         return TokenStream::new();
     }
     let Input { ident, attributes } = input;
     let root = root(args);
-    let declared = args.timing.as_ref().map(|_| quote!(#root::private::submit! { #root::private::Declared::of::<#ident>() }));
+    let declared = args.timing.as_ref().map(|_| quote!(#root::private::submit! { #root::private::DeclaredSchedule::of::<#ident>() }));
     let of = Ident::new(if args.takes_batches() { "of_batch" } else { "of" }, Span::call_site());
     quote! {
         #(#attributes)*
@@ -172,7 +173,7 @@ fn value(root: &TokenStream, value: &Value) -> TokenStream {
         }
         Value::Durability(variant) => quote!(#root::private::Durability::#variant),
         Value::KeyPolicy(variant) => quote!(#root::private::KeyPolicy::#variant),
-        Value::Alone => TokenStream::new(),
+        Value::Flag => TokenStream::new(),
         Value::Unique(unique) => unique.value(root, |time| duration(root, time)),
         Value::Limits(limits) => {
             let limits = limits.iter().map(|limit| limit.value(root, |time| duration(root, time)));
@@ -182,7 +183,7 @@ fn value(root: &TokenStream, value: &Value) -> TokenStream {
     }
 }
 
-fn duration(root: &TokenStream, time: Time) -> TokenStream {
+fn duration(root: &TokenStream, time: DurationLiteral) -> TokenStream {
     let mut millis = Literal::u64_unsuffixed(time.millis);
     millis.set_span(time.span);
     quote!(#root::private::Duration::from_millis(#millis))
@@ -205,7 +206,7 @@ mod tests {
             #[cfg(feature = "mail")]
             struct SendEmail { to: String }
         };
-        let file = syn::parse2(job(args, &item)).expect("the expansion of a right struct is a file of items");
+        let file = syn::parse2(job(args, &item)).expect("the expansion of a valid struct is a file of items");
         insta::assert_snapshot!(prettyplease::unparse(&file));
     }
 

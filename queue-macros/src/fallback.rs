@@ -1,7 +1,7 @@
-//! What is said and what is written when something is wrong.
+//! Errors, and the expansion of an invalid attribute.
 //!
-//! The item is always kept, and an `impl Job` with the options that were right is written beside it, so that rustc does not add that the
-//! struct is missing or is no job: one mistake, one message. Nothing is registered, for that would only ask for a handler.
+//! The item is always kept. An `impl JobType` with the valid options is generated for it, so that rustc does not also report that the
+//! struct is missing or is not a job: one message for each mistake. Nothing is registered, because that would only require a handler.
 
 use proc_macro2::{Span, TokenStream};
 use quote::{ToTokens as _, quote};
@@ -9,7 +9,7 @@ use syn::{Error, Ident, LitStr, Result};
 
 use crate::{args::Args, expand::implement, input::Input};
 
-/// The mistakes met so far.
+/// Mistakes found so far.
 #[derive(Default)]
 pub(crate) struct Mistakes(Option<Error>);
 
@@ -21,13 +21,13 @@ impl Mistakes {
         }
     }
 
-    /// The value, or `None` after having kept the mistake.
-    pub(crate) fn note<T>(&mut self, result: Result<T>) -> Option<T> {
+    /// Returns the value, or records the mistake and returns `None`.
+    pub(crate) fn record<T>(&mut self, result: Result<T>) -> Option<T> {
         result.map_err(|mistake| self.push(mistake)).ok()
     }
 
-    /// `result`, if it is right and so was all before it.
-    pub(crate) fn or<T>(self, result: Result<T>) -> Result<T> {
+    /// Returns `result`, combined with the mistakes recorded before.
+    pub(crate) fn into_result<T>(self, result: Result<T>) -> Result<T> {
         match (self.0, result) {
             (None, result) => result,
             (Some(mistakes), Ok(_)) => Err(mistakes),
@@ -39,14 +39,14 @@ impl Mistakes {
     }
 }
 
-/// For an item that can have no `impl Job`.
+/// Expands an item for which no `impl JobType` is possible.
 pub(crate) fn item(item: &TokenStream, mistakes: Mistakes) -> TokenStream {
     let errors = mistakes.0.map(Error::into_compile_error);
     quote!(#item #errors)
 }
 
-/// For an item that can. Without a known output the first message stands as the length of an array in its place: rustc takes such a
-/// type for an error already told, and does not compare it with what the handler returns.
+/// Expands an item for which an `impl JobType` is possible. If the output type is unknown, the first error takes its place as the length of
+/// an array. rustc considers such a type already reported and does not compare it with what the handler returns.
 pub(crate) fn job(item: &TokenStream, input: &Input, args: &Args, mistakes: Error) -> TokenStream {
     let mut errors = mistakes.into_iter().map(Error::into_compile_error);
     let output = match &args.output {
@@ -57,8 +57,8 @@ pub(crate) fn job(item: &TokenStream, input: &Input, args: &Args, mistakes: Erro
     quote!(#item #job #(#errors)*)
 }
 
-/// For a word that should have been one of `known`.
-pub(crate) fn unknown(what: &str, word: &Ident, known: &[&str]) -> Error {
+/// Creates the error for a word that is not one of `known`.
+pub(crate) fn unknown_word(what: &str, word: &Ident, known: &[&str]) -> Error {
     let text = word.to_string();
     let near = known.iter().filter(|name| distance(&text, name) <= 1 + text.len() / 4).min_by_key(|name| distance(&text, name));
     let part = || known.iter().find(|name| text.len() >= 3 && (name.contains(&text) || text.starts_with(**name)));
@@ -69,7 +69,7 @@ pub(crate) fn unknown(what: &str, word: &Ident, known: &[&str]) -> Error {
     Error::new(word.span(), format!("unknown {what} `{word}`; {hint}"))
 }
 
-/// How many letters must be added, dropped or changed to turn one word into the other.
+/// Returns the edit distance: the number of letters to add, remove or change.
 fn distance(one: &str, other: &str) -> usize {
     let mut row: Vec<usize> = (0..=other.chars().count()).collect();
     for (at, letter) in one.chars().enumerate() {

@@ -1,6 +1,6 @@
-//! Looks at the item under `#[job]`: a struct, without generic parameters, whose name makes a name for the job type.
+//! Parser of the item under `#[job]`: a struct without generic parameters, whose name yields the name of the job type.
 //!
-//! Only the head is parsed. The fields are serde's and rustc's business, so new syntax in them needs no new release of this crate.
+//! Only the head is parsed. The fields are checked by serde and rustc, so new field syntax needs no new release of this crate.
 
 use proc_macro2::TokenStream;
 use syn::{
@@ -12,14 +12,14 @@ use syn::{
 
 use crate::{fallback::Mistakes, value::is_name};
 
-/// The head of the item.
+/// Head of the item.
 pub(crate) struct Input {
     pub(crate) ident: Ident,
-    /// What all that belongs to the item must carry: its `#[cfg(..)]`, and leave to name it when it is deprecated.
+    /// Attributes for the generated items: the `#[cfg(..)]` of the struct, and permission to use it if it is deprecated.
     pub(crate) attributes: Vec<Attribute>,
 }
 
-/// `None` when no `impl Job` could be written for the item.
+/// Parses the item; `None` if no `impl JobType` is possible for it.
 pub(crate) fn parse(item: &TokenStream, mistakes: &mut Mistakes) -> Option<Input> {
     let parser = |input: ParseStream| {
         let head = head(input, mistakes);
@@ -27,16 +27,15 @@ pub(crate) fn parse(item: &TokenStream, mistakes: &mut Mistakes) -> Option<Input
         head
     };
     let head = parser.parse2(item.clone());
-    mistakes.note(head)
+    mistakes.record(head)
 }
 
 fn head(input: ParseStream, mistakes: &mut Mistakes) -> Result<Input> {
     let attributes = input.call(Attribute::parse_outer)?;
     let _: Visibility = input.parse()?;
-    let misplaced =
-        input.error("`#[job]` sits on the payload struct, for a job has one name; its handler is the `impl Handler` of that struct");
+    let misplaced = input.error("`#[job]` belongs on the payload struct; the handler is its `impl Handler`");
     let Ok(keyword) = input.call(Ident::parse_any) else { return Err(misplaced) };
-    let other_kind = || Error::new(keyword.span(), format!("the payload of a job is a struct; put the {keyword} in a field of one"));
+    let other_kind = || Error::new(keyword.span(), format!("the payload of a job must be a struct; put the {keyword} in a field of it"));
     match keyword.to_string().as_str() {
         "struct" => {}
         "enum" => mistakes.push(other_kind()),
@@ -48,7 +47,7 @@ fn head(input: ParseStream, mistakes: &mut Mistakes) -> Result<Input> {
     if !generics.params.is_empty() {
         return Err(Error::new_spanned(
             generics.params,
-            "a job type has one name and one payload, so its struct takes no generic parameters",
+            "a job type has one name and one payload, so its struct cannot have generic parameters",
         ));
     }
     let attributes = attributes.into_iter().filter_map(|attribute| match attribute.path().get_ident()?.to_string().as_str() {
@@ -60,7 +59,7 @@ fn head(input: ParseStream, mistakes: &mut Mistakes) -> Result<Input> {
 }
 
 impl Input {
-    /// The name of the job type unless another is given: the struct's, in snake case.
+    /// Returns the default name of the job type: the struct's name in snake case.
     pub(crate) fn default_name(&self) -> Result<LitStr> {
         let name = snake_case(&self.ident.unraw().to_string());
         if is_name(&name) {
@@ -68,12 +67,13 @@ impl Input {
         }
         Err(Error::new(
             self.ident.span(),
-            "a job type's name is 1 to 64 of the characters A-Z a-z 0-9 _ . : -, which this is not; give one, as in `name = \"send_email\"`",
+            "the name of a job type consists of 1 to 64 of the characters A-Z a-z 0-9 _ . : -; set one, as in `name = \"send_email\"`",
         ))
     }
 }
 
-/// A capital begins a word when it follows a small letter or a digit, or ends a run of capitals: `HTTPServer2Job` is `http_server2_job`.
+/// Converts a name to snake case. A capital starts a word after a small letter or a digit, or at the end of a run of capitals:
+/// `HTTPServer2Job` becomes `http_server2_job`.
 fn snake_case(name: &str) -> String {
     let letters: Vec<char> = name.chars().collect();
     let mut snake = String::new();

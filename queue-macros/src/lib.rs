@@ -1,8 +1,8 @@
-//! The `#[job]` attribute of `queue-core`, which re-exports it. This crate knows of `queue-core` only the token path.
+//! Attribute macro `#[job]` of `queue-core`, which re-exports it. This crate refers to `queue-core` only by paths in the generated code.
 //!
-//! The macro holds no logic: it parses (`args`, `value`, `input`), writes an `impl Job` of constants and one registration (`expand`), and
-//! on a mistake as much of them as keeps rustc from adding messages of its own (`fallback`). What an option means, and what becomes of a
-//! job by it, is in `queue-core`.
+//! The macro contains no logic. It parses the options (`args`, `value`, `input`) and generates an `impl JobType` of constants and one
+//! registration (`expand`). On a mistake it generates as much of them as prevents further messages from rustc (`fallback`). The meaning and
+//! the effects of options are in `queue-core`.
 
 mod args;
 mod expand;
@@ -16,10 +16,11 @@ mod value;
 
 use proc_macro::TokenStream;
 
-/// Makes a struct a job type: implements `Job` for it and, unless it is `send_only`, registers its handler with this binary's workers.
+/// Makes a struct a job type: implements `JobType` for it and registers its handler with the workers of this binary, unless it is
+/// `send_only`.
 ///
-/// It sits on the payload struct, which stays as it is written and needs serde's two derives. Enums, unions and structs with generic
-/// parameters are refused: a job type has one stable name and one payload. The handler is an `impl Handler` beside it.
+/// The attribute belongs on the payload struct, which is emitted unchanged and needs serde's two derives. Enums, unions and structs with
+/// generic parameters are rejected: a job type has one stable name and one payload. The handler is an `impl Handler` for the struct.
 ///
 /// ```ignore
 /// /// Sends one mail.

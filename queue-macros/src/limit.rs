@@ -1,27 +1,27 @@
-//! `limit(name = "stripe", key = self.account, concurrency = 3, rate = "30/1m", burst = 5)`: how many jobs run at once, or begin in a time.
+//! Option `limit(name = "stripe", key = self.account, concurrency = 3, rate = "30/1m", burst = 5)`: limits on running jobs and on starts.
 
 use proc_macro2::TokenStream;
 use quote::quote;
 use syn::{Error, Expr, Ident, LitInt, LitStr, Result, Token, ext::IdentExt as _, parenthesized, parse::ParseStream, token};
 
 use crate::{
-    args::{each, ends},
-    value::{Named, Time},
+    args::{is_part_end, parse_parts},
+    value::{DurationLiteral, KnownOption},
 };
 
-/// What stood in the parentheses.
+/// Contents of the parentheses.
 pub(crate) struct Limit {
     /// The word `limit`.
     pub(crate) word: Ident,
     pub(crate) name: Option<(Ident, LitStr)>,
     concurrency: Option<(Ident, Expr)>,
-    rate: Option<(Ident, LitInt, Time)>,
+    rate: Option<(Ident, LitInt, DurationLiteral)>,
     burst: Option<(Ident, Expr)>,
-    /// An expression over the payload: the figures are of each key.
+    /// Expression over the payload that yields the key of the limit.
     pub(crate) key: Option<(Ident, Expr)>,
 }
 
-/// What may stand in the parentheses, each with an example.
+/// Options in the parentheses, each with an example.
 const OPTIONS: &[(&str, &str)] = &[
     ("name", r#"name = "stripe""#),
     ("concurrency", "concurrency = 10"),
@@ -30,8 +30,8 @@ const OPTIONS: &[(&str, &str)] = &[
     ("key", "key = self.account"),
 ];
 
-pub(crate) fn parse(option: &Named, input: ParseStream) -> Result<Limit> {
-    let nothing = || option.wrong(option.key, "how many");
+pub(crate) fn parse(option: &KnownOption, input: ParseStream) -> Result<Limit> {
+    let nothing = || option.invalid(option.key, "limits in parentheses");
     if !input.peek(token::Paren) {
         return Err(nothing());
     }
@@ -39,9 +39,9 @@ pub(crate) fn parse(option: &Named, input: ParseStream) -> Result<Limit> {
     parenthesized!(content in input);
     let mut limit = Limit { word: option.key.clone(), name: None, concurrency: None, rate: None, burst: None, key: None };
     let mut given = Vec::new();
-    each(&content, |input| {
+    parse_parts(&content, |input| {
         let key = input.call(Ident::parse_any)?;
-        let option = Named::new(&key, OPTIONS, &mut given)?;
+        let option = KnownOption::new(&key, OPTIONS, &mut given)?;
         let value = value(&option, input)?;
         match key.to_string().as_str() {
             "name" => limit.name = Some((key.clone(), option.name(&value)?)),
@@ -64,7 +64,7 @@ pub(crate) fn parse(option: &Named, input: ParseStream) -> Result<Limit> {
             _ => false,
         });
         if !fits {
-            return Err(Error::new(key.span(), "`burst` is of a rate, and not more than that, as in `rate = \"30/1m\", burst = 5`"));
+            return Err(Error::new(key.span(), "`burst` requires a rate of at least as many starts, as in `rate = \"30/1m\", burst = 5`"));
         }
     }
     Ok(limit)
@@ -74,22 +74,22 @@ fn number(given: &Expr) -> Option<u32> {
     syn::parse2::<LitInt>(quote!(#given)).ok()?.base10_parse().ok()
 }
 
-fn value(option: &Named, input: ParseStream) -> Result<Expr> {
+fn value(option: &KnownOption, input: ParseStream) -> Result<Expr> {
     let equals: Option<Token![=]> = input.parse()?;
-    if equals.is_none() || ends(input) {
-        return Err(option.wrong(option.key, "a value after `=`"));
+    if equals.is_none() || is_part_end(input) {
+        return Err(option.invalid(option.key, "a value after `=`"));
     }
     input.parse()
 }
 
 impl Limit {
-    /// The name, as far as one was given.
+    /// Returns the name of the limit, if one was given.
     pub(crate) fn named(&self) -> Option<String> {
         self.name.as_ref().map(|(_, name)| name.value())
     }
 
-    /// One of those in the argument of `Options::limit`.
-    pub(crate) fn value(&self, root: &TokenStream, duration: impl Fn(Time) -> TokenStream) -> TokenStream {
+    /// Generates the value in the argument of `Options::limit`.
+    pub(crate) fn value(&self, root: &TokenStream, duration: impl Fn(DurationLiteral) -> TokenStream) -> TokenStream {
         let name = self.name.as_ref().map(|(key, name)| quote!(.#key(#name)));
         let concurrency = self.concurrency.as_ref().map(|(key, most)| quote!(.#key(#most)));
         let rate = self.rate.as_ref().map(|(key, starts, period)| {

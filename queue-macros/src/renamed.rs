@@ -1,19 +1,20 @@
-//! Whether the crate at hand calls `queue-core` something else, read off its `Cargo.toml`: rustc would only say that there is no `queue_core`.
+//! Detection of a crate that depends on `queue-core` under another name, from its `Cargo.toml`. Otherwise rustc would only report that
+//! `queue_core` does not exist.
 
 use std::{env, fs};
 
 use proc_macro2::Span;
 use syn::{Error, Ident};
 
-/// The name under which the crate has it, if that is not its own, and what to say about that.
+/// Returns the name under which the crate depends on `queue-core`, if it is another one, and the error to report.
 pub(crate) fn check() -> Option<(Ident, Error)> {
     let name = other_name(&fs::read_to_string(env::var_os("CARGO_MANIFEST_PATH")?).ok()?)?;
-    let message = format!("this crate calls `queue-core` `{name}` in its Cargo.toml; say so here: `#[job(crate = {name})]`");
+    let message = format!("this crate depends on `queue-core` as `{name}` in its Cargo.toml; name it here: `#[job(crate = {name})]`");
     Some((syn::parse_str(&name).ok()?, Error::new(Span::call_site(), message)))
 }
 
-/// Of a manifest's dependencies the one whose package is `queue-core`, unless one bears that name. What cannot be told by looking at lines, such as
-/// a name given by the workspace, is left to rustc.
+/// Returns the name of the dependency whose package is `queue-core`, unless a dependency has that name. Anything that separate lines do not
+/// show, such as a rename in the workspace, is left to rustc.
 fn other_name(manifest: &str) -> Option<String> {
     let (mut section, mut other) = (String::new(), None);
     for line in manifest.lines() {
@@ -43,7 +44,7 @@ mod tests {
     use super::other_name;
 
     #[test]
-    fn a_dependency_of_another_name_is_found_wherever_it_stands() {
+    fn a_renamed_dependency_is_found_in_every_form() {
         for (manifest, found) in [
             ("[dependencies]\nserde = '1'\njobs = { package = 'queue-core', version = '0.1' }", Some("jobs")),
             ("[dependencies]\nour-jobs = { version = \"0.1\", package=\"queue-core\" } # ours", Some("our_jobs")),

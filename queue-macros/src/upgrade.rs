@@ -1,24 +1,24 @@
-//! `upgrade = from_v1`, `upgrade(1 = from_v1, 2 = from_v2)`: how payloads of older versions are read.
+//! Option `upgrade = from_v1` or `upgrade(1 = from_v1, 2 = from_v2)`: functions that convert payloads of older versions.
 //!
-//! Each older version has one, which is checked here. Whether it is a function from something to the job's type is rustc's to say.
+//! This module checks that each older version has one. rustc checks that it is a function that returns the job's type.
 
 use proc_macro2::{Literal, Span, TokenStream};
 use quote::{quote, quote_spanned};
 use syn::{Error, Expr, Ident, LitInt, Result, Token, parenthesized, parse::ParseStream, spanned::Spanned as _, token};
 
 use crate::{
-    args::{each, ends},
-    value::Named,
+    args::{is_part_end, parse_parts},
+    value::KnownOption,
 };
 
-/// What was given.
+/// Parsed option.
 pub(crate) struct Upgrade {
     key: Ident,
-    /// Without a number if it is the only one.
+    /// Version and function. The version is `None` if the only function was given without one.
     from: Vec<(Option<u16>, Expr)>,
 }
 
-pub(crate) fn parse(option: &Named, input: ParseStream) -> Result<Upgrade> {
+pub(crate) fn parse(option: &KnownOption, input: ParseStream) -> Result<Upgrade> {
     let (key, mut from) = (option.key.clone(), Vec::new());
     if !input.peek(token::Paren) {
         from.push((None, value(option, input)?));
@@ -26,11 +26,11 @@ pub(crate) fn parse(option: &Named, input: ParseStream) -> Result<Upgrade> {
     }
     let content;
     parenthesized!(content in input);
-    each(&content, |input| {
+    parse_parts(&content, |input| {
         let number: LitInt = input.parse().map_err(|error| Error::new(error.span(), EXPECTED))?;
         let version = number.base10_parse().map_err(|_| Error::new(number.span(), EXPECTED))?;
         if from.iter().any(|(other, _)| *other == Some(version)) {
-            return Err(Error::new(number.span(), format!("the upgrade from version {version} is given twice")));
+            return Err(Error::new(number.span(), format!("duplicate upgrade from version {version}")));
         }
         from.push((Some(version), value(option, input)?));
         Ok(())
@@ -38,24 +38,24 @@ pub(crate) fn parse(option: &Named, input: ParseStream) -> Result<Upgrade> {
     Ok(Upgrade { key, from })
 }
 
-const EXPECTED: &str = "expected an older version and how it is read, as in `upgrade(1 = from_v1, 2 = from_v2)`";
+const EXPECTED: &str = "expected an older version and its function, as in `upgrade(1 = from_v1, 2 = from_v2)`";
 
-fn value(option: &Named, input: ParseStream) -> Result<Expr> {
+fn value(option: &KnownOption, input: ParseStream) -> Result<Expr> {
     let equals: Option<Token![=]> = input.parse()?;
-    if equals.is_some() && !ends(input) { input.parse() } else { Err(option.wrong(option.key, "a function")) }
+    if equals.is_some() && !is_part_end(input) { input.parse() } else { Err(option.invalid(option.key, "a function")) }
 }
 
-/// That each version before this one can be read, by whoever runs the jobs.
+/// Checks that each older version has an upgrade, unless the type is `send_only`.
 pub(crate) fn check(upgrade: Option<&Upgrade>, version: Option<&(Ident, u16)>, send_only: bool) -> Result<()> {
     let newest = version.map_or(1, |(_, version)| *version);
     let all = || (1..newest).map(|old| format!("{old} = from_v{old}")).collect::<Vec<_>>().join(", ");
     let fix = || if newest == 2 { "`upgrade = from_v1`".to_owned() } else { format!("`upgrade({})`", all()) };
     match (upgrade, version) {
         (None, Some((key, newest))) if *newest > 1 && !send_only => {
-            Err(Error::new(key.span(), format!("jobs of older versions may be waiting; say how they are read, as in {}", fix())))
+            Err(Error::new(key.span(), format!("jobs of older versions may be waiting; add an upgrade, as in {}", fix())))
         }
         (Some(upgrade), _) if newest == 1 => {
-            Err(Error::new(upgrade.key.span(), "`upgrade` is from older versions, and there is none before the first; say `version = 2`"))
+            Err(Error::new(upgrade.key.span(), "`upgrade` converts from older versions, and version 1 has none; set `version = 2`"))
         }
         (Some(Upgrade { key, from }), _) => {
             let from: Vec<u16> = from.iter().map(|(old, _)| old.unwrap_or(1)).collect();
@@ -63,7 +63,7 @@ pub(crate) fn check(upgrade: Option<&Upgrade>, version: Option<&(Ident, u16)>, s
                 return Err(Error::new(key.span(), format!("there is no version {strange} before version {newest}")));
             }
             match (1..newest).find(|old| !from.contains(old)) {
-                Some(missing) => Err(Error::new(key.span(), format!("the upgrade from version {missing} is missing; say {}", fix()))),
+                Some(missing) => Err(Error::new(key.span(), format!("the upgrade from version {missing} is missing; write {}", fix()))),
                 None => Ok(()),
             }
         }
@@ -72,10 +72,10 @@ pub(crate) fn check(upgrade: Option<&Upgrade>, version: Option<&(Ident, u16)>, s
 }
 
 impl Upgrade {
-    /// The method of `JobType`.
+    /// Generates the method of `JobType`.
     pub(crate) fn method(&self, root: &TokenStream) -> TokenStream {
         let key = &self.key;
-        // Whatever `macro_rules!` the attribute comes from: one name, of one place.
+        // One name with one span, regardless of the `macro_rules!` that the attribute comes from.
         let payload = Ident::new("old", Span::call_site());
         let arms = self.from.iter().map(|(old, by)| {
             let old = Literal::u16_unsuffixed(old.unwrap_or(1));

@@ -1,19 +1,19 @@
 "use strict";
-// Acts are said in JSON and answered with a sentence; then what the page shows is read anew. Without this file all pages can be read.
+// Sends operations as JSON, shows the message of the response, and reloads the live part of the page. All pages are readable without this file.
 (() => {
   const base = document.body.dataset.base;
-  const said = document.getElementById("said");
+  const notice = document.getElementById("notice");
 
-  const tell = (text, failed) => {
+  const showMessage = (text, failed) => {
     const line = document.createElement("p");
     line.textContent = text;
     if (failed) line.className = "failed";
-    said.replaceChildren(line);
+    notice.replaceChildren(line);
     setTimeout(() => line.remove(), failed ? 15000 : 6000);
   };
 
-  // Only what may change, so that nothing that is typed or folded elsewhere is lost.
-  const anew = () => {
+  // Reloads only the live part, which preserves input and collapsed elements elsewhere.
+  const reloadLive = () => {
     const live = document.getElementById("live");
     if (!live) return Promise.resolve();
     return htmx.ajax("GET", location.href, { target: "#live", select: "#live", swap: "outerHTML" });
@@ -28,7 +28,7 @@
       redirect: "error",
     });
     const found = await answer.json().catch(() => ({}));
-    if (!answer.ok) throw new Error(found.error || `this failed (${answer.status})`);
+    if (!answer.ok) throw new Error(found.error || `request failed (${answer.status})`);
     return found;
   };
 
@@ -60,28 +60,28 @@
       let question = form.dataset.confirm;
       if (form.dataset.count) {
         const { jobs, text } = await send(form.dataset.count, body);
-        if (jobs === 0) return tell(text);
+        if (jobs === 0) return showMessage(text);
         body.at_most = jobs;
-        question = `${text}. Go on?`;
+        question = `${text}. Continue?`;
       }
       if (question && !confirm(question)) return;
       const part = form.querySelector("[data-path]");
       const address = part ? form.dataset.act.replace(`{${part.name}}`, encodeURIComponent(part.value)) : form.dataset.act;
       const { text } = await send(address, body);
       document.activeElement?.blur();
-      tell(text);
-      await anew();
+      showMessage(text);
+      await reloadLive();
     } catch (error) {
-      tell(error.message, true);
+      showMessage(error.message, true);
     } finally {
       button.disabled = false;
     }
   });
 
-  // What changes by itself comes as it is looked at, once for all who watch; not while somebody types or chooses there, or looks elsewhere.
+  // Live updates arrive as server-sent events. They are paused while the tab is hidden, and skipped while the live part has focus or a request runs.
   const part = document.querySelector("#live[data-live]");
   let source = null;
-  const watch = () => {
+  const startUpdates = () => {
     if (source || document.hidden) return;
     source = new EventSource(`${base}/live${part.dataset.live}`);
     source.addEventListener("part", (event) => {
@@ -90,18 +90,18 @@
       htmx.swap(live, event.data, { swapStyle: "innerHTML" });
     });
   };
-  const rest = () => {
+  const stopUpdates = () => {
     source?.close();
     source = null;
   };
   if (part) {
-    watch();
-    document.addEventListener("visibilitychange", () => (document.hidden ? rest() : watch()));
-    addEventListener("pagehide", rest);
-    addEventListener("pageshow", watch);
+    startUpdates();
+    document.addEventListener("visibilitychange", () => (document.hidden ? stopUpdates() : startUpdates()));
+    addEventListener("pagehide", stopUpdates);
+    addEventListener("pageshow", startUpdates);
   }
 
-  // Rows by j and k.
+  // Moves the row selection with j and k.
   const move = (by) => {
     const rows = [...document.querySelectorAll("table.rows tbody tr")];
     if (!rows.length) return;
@@ -120,7 +120,7 @@
       j: () => (before === "g" && document.getElementById("find") ? location.assign(`${base}/jobs`) : move(1)),
       k: () => move(-1),
       h: () => before === "g" && location.assign(base || "/"),
-      r: () => anew(),
+      r: () => reloadLive(),
       "?": () => document.getElementById("keys")?.showModal(),
     };
     const act = keys[event.key];

@@ -1,8 +1,7 @@
--- Counts the parts that are over of gathers, by up to $2 hints from the place $1 on; returns how many hints there were, without those that are left,
--- the lowest of them, how many parts that waited were made ready, and whether to
--- look again at once.
--- $1 floor  $2 how many hints at most
--- Safe: queue.count_gathers is several statements of one transaction, each with a newer snapshot; it waits for nobody. Runs with
--- synchronous_commit=off: lost, the hints are there again.
+-- Counts finished parts of gathers, from up to $2 hints at or above the floor $1. Returns the number of consumed hints, the lowest hint, the number
+-- of waiting parts that were made ready, and whether to run again immediately.
+-- $1 floor  $2 maximum number of hints
+-- Safe: queue.count_gathers runs several statements in one transaction, each with a newer snapshot, and waits for no lock. Runs with
+-- synchronous_commit=off: if a crash loses the commit, the hints are still there.
 select c.hints, c.lowest, c.moved, c.hints >= $2 or c.moved >= $2 as more
 from queue.count_gathers($1, $2) c

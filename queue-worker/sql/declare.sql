@@ -1,5 +1,5 @@
--- declaration, worker: the worker $1 declares these schedules; returns those that are refused, or held up.
+-- declaration, worker: declares these schedules for the worker $1. Returns those that are refused or delayed.
 -- $1 worker  $2 names  $3 job types  $4 payloads as JSON texts  $5 options as JSON texts
--- Safe: writes the worker's own row, and declarations that are the same whoever writes them.
+-- Safe: writes the worker's own row, and declarations that are the same for every worker that writes them.
 select d.name, d.became
 from queue.declare_schedules($1, $2, $3, $4, $5) d

@@ -1,7 +1,7 @@
--- lane, leaving -> nothing: of the rows ($1 lane, $2 transaction in which it began to leave), those of which there is no job ($3), looked for up
--- to the id $4; returns how many. Others are noted as looked through so far, or, if there is such a job, as used now.
--- $1 lanes  $2 transactions, of due_lanes.sql  $3 whether there are jobs  $4 the last id that was looked at
--- Safe: whoever enqueued by such a row was over before the jobs were looked through. Whoever comes later does not see it, and writes another.
+-- lane, leaving -> nothing: deletes the rows ($1 lane, $2 transaction that marked it) of lanes for which no job was found ($3) up to the id $4.
+-- Returns their number. The other rows are recorded as scanned up to that id or, if the lane has a job, as used now.
+-- $1 lanes  $2 transactions, from due_lanes.sql  $3 whether the lane has jobs  $4 last id scanned
+-- Safe: transactions that enqueued by such a row ended before the scan. Later ones do not see the row, and insert a new one.
 with said as materialized (
   select distinct v.lane, v.leaving, v.used
   from unnest($1::bigint[], $2::text[], $3::boolean[]) v (lane, leaving, used)

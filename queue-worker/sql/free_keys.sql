@@ -1,8 +1,8 @@
--- active_key -> key_hint: ordering keys whose head is no job, among the next $2 keys with blocked jobs after the key $1: they go on. A row for each:
--- the last key that was looked at, or null at the end, the head, and the first job that is blocked, with its queue and type. Without any, one row.
--- $1 after this key  $2 how many at most
--- Safe: a head is written in the transaction of its job, or later, and goes with it, or before; so one snapshot shows it without its job only where
--- rows were deleted by hand. Rows that others have locked are passed over. What is blocked in a key waits for the hint, as after any head.
+-- active_key -> key_hint: frees ordering keys whose head is no job, among the next $2 keys with blocked jobs after the key $1. One row per freed
+-- key: the last key scanned (null at the end), the head, and the first blocked job with its queue and type. A single row if none was freed.
+-- $1 key to start after  $2 maximum number of keys
+-- Safe: a head is written in the transaction of its job or later, and is deleted with it or earlier. So one snapshot shows a head without its job
+-- only where an operator deleted rows. Locked rows are skipped. Blocked jobs of a key wait for the hint, as after any head.
 with recursive waiting (key, nth) as (
   (select b.key, 1 from queue.blocked b where b.key > $1 order by b.key limit 1)
   union all

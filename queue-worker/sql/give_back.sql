@@ -1,7 +1,7 @@
--- lease -> ready | done, cancelled: all of the leases $1, uncharged, for a claim whose answer never reached its worker.
+-- lease -> ready | done, cancelled: returns all jobs of the leases $1 uncharged, for a claim whose answer never reached its worker.
 -- $1 tokens
--- Safe: only the worker that chose a token knows it, and it gives back only those under which it has begun nothing. A job's place
--- is its id, which nobody else takes: it stands where its age puts it, and below a floor it is found within about a second.
+-- Safe: only the worker that chose a token knows it, and it returns only leases under which it has started nothing. A job's place is its id, which
+-- no other job takes: it returns to the place of its age. Below a floor it is found within about a second.
 with held as materialized (
   delete from queue.lease
   where token = any ($1)

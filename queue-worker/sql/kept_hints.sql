@@ -1,6 +1,6 @@
--- key_hint | end_hint | gather_hint | signal_hint | node_hint, looked at: what other transactions have locked of what the jobs of the first hints
--- wait for, rows first, then tables against writers; of each the table, the session or prepared transaction, and one such job.
--- Safe: it only reads; who has a row is told by the number of a transaction that stands in it. It waits only for tables locked against readers.
+-- key_hint | end_hint | gather_hint | signal_hint | node_hint, read: locks of other transactions for which the jobs of the first hints wait: locks
+-- of rows first, then locks of tables against writers. Returns the table, the session or prepared transaction, and one such job.
+-- Safe: it only reads. The holder of a row is found by the transaction id stored in the row. It waits only for tables locked against readers.
 with hinted (id, of, held) as materialized (
   select b.id, b.tableoid, b.xmax
   from (select k.key, k.after from queue.key_hint k order by k.seq limit 50) h
@@ -71,7 +71,7 @@ from locked l
 join pg_catalog.pg_class c on c.oid = l.of
 left join pg_catalog.pg_stat_activity a on a.pid = l.pid
 left join pg_catalog.pg_locks v on v.pid = l.pid and v.locktype = 'virtualxid' and v.mode = 'ExclusiveLock'
--- An autovacuum gives way to sessions that wait for it. It has no role.
+-- An autovacuum yields to sessions that wait for it. It has no role.
 where coalesce(l.pid, 0) <> pg_catalog.pg_backend_pid() and (a.pid is null or a.usesysid is not null)
 group by l.nr, c.relname, l.pid, a.usename, a.application_name, l.prepared, v.virtualtransaction
 order by l.nr, c.relname

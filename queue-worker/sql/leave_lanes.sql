@@ -1,7 +1,7 @@
--- lane -> lane, leaving: up to $2 rows that were met before the retention; returns how many. Whoever enqueues from then on writes a new row.
--- $1 retention in seconds  $2 how many at most
--- Safe: nothing goes yet, and a row that is leaving is a row to everybody but producers. One with a number that was not given out yet was
--- restored from another cluster, and leaves anew.
+-- lane -> lane, leaving: marks up to $2 rows that were last used before the retention. Returns their number. Later enqueues insert a new row.
+-- $1 retention in seconds  $2 maximum number of rows
+-- Safe: nothing is deleted yet, and only producers ignore a leaving row. A row with a transaction id that has not been assigned yet was restored
+-- from another cluster, and is marked again.
 with chosen as materialized (
   select l.ctid as at
   from queue.lane l

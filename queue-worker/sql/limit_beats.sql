@@ -1,6 +1,6 @@
--- worker: whoever is said to live for longer than a heartbeat lasts is silent one ttl from now, unless it beats. Its row was written by a clock
--- that was ahead of this one: the database's has stepped back, and what a dead worker holds would wait until that time comes again.
--- Safe: the living beat three times a ttl, each time by the clock of now. Passes over rows that others hold, and waits for nobody.
+-- worker: limits heartbeats to one TTL from now. A later expiry was written by a clock ahead of the present one: the database's clock has been set
+-- back, and the jobs of a dead worker would wait until that time.
+-- Safe: a living worker sends three heartbeats per TTL, each with the present time. Locked rows are skipped, and no lock is waited for.
 update queue.worker
 set expires_at = now() + ttl
 where ctid = any (array(

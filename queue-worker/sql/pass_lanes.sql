@@ -1,8 +1,8 @@
--- lane, leaving -> the same, a step further: rows that began to leave in the transactions $1, which nobody sees any more as they were before, have
--- this one's number. Rows whose number is lower than that of all transactions that still run are done with: whatever was enqueued by
--- who saw them is there to be seen, and nothing of it has a higher id than what is there now.
--- $1 transactions, of unseen_lanes.sql  $2 how many rows at most
--- Safe: rows are locked and looked at again. An id is that of a job whose transaction is over, for all that counts have ended.
+-- lane, leaving -> the same, one step further: rows marked in the transactions $1, which no snapshot sees unmarked any more, get the id of this
+-- transaction. Once all running transactions have higher ids than a row, the row is final: every job enqueued by it is visible, and none of them
+-- has a higher id than the present maximum.
+-- $1 transactions, from unseen_lanes.sql  $2 maximum number of rows
+-- Safe: rows are locked and checked again. The maximum is the id of a job whose transaction has ended, because all relevant ones have ended.
 update queue.lane l
 set passed = coalesce(l.passed, pg_current_xact_id()),
   above = case when l.passed is not null then coalesce((select j.id from queue.job j order by j.id desc limit 1), 0) end

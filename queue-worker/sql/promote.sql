@@ -1,6 +1,6 @@
--- scheduled | parked -> ready: up to $1 jobs of each whose time has come, by the database's clock; returns their queues.
--- $1 how many at most
--- Safe: rows are locked with SKIP LOCKED and deleted in one statement. Each takes a new place in its lane, so that none falls under a floor.
+-- scheduled | parked -> ready: promotes up to $1 due jobs of each state, by the database's clock. Returns their queues.
+-- $1 maximum number of jobs
+-- Safe: rows are locked with SKIP LOCKED and deleted in one statement. Each job gets a new place in its lane, so that none falls under a floor.
 with due as materialized (
   delete from queue.scheduled
   where ctid = any (array(

@@ -1,15 +1,14 @@
--- done | done_many -> nothing: in days that ended before the retention and stay, because many of their jobs outlive them, the next $3 rows of
--- the history are looked through for jobs that are over for so long; returns after which id to go on, or null. Without such a day it looks at
--- the catalog only.
--- $1 retention in seconds  $2 the id from which on  $3 how many rows at most
--- Safe: only jobs whose done row is deleted here lose their payload and failures; rows that others hold are passed over.
+-- done | done_many -> nothing: deletes expired jobs among the next $3 rows of history, in partitions that ended before the retention and are kept
+-- because many of their jobs outlive them. Returns the id at which to continue, or null. Without such a partition it reads only the catalog.
+-- $1 retention in seconds  $2 id to start at  $3 maximum number of rows
+-- Safe: only jobs whose done row is deleted here lose their payload and failures. Rows locked by others are skipped.
 with past as materialized (
   select queue.id_at(b.today at time zone 'UTC') as above
   from (select date_trunc('day', (clock_timestamp() - $1 * interval '1 second') at time zone 'UTC') as today) b
   where exists (
     select
     from pg_inherits i
-    -- On Citus there is a number behind the day, and these are hidden from pg_class.
+    -- On Citus, the names of shards have a number after the day, and shards are hidden from pg_class.
     where i.inhparent = 'queue.job'::regclass
       and substring(i.inhrelid::regclass::text, 'job_([0-9]{8})(?:_[0-9]+)?$') < to_char(b.today, 'YYYYMMDD')
   )

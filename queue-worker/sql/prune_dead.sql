@@ -1,7 +1,7 @@
--- dead -> nothing: up to $2 dead letters that died before their retention began, with payloads and failures; returns how many.
--- $1 retention in seconds  $2 how many at most
--- Safe: only a job whose dead row is deleted here loses its payload; one that somebody requeues or discards at the time is passed over.
--- One that held up its ordering key frees it: nobody could decide over it any more.
+-- dead -> nothing: deletes up to $2 dead letters older than their retention, with payloads and failures. Returns their number.
+-- $1 retention in seconds  $2 maximum number of jobs
+-- Safe: only a job whose dead row is deleted here loses its payload. One that is being requeued or discarded is skipped. A dead letter that blocks
+-- its ordering key frees it, because no operator could decide about it any more.
 with gone as materialized (
   delete from queue.dead
   where id = any (array(

@@ -1,5 +1,5 @@
--- done -> nothing: up to $2 jobs in the default partitions that were over before the retention. Days with a partition go as a whole.
--- $1 retention in seconds  $2 how many at most
+-- done -> nothing: deletes up to $2 jobs in the default partitions that finished before the retention. Other partitions are dropped as a whole.
+-- $1 retention in seconds  $2 maximum number of jobs
 -- Safe: only jobs whose done row is deleted here lose their payload and failures.
 with over as materialized (
   delete from queue.done_default

@@ -1,6 +1,6 @@
--- fire, declaration, schedule -> nothing: up to $2 ticks that fired longer than $1 seconds ago, but for those whose job is not over; declarations
--- that no worker has had for as long, and at least a day; schedules that were withdrawn as long ago. Returns how many ticks.
--- Safe: rows that others have locked are passed over; they go the next time.
+-- fire, declaration, schedule -> nothing: deletes up to $2 ticks that fired more than $1 seconds ago and whose jobs are finished, declarations that
+-- no worker has had for as long, and at least a day, and schedules that were withdrawn as long ago. Returns the number of ticks.
+-- Safe: locked rows are skipped and deleted the next time.
 with fires as (
   delete from queue.fire
   where ctid = any (array(

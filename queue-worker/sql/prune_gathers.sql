@@ -1,5 +1,5 @@
--- gather -> nothing, of jobs that are gone; and those that have not moved for long are counted anew: among the next $2 jobs after $1. Returns the
--- last that it looked at, or null at the end.
--- $1 after  $2 how many
--- Safe: what has no job gets none; whoever is at work on a gather is passed over. A count is made under the gather's lock, in one snapshot.
+-- gather -> nothing: deletes gathers of deleted jobs, and recounts those without progress for long, among the next $2 jobs after $1. Returns the
+-- last job scanned, or null at the end.
+-- $1 job to start after  $2 maximum number of jobs
+-- Safe: a deleted job never gets new gathers. Gathers locked by others are skipped. A recount runs under the gather's lock, in one snapshot.
 select queue.prune_gathers($1, $2)

@@ -1,5 +1,5 @@
--- done -> nothing: as prune_done, where some job types have a retention of their own.
--- $1 retention of all others in seconds  $2 how many at most
+-- done -> nothing: as prune_done, if some job types have a retention of their own.
+-- $1 retention of all other types in seconds  $2 maximum number of jobs
 -- Safe: only jobs whose done row is deleted here lose their payload and failures.
 with kept as materialized (
   select distinct l.lane, k.history

@@ -1,4 +1,4 @@
--- log -> nothing: of jobs that are gone, among the next $2 after $1; returns the last that was looked at, or null.
--- $1 after this job  $2 how many at most
--- Safe: only logs without a job are deleted; rows that others hold are passed over.
+-- log -> nothing: deletes the logs of deleted jobs among the next $2 after $1. Returns the last job scanned, or null.
+-- $1 job to start after  $2 maximum number of rows
+-- Safe: only logs without a job are deleted. Rows locked by others are skipped.
 select queue.prune_logs($1, $2)

@@ -1,5 +1,5 @@
--- node, edge -> nothing: of flows that are gone, or at which nobody waits, among the next $2 nodes after the job $1; and ends that nobody told of are
--- told of. Returns the last that was looked at, or null.
--- $1 after this job  $2 how many at most
--- Safe: only nodes of flows of which no job is left are deleted; rows that others hold are passed over.
+-- node, edge -> nothing: deletes edges whose target does not wait, and nodes of flows whose jobs are all deleted, among the next $2 nodes after the
+-- job $1. Adds missing hints of ends. Returns the last node scanned, or null.
+-- $1 job to start after  $2 maximum number of nodes
+-- Safe: only nodes of flows without any job left are deleted. Rows locked by others are skipped.
 select queue.prune_nodes($1, $2)

@@ -1,4 +1,4 @@
--- signal -> nothing: of jobs that are gone, among the next $2 signals of jobs after $1; returns the job after which to go on, or null at the end.
--- $1 after this job  $2 how many at most
--- Safe: only signals without a job are deleted; rows that others hold are passed over.
+-- signal -> nothing: deletes signals to deleted jobs among the next $2 signals of jobs after $1. Returns the job after which to continue, or null.
+-- $1 job to start after  $2 maximum number of signals
+-- Safe: only signals without a job are deleted. Rows locked by others are skipped.
 select queue.prune_signals($1, $2)

@@ -1,4 +1,4 @@
--- step -> nothing: of jobs that are gone, among the next $2 after the job $1; returns the last that was looked at, or null.
--- $1 after this job  $2 how many at most
--- Safe: only steps without a job are deleted; rows that others hold are passed over.
+-- step -> nothing: deletes the steps of deleted jobs among the next $2 after the job $1. Returns the last job scanned, or null.
+-- $1 job to start after  $2 maximum number of rows
+-- Safe: only steps without a job are deleted. Rows locked by others are skipped.
 select queue.prune_steps($1, $2)

@@ -1,6 +1,6 @@
--- tally_total, tally_source -> nothing: up to $1 totals of each step that have been kept for long enough: of ten seconds for an hour, of a minute for
--- a day, of an hour and of a day for 30 days. And processes that have said nothing for a day. Returns how many totals of one step at most.
--- Safe: rows that others have locked are passed over; they go the next time. What a process says for the second time is at most half a day old.
+-- tally_total, tally_source -> nothing: deletes up to $1 totals per resolution whose retention has passed: ten seconds for an hour, a minute for a
+-- day, an hour and a day for 30 days. Also deletes processes that have written nothing for a day. Returns the largest number per resolution.
+-- Safe: locked rows are skipped and deleted the next time. A process retries a batch for at most half a day.
 with over as materialized (
   delete from queue.tally_total
   where ctid = any (array(

@@ -1,6 +1,5 @@
--- waiter -> nothing: rows of processes that ended without taking theirs away.
--- Safe: a process that lives renews its row long before it expires, and makes a new one if it is gone. Rows that others have locked are passed
--- over.
+-- waiter -> nothing: deletes rows of processes that ended without deleting their own.
+-- Safe: a living process renews its row long before it expires, and inserts a new one if it is gone. Locked rows are skipped.
 delete from queue.waiter
 where id = any (array(
   select w.id

@@ -1,6 +1,6 @@
--- worker, idle -> nothing: rows of processes that have been silent for an hour, or are among these, and hold nothing any more.
--- $1 silent workers whose jobs were recovered; one that held nothing is kept for the hour, so that it is known who was there
--- Safe: rows that others have locked are passed over; they go the next time.
+-- worker, idle -> nothing: deletes workers without leases that have been silent for an hour or are among $1.
+-- $1 silent workers whose jobs were recovered; one without jobs is kept for the hour, so that operators can see it
+-- Safe: locked rows are skipped and deleted the next time.
 with gone as (
   delete from queue.worker
   where id = any (array(

@@ -1,7 +1,7 @@
--- type_options: the job types $1 go to the queues $2 with the priorities $3, are tried $4 times, and expire after $5, unless an enqueue says
--- otherwise. Those that say what holds for any type have no row. Writes only what differs.
--- $1 job types  $2 queues  $3 priorities  $4 max_attempts  $5 the time to expire in, in seconds, or null
--- Safe: workers of two releases may disagree; the one that started last is believed. Types are locked in the order of their names.
+-- type_options: sets the default queue $2, priority $3, maximum attempts $4 and time to expire $5 of the job types $1. Types with the general
+-- defaults have no row. Writes only changes.
+-- $1 job types  $2 queues  $3 priorities  $4 max_attempts  $5 time to expire in seconds, or null
+-- Safe: if workers of two releases disagree, the last one to start wins. Types are locked in the order of their names.
 with said as materialized (
   select s.job_type, s.queue, s.priority, s.max_attempts, s.expires * interval '1 second' as expires,
     (s.queue, s.priority, s.max_attempts) = ('default', 100, 20) and s.expires is null as ordinary

@@ -1,11 +1,10 @@
--- lease -> ready | dead | done, cancelled: the second half of recovery, in the transaction that locked the leases $1.
--- $1 tokens  $2 how many crashes make a dead letter
--- Safe: a statement of its own, so that its snapshot is newer than the locks: what was settled before them is no longer in the leases.
--- In one statement with the lock it would bring back completed jobs. Every job goes to its lane's solo twin, where it runs apart from
--- all that never ended a process, and after a second crash alone, so that the third convicts the right one.
--- A dead letter frees its ordering key only if the job says so; every other job stays the head of its.
--- Those that are cancelling are cancelled, and free their keys. No row can make it fail, whatever a lease lists: one bad lease would stop the
--- recovery of all.
+-- lease -> ready | dead | done, cancelled: second half of recovery, in the transaction that locked the leases $1.
+-- $1 tokens  $2 number of crashes that makes a dead letter
+-- Safe: a separate statement, so that its snapshot is newer than the locks: jobs settled before them are no longer in the leases. A single
+-- statement with the lock would restore completed jobs. Every job moves to its lane's solo twin, where it runs apart from jobs that never crashed a
+-- process, and after a second crash alone, so that the third crash identifies the right job. A dead letter frees its ordering key only if its
+-- policy says so; every other job stays the head of its key. Jobs to be cancelled are cancelled, and free their keys. No row of a lease makes the
+-- statement fail: one bad lease would stop all recovery.
 with taken as materialized (
   delete from queue.lease
   where token = any ($1)

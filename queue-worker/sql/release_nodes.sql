@@ -1,8 +1,7 @@
--- parked -> ready | done, cancelled | dead: nodes that wait for jobs of up to $2 hints from the place $1 on; returns how many hints there
--- were, without those that are left, the lowest of them, how many nodes were moved, and whether to
--- look again at once.
--- $1 floor  $2 how many hints and edges at most
--- Safe: queue.release_nodes looks at the edges of a node under the lock on its entry, each time with a newer snapshot; it waits for nobody. Runs
--- with synchronous_commit=off: lost, the hints are there again.
+-- parked -> ready | done, cancelled | dead: moves nodes that wait for the jobs of up to $2 hints at or above the floor $1. Returns the number of
+-- consumed hints, the lowest hint, the number of moved nodes, and whether to run again immediately.
+-- $1 floor  $2 maximum number of hints and of edges
+-- Safe: queue.release_nodes checks the edges of a node under the lock on its row, each time with a newer snapshot, and waits for no lock. Runs with
+-- synchronous_commit=off: if a crash loses the commit, the hints are still there.
 select r.hints, r.lowest, r.moved, r.moved > 0 and (r.more or r.hints >= $2) as more
 from queue.release_nodes($1, $2) r

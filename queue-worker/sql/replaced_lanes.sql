@@ -1,7 +1,7 @@
--- lane, leaving -> nothing: up to $1 rows beside a new row of their lane, which is in use; returns how many.
--- $1 how many at most
--- Safe: whoever enqueued by such a row is over, and the new one is seen by all who come. It cannot go meanwhile: that takes longer than
--- this transaction, which has a number.
+-- lane, leaving -> nothing: deletes up to $1 rows whose lane has a new row in use. Returns their number.
+-- $1 maximum number of rows
+-- Safe: transactions that enqueued by such a row have ended, and later ones see the new row. That row cannot be deleted meanwhile, because this
+-- takes longer than the present transaction, which has an id.
 with gone as (
   delete from queue.lane
   where ctid = any (array(

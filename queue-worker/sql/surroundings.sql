@@ -1,7 +1,7 @@
--- What monitors watch beside jobs: of how many days after today the partitions are made, how many transactions ago the oldest snapshot is that keeps
--- removed rows, and for how many seconds the oldest transaction with a snapshot has been open (null if this role may not see it).
--- $1 the schema
--- Safe: it only reads, and only what the server shows of itself.
+-- State of the server for monitoring: the number of days after today that have partitions, the age in transactions of the oldest snapshot that
+-- prevents vacuuming, and the age in seconds of the oldest transaction with a snapshot (null if this role may not see it).
+-- $1 schema
+-- Safe: it only reads, and only the server's statistics.
 select
   (select count(*)::integer
    from pg_inherits i

@@ -1,9 +1,10 @@
--- nothing -> tallied: what came of the attempts that ended in this process, in ten seconds that were over $3 ms ago; a row each queue and type.
--- $1 the process, random  $2 the number of what it says, higher each time  $3 how long ago that was  $4 queues  $5 job types  $6 completed
--- $7 retried  $8 dead  $9 cancelled  $10 snoozed  $11 released  $12 expired  $13 lease_lost  $14 timed_out  $15 panicked  $16 crashed  $17 run times
--- $18 latencies of starts, histograms as the tables have them. Returns how many rows.
--- Safe: what was said under a number is not written again, whatever has become of its rows since: so it may be said until somebody answers. Runs with
--- synchronous_commit=off: lost, it is said no more. It waits for nobody: its process alone has its row in tally_source.
+-- nothing -> tallied: writes the outcomes of attempts that ended in this process within an interval whose middle was $3 ms ago, one row per queue
+-- and type.
+-- $1 process, random  $2 number of the batch, increasing  $3 age in ms  $4 queues  $5 job types  $6 completed  $7 retried  $8 dead  $9 cancelled
+-- $10 snoozed  $11 released  $12 expired  $13 lease_lost  $14 timed_out  $15 panicked  $16 crashed  $17 run times
+-- $18 start latencies, both as histograms in the tables' format. Returns the number of rows.
+-- Safe: a batch number is written once, whatever happened to its rows since, so it may be retried until the server answers. Runs with
+-- synchronous_commit=off: a crash may lose a batch. It waits for no lock: a process has its own row in tally_source.
 with news as (
   insert into queue.tally_source as s (source, number, at)
   values ($1, $2, now())

@@ -1,4 +1,4 @@
--- job -> nothing: the queue and the type of each of these jobs.
+-- job, read: the queue and the type of each of these jobs.
 -- $1 ids
 select l.queue, queue.type_of(l.job_type) as job_type, count(*) as jobs
 from unnest($1::bigint[]) i (id)

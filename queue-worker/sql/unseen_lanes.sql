@@ -1,6 +1,6 @@
--- lane, looked at: the transactions in which rows began to leave that nobody sees any more as they were before.
--- Safe: it only reads. Whoever has an older snapshot shows it in backend_xmin, which every role may read, from before that transaction was over.
--- What they have written by then has lower numbers than whoever asks next (pass_lanes), if that one has no number yet.
+-- lane, read: the transactions that marked rows which no snapshot sees unmarked any more.
+-- Safe: it only reads. A session with an older snapshot shows it in backend_xmin, which every role may read, since before the marking transaction
+-- ended. Transactions of such sessions have lower ids than the next one (pass_lanes), provided that it has no id yet.
 select distinct l.leaving::text as leaving
 from queue.lane l
 where l.leaving is not null and l.passed is null

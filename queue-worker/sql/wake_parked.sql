@@ -1,8 +1,7 @@
--- parked -> ready: jobs that have a signal that they wait for, among those of up to $2 hints from the place $1 on; returns how many hints there
--- were, without those that are left, the lowest of them, how many jobs were moved, and whether to
--- look again at once.
--- $1 floor  $2 how many hints at most
--- Safe: queue.wake_parked is two statements of one transaction, the second with a newer snapshot; it waits for nobody. Runs with
--- synchronous_commit=off: lost, the hints are there again.
+-- parked -> ready: moves jobs that have a signal for which they wait, among those of up to $2 hints at or above the floor $1. Returns the number of
+-- consumed hints, the lowest hint, the number of moved jobs, and whether to run again immediately.
+-- $1 floor  $2 maximum number of hints
+-- Safe: queue.wake_parked runs two statements in one transaction, the second with a newer snapshot, and waits for no lock. Runs with
+-- synchronous_commit=off: if a crash loses the commit, the hints are still there.
 select w.hints, w.lowest, w.moved, w.hints >= $2 and w.moved > 0 as more
 from queue.wake_parked($1, $2) w

@@ -1,4 +1,4 @@
-//! What can go wrong in a worker. Failures of jobs are not errors: they are verdicts.
+//! Errors of a worker. Failures of jobs are not errors, but verdicts.
 
 use std::{
     fmt,
@@ -8,56 +8,56 @@ use std::{
 
 use queue_core::RegistryError;
 
-/// An error of running a worker.
+/// Error of running a worker.
 #[derive(thiserror::Error)]
 #[non_exhaustive]
 pub enum Error {
-    /// The store is not what this release needs, a name is wrong, or what an operator asked for cannot be done.
+    /// The store does not match this release, a name is invalid, or an operator's request cannot be carried out.
     #[error(transparent)]
     Core(#[from] queue_core::Error),
-    /// The job types of this binary cannot be run as they are.
+    /// The job types of this binary are invalid.
     #[error(transparent)]
     Registry(#[from] RegistryError),
-    /// The database failed.
-    #[error("{}", said(.0))]
+    /// The database returned an error.
+    #[error("{}", error_message(.0))]
     Database(#[from] sqlx::Error),
-    /// The database does not let us in, or is not there.
-    #[error("cannot connect to {place}: {}", no_way_in(.source))]
+    /// The database refuses the connection or cannot be reached.
+    #[error("cannot connect to {place}: {}", connect_message(.source))]
     Connect {
-        /// Host, port and database; no password.
+        /// Host, port and database, without the password.
         place: String,
-        /// Why.
+        /// Cause.
         source: sqlx::Error,
     },
-    /// The database's URL says something that is not understood.
-    #[error("the database's URL cannot be used: {0}")]
+    /// The database URL is invalid.
+    #[error("invalid database URL: {0}")]
     Address(String),
-    /// None of the hosts that the database's URL names will do.
+    /// None of the hosts in the database URL has the required role.
     #[error(
-        "no host of the database is as wanted: {why}; promote one or wait for it, or say in the URL what will do: `target_session_attrs=any`, \
+        "no host of the database has the required role: {why}; promote one or wait for it, or set in the URL what is acceptable: `target_session_attrs=any`, \
          `prefer-standby` or others"
     )]
     NoHost {
-        /// What each of them said.
+        /// Answer of each host.
         why: String,
-        /// Whether one answered that may yet become what is wanted.
+        /// Whether a host answered that may still get the required role.
         standby: bool,
     },
-    /// The database takes no writes, so that a worker cannot work on it.
+    /// The database is read-only, so that a worker cannot use it.
     #[error(
-        "the database is a standby, or takes no writes for another reason; name its primary, or several hosts (`postgres://user@one,two/name`), or let the \
+        "the database is a standby or read-only for another reason; name its primary, or several hosts (`postgres://user@one,two/name`), or let the \
          worker wait: `--on-standby wait` (QUEUE_ON_STANDBY)"
     )]
     Standby,
-    /// A pooler of transactions does not keep prepared statements apart, so that every statement may be another's.
+    /// A transaction pooler mixes up prepared statements of its clients, so that any statement may be another one.
     #[error(
         "a pooler in front of the database mixes up prepared statements; set `max_prepared_statements` (PgBouncer 1.21 or later), let it pool sessions \
          (`pool_mode = session`), or name the server itself: QUEUE_DIRECT_URL (`--direct-url`)"
     )]
     Pooler,
-    /// No database was named, and there is no embedded one.
+    /// No database is named, and there is no embedded one.
     #[error(
-        "no database is named; set DATABASE_URL, or QUEUE_EMBEDDED=true (`--embedded`) for a PostgreSQL of this machine's own that nobody elsewhere sees, if the feature `embedded` is on"
+        "no database is named; set DATABASE_URL, or QUEUE_EMBEDDED=true (`--embedded`) for a private PostgreSQL server on this machine, with the feature `embedded`"
     )]
     NoDatabase,
     /// The embedded server does not start.
@@ -67,73 +67,71 @@ pub enum Error {
     /// The embedded server has a store that this release cannot use.
     #[cfg(feature = "embedded")]
     #[error(
-        "{why}; it is in the embedded PostgreSQL of this machine: if nobody needs what that keeps, end what uses it and remove its folder \
+        "{why}; the store is in the embedded PostgreSQL of this machine: if its data is not needed, stop the processes that use it and remove its folder \
          {}, or set QUEUE_PG_DATA to another", .folder.display()
     )]
     EmbeddedStore {
-        /// What is wrong with it.
+        /// What is wrong with the store.
         why: queue_core::Error,
-        /// The folder of the server.
+        /// Data folder of the server.
         folder: std::path::PathBuf,
     },
-    /// A limit that makes no sense, or that two types give different figures.
-    #[error("the limit {name}: {why}")]
+    /// A limit is invalid, or two types declare it differently.
+    #[error("limit {name}: {why}")]
     Limit {
-        /// Its name.
+        /// Name of the limit.
         name: String,
-        /// What is wrong.
+        /// Cause.
         why: String,
     },
-    /// A setting that makes no sense.
+    /// The value of a setting is invalid.
     #[error("{key} is {value}; it must be {range}")]
     Config {
-        /// The setting.
+        /// Name of the setting.
         key: &'static str,
         /// Its value.
         value: String,
-        /// What is accepted.
+        /// Accepted values.
         range: &'static str,
     },
-    /// Anybody could come in.
+    /// The dashboard would be reachable by others without a token.
     #[cfg(feature = "dashboard")]
-    #[error("others can reach {address}, so the dashboard wants a token there; set QUEUE_DASHBOARD_TOKEN, or listen on 127.0.0.1")]
+    #[error("{address} is reachable by others, so the dashboard requires a token; set QUEUE_DASHBOARD_TOKEN, or listen on 127.0.0.1")]
     OpenDashboard {
-        /// The address.
+        /// Address of the dashboard.
         address: std::net::SocketAddr,
     },
-    /// The dashboard cannot be reached at its address.
+    /// The dashboard cannot listen on its address.
     #[cfg(feature = "dashboard")]
-    #[error("the dashboard cannot listen on {address}: {why}; name another address, or port 0 for any that is free")]
+    #[error("the dashboard cannot listen on {address}: {why}; set another address, or port 0 for any free port")]
     Listen {
-        /// The address.
+        /// Address of the dashboard.
         address: std::net::SocketAddr,
-        /// Why.
+        /// Cause.
         why: std::io::Error,
     },
-    /// Health checks cannot be answered at their address: it is no address of this machine, or may not be used. One that another process has is waited
-    /// for.
+    /// The listener of the health checks cannot bind its address, because it is not an address of this machine or may not be used. An
+    /// address that another process has is waited for instead.
     #[cfg(feature = "health")]
-    #[error(
-        "health checks cannot be answered on {address}: {why}; name another address, or port 0 for any that is free (`--health`, QUEUE_HEALTH)"
-    )]
+    #[error("health checks cannot listen on {address}: {why}; set another address, or port 0 for any free port (`--health`, QUEUE_HEALTH)")]
     Health {
-        /// The address.
+        /// Address of the listener.
         address: std::net::SocketAddr,
-        /// Why.
+        /// Cause.
         why: std::io::Error,
     },
-    /// One of the worker's own threads could not be started.
-    #[error("a thread of the worker cannot be started: {0}")]
+    /// A thread of the worker could not be started.
+    #[error("cannot start a thread of the worker: {0}")]
     Thread(String),
-    /// The function that makes the workers of many stores has panicked.
-    #[error("the function that makes a store's worker has panicked")]
+    /// The function that creates the workers of many stores has panicked.
+    #[error("the function that configures a store's worker panicked")]
     Making,
-    /// What looks after many stores has panicked, which the log tells of. All of them are let go.
-    #[error("what looks after the stores has ended by itself, which is a defect of this library; start the process again")]
+    /// The task that supervises many stores has panicked, as the log shows. All stores are stopped.
+    #[error("the task that supervises the stores has ended unexpectedly, which is a bug in this library; restart the process")]
     Untended,
 }
 
-/// What `Display` says. The driver's own `Debug` prints the server's DETAIL, which may be a whole row, payload included.
+/// Prints the `Display` text. The driver's own `Debug` prints the server's DETAIL, which may be a whole row, payload included.
 impl fmt::Debug for Error {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "Error({self})")
@@ -141,11 +139,11 @@ impl fmt::Debug for Error {
 }
 
 impl Error {
-    /// Whether trying again may help: the database is away, full, restarting or a standby, or it broke off a deadlock.
+    /// Returns whether a retry may succeed: the database is unreachable, full, restarting or a standby, or it aborted a deadlock.
     pub fn is_transient(&self) -> bool {
         match self {
             Self::Database(error) | Self::Connect { source: error, .. } | Self::Core(queue_core::Error::Database(error)) => {
-                transient(error)
+                is_transient(error)
             }
             Self::NoHost { .. } | Self::Standby => true,
             _ => false,
@@ -153,11 +151,11 @@ impl Error {
     }
 }
 
-/// Warns of an error after which a loop of the worker tries again. While the database is away every loop fails again and again. At most one
-/// line a second says so; it counts those left out.
-pub(crate) fn complain(error: &sqlx::Error, what: &'static str) {
+/// Warns of an error after which a loop of the worker retries. While the database is unreachable, every loop fails repeatedly: such errors
+/// are logged at most once a second, with the number of omitted ones.
+pub(crate) fn warn_throttled(error: &sqlx::Error, what: &'static str) {
     static LAST: Mutex<(Option<Instant>, u32)> = Mutex::new((None, 0));
-    let unsaid = if transient(error) {
+    let unsaid = if is_transient(error) {
         let mut last = LAST.lock().unwrap_or_else(PoisonError::into_inner);
         if last.0.is_some_and(|at| at.elapsed() < Duration::from_secs(1)) {
             last.1 += 1;
@@ -167,60 +165,58 @@ pub(crate) fn complain(error: &sqlx::Error, what: &'static str) {
     } else {
         0
     };
-    tracing::warn!(error = said(error), unsaid, "{what}");
+    tracing::warn!(error = error_message(error), unsaid, "{what}");
 }
 
-/// What is wrong with a connection, and what to do about it if it was for the want of encryption.
-pub(crate) fn said(error: &sqlx::Error) -> String {
+/// Returns the message of an error. Adds the fix if client and server disagree about encryption.
+pub(crate) fn error_message(error: &sqlx::Error) -> String {
     let message = queue_core::message(error);
-    match encryption(&message) {
+    match tls_fix(&message) {
         Some(fix) => format!("{message}; {fix}"),
         None => message,
     }
 }
 
-/// As [`said`], of the first connection: of a server that is not there, which part of the address to look at.
-fn no_way_in(error: &sqlx::Error) -> String {
-    let said = said(error);
+/// Returns the message of a failed connection. If the server cannot be reached, adds which part of the URL to check.
+fn connect_message(error: &sqlx::Error) -> String {
+    let message = error_message(error);
     match error {
-        sqlx::Error::Io(_) if !said.contains("; ") => {
-            format!(
-                "{said}; see whether the server runs, and look at host and port in the address: `postgres://user:password@HOST:PORT/name`"
-            )
+        sqlx::Error::Io(_) if !message.contains("; ") => {
+            format!("{message}; check that the server runs, and check host and port in the URL: `postgres://user:password@HOST:PORT/name`")
         }
-        _ => said,
+        _ => message,
     }
 }
 
-/// What helps when client and server do not agree about encryption, or about a certificate.
-fn encryption(message: &str) -> Option<&'static str> {
-    const WITHOUT: &str = "this program was built without TLS: turn on the feature `tls` of `queue-worker`, which is on by default";
+/// Returns the fix for a disagreement about encryption or certificates.
+fn tls_fix(message: &str) -> Option<&'static str> {
+    const WITHOUT: &str = "this program was built without TLS: enable the feature `tls` of `queue-worker`, which is on by default";
     let about = |text| message.contains(text);
     if about("built without TLS") || about("no encryption") && !cfg!(feature = "tls") {
         Some(WITHOUT)
     } else if about("no encryption") {
-        Some("the server takes only encrypted connections: say `sslmode=require` in the database's URL")
+        Some("the server accepts only encrypted connections: set `sslmode=require` in the database URL")
     } else if about("does not support TLS") {
-        Some("turn on `ssl` in the server's settings, or leave `sslmode` out of the URL if the network can be trusted")
+        Some("enable `ssl` in the server's settings, or remove `sslmode` from the URL if the network is trusted")
     } else if about("UnknownIssuer") {
-        Some("name the authority that signed the server's certificate: `sslrootcert=/path/to/ca.pem` in the URL")
+        Some("set the certificate authority that signed the server's certificate: `sslrootcert=/path/to/ca.pem` in the URL")
     } else if about("certificate not valid for name") || about("NotValidForName") {
-        Some("use the server's name as its certificate has it, or `sslmode=verify-ca`")
+        Some("use a server name that its certificate contains, or `sslmode=verify-ca`")
     } else {
         None
     }
 }
 
-/// Whether a lock was not to be had in time.
+/// Returns whether a lock could not be acquired in time.
 pub(crate) fn is_locked(error: &sqlx::Error) -> bool {
     error.as_database_error().and_then(sqlx::error::DatabaseError::code).is_some_and(|code| code == "55P03")
 }
 
-/// As [`Error::is_transient`], for the driver's own error.
-pub(crate) fn transient(error: &sqlx::Error) -> bool {
+/// Returns whether a retry may succeed, as [`Error::is_transient`] does, for the driver's error.
+pub(crate) fn is_transient(error: &sqlx::Error) -> bool {
     match error {
         sqlx::Error::Database(db) => match db.code().as_deref() {
-            // Connection, resources, operator intervention, system error, and a transaction to be repeated.
+            // Connection exception, insufficient resources, operator intervention, system error, transaction rollback.
             Some(code) => ["08", "53", "57", "58", "40"].iter().any(|class| code.starts_with(class)) || ["25006", "55P03"].contains(&code),
             None => false,
         },

@@ -1,7 +1,7 @@
-//! Runs the jobs of `queue-core`: everything that happens to a job after it was enqueued.
+//! Worker of `queue-core`: everything that happens to a job after it was enqueued.
 //!
-//! A job's way is claim, run, settle; the rooms have these names. A worker is one call in your own binary, because a binary runs only
-//! the job types linked into it:
+//! A job is claimed, run and settled; the modules have these names. A worker is one call in your own binary, because a binary runs only the
+//! job types linked into it:
 //!
 //! ```no_run
 //! # async fn example(pool: sqlx::PgPool) -> Result<(), queue_worker::Error> {
@@ -11,24 +11,26 @@
 //! # }
 //! ```
 //!
-//! Or it is a whole command line, with `run`, `migrate`, `stats`, `requeue` and more: see [`main!`].
+//! Alternatively, [`main!`] generates a complete command line with `run`, `migrate`, `stats`, `requeue` and more.
 //!
 //! # Features
 //!
-//! `cli` is the command line, `embedded` the private PostgreSQL for when no database is named, `tls` what a server that wants encrypted
-//! connections needs (rustls, with the system's certificates), `top` a command that follows a store on a terminal; all are on by default. `logs`,
-//! which comes with `cli`, keeps what handlers log. Not on by default are `dashboard`, pages and a JSON API for operators, `health`, which tells
-//! supervisors whether a worker lives and works, `metrics`, the same in figures for Prometheus, and `otel`, figures for a meter of OpenTelemetry.
-//! A program that only runs a [`Worker`] says
-//! `default-features = false`, and links forty crates fewer.
+//! On by default: `cli`, the command line; `embedded`, a private PostgreSQL server that is used when no database is named; `tls`, encrypted
+//! connections (rustls, with the system's certificates); `top`, a command that monitors a store on a terminal; and `logs`, which stores what
+//! handlers log (implied by `cli`).
 //!
-//! # What it promises
+//! Off by default: `dashboard`, web pages and a JSON API for operators; `health`, HTTP health checks for supervisors; `metrics`, an endpoint for
+//! Prometheus; and `otel`, metrics for an OpenTelemetry meter.
 //!
-//! A job whose enqueue was committed is run until it completes, is cancelled, or becomes a dead letter that somebody can see. A verdict counts
-//! only under the lease it was reached with: a worker that was slow, killed, doubled or cut off changes nothing. An attempt may be repeated
-//! when its process or its connection ends in the middle; effects in the same database are tied to the verdict by `cx.begin()`.
+//! A program that only runs a [`Worker`] can set `default-features = false`, and links forty crates fewer.
+//!
+//! # Guarantees
+//!
+//! A job whose enqueue was committed is run until it completes, is cancelled, or becomes a dead letter, which operators can see. A verdict is
+//! accepted only under the lease of its claim: a worker that was slow, killed, duplicated or disconnected changes nothing. An attempt may be
+//! repeated if its process or its connection ends in the middle. `cx.begin()` commits effects in the same database together with the verdict.
 
-// Imports go down only (see ARCHITECTURE.md).
+// Modules import only modules listed below them (see ARCHITECTURE.md).
 #[cfg(feature = "cli")]
 pub mod cli;
 #[cfg(feature = "dashboard")]
@@ -48,7 +50,7 @@ mod lanes;
 mod live;
 mod error;
 #[cfg(any(feature = "cli", feature = "dashboard"))]
-mod inert;
+mod escape;
 #[cfg(any(feature = "cli", feature = "dashboard"))]
 mod program;
 #[cfg(feature = "logs")]
@@ -63,18 +65,18 @@ pub use logs::{AtLeast, Logs, logs, logs_at};
 #[cfg(feature = "embedded")]
 pub use queue_embedded as embedded;
 pub use run::AttemptOutcome;
-/// The driver, of the version whose pools a [`Worker`] takes.
+/// The database driver, in the version whose pools a [`Worker`] takes.
 pub use sqlx;
 pub use stores::StoresWorker;
 pub use worker::Worker;
 
-/// Without the feature `cli` there is no command line to hand over to.
+/// Without the feature `cli`, the command line does not exist.
 #[cfg(not(feature = "cli"))]
 #[macro_export]
 macro_rules! main {
     ($($any:tt)*) => {
-        ::core::compile_error!("`queue_worker::main!` is a whole command line; turn on the feature `cli` of `queue-worker`, or run a `Worker` in a `main` of your own");
-        // So that this is the only message.
+        ::core::compile_error!("`queue_worker::main!` is a whole command line; enable the feature `cli` of `queue-worker`, or run a `Worker` in your own `main`");
+        // Suppresses a second error about the missing `main`.
         fn main() {}
     };
 }

@@ -1,6 +1,6 @@
-//! Collects what handlers log, of job types that say `keep_logs`: a layer for the program's `tracing` subscriber.
+//! Stores what handlers log, for job types with `keep_logs`: a layer for the program's `tracing` subscriber.
 //!
-//! The log itself, and its bound, are the attempt's; this finds out which log an event belongs to, and writes it as a line.
+//! The attempt owns the log and its size limit. This file finds the log to which an event belongs, and formats the event as a line.
 
 use std::{
     fmt,
@@ -26,13 +26,13 @@ use tracing_subscriber::{
     util::SubscriberInitExt as _,
 };
 
-/// Keeps what handlers log at `INFO` and above with their attempts, for types that say so: `#[job(keep_logs = "64KiB")]`.
+/// Returns a layer that stores what handlers log at `INFO` and above with their attempts, for types with `#[job(keep_logs = "64KiB")]`.
 ///
-/// [`main!`](crate::main) installs it; a program with a subscriber of its own adds it there, beside the layer that prints. It has a filter of its
-/// own, so give filters to the other layers, not to the whole: a global `EnvFilter` keeps from this what it keeps from them.
+/// [`main!`](crate::main) installs it. A program with its own subscriber adds it beside the layer that prints. The layer has a filter of its
+/// own, so set filters on the other layers, not on the whole subscriber: a global `EnvFilter` removes events from this layer as well.
 ///
-/// An event belongs to an attempt if it happens within the attempt's span, or a span within that: so in the handler, and in tasks that are
-/// `.instrument`ed with such a span. It is written as it is given: **what a handler logs is stored in clear**.
+/// An event belongs to an attempt if it occurs within the attempt's span or a span inside that. This includes the handler, and tasks that are
+/// `.instrument`ed with such a span. Events are stored unmodified: **what a handler logs is stored as plain text**.
 ///
 /// ```no_run
 /// use tracing_subscriber::{EnvFilter, Layer as _, layer::SubscriberExt as _, util::SubscriberInitExt as _};
@@ -47,7 +47,7 @@ where
     logs_at(Level::INFO)
 }
 
-/// As [`logs`], at this level and above.
+/// Returns the layer of [`logs`] for this level and above.
 pub fn logs_at<S>(level: Level) -> Filtered<Logs<S>, AtLeast, S>
 where
     S: Subscriber + for<'a> LookupSpan<'a>,
@@ -55,36 +55,37 @@ where
     Logs { subscriber: PhantomData }.with_filter(AtLeast(LevelFilter::from_level(level)))
 }
 
-/// Default filter of a worker's log. The notices of a migration that had nothing to do are no news.
+/// Default filter of a worker's log. Notices of a migration that had nothing to do are omitted.
 pub(crate) const WORKER_LOG: &str = "info,sqlx::postgres::notice=warn";
 
-/// Logs to stderr, by `RUST_LOG` or else [`WORKER_LOG`], if the program has set no subscriber: or failed attempts would be seen nowhere.
+/// Logs to stderr, filtered by `RUST_LOG` or else [`WORKER_LOG`], if the program has set no subscriber. Otherwise failed attempts would not
+/// be visible anywhere.
 pub(crate) fn log_to_stderr_by_default() {
     if tracing::dispatcher::get_default(tracing::Dispatch::is::<NoSubscriber>) {
         log_to_stderr(EnvFilter::try_from_default_env().unwrap_or_else(|_| EnvFilter::new(WORKER_LOG)), false);
     }
 }
 
-/// Logs to stderr, and keeps what handlers log. A subscriber that the program has set stays.
+/// Logs to stderr, and stores what handlers log. Does not replace a subscriber that the program has set.
 pub(crate) fn log_to_stderr(filter: EnvFilter, as_json: bool) {
-    // Were a log line that cannot be written an event to log, the end of whoever reads the log would be ours.
+    // If an unwritable log line were logged in turn, a closed stderr would end this process.
     let log = tracing_subscriber::fmt::layer().with_writer(stderr).with_ansi(stderr().is_terminal()).log_internal_errors(false);
-    // The filter is that of what is printed alone: what handlers log is kept all the same.
+    // The filter applies only to printed lines. Stored logs have a filter of their own.
     let kept = tracing_subscriber::registry().with(logs());
-    // Fails only when the program has set up its own logs, which then are right.
+    // Fails only if the program has set a subscriber, which takes precedence.
     let _ = if as_json { kept.with(log.json().with_filter(filter)).try_init() } else { kept.with(log.with_filter(filter)).try_init() };
 }
 
-/// What [`logs`] returns.
+/// Layer returned by [`logs`].
 pub struct Logs<S> {
     subscriber: PhantomData<fn(S)>,
 }
 
-/// The filter of [`logs`]: a level and above.
+/// Filter of [`logs`]: a level and above.
 ///
-/// It is asked at each event, never once for all of a place in the code. Where all filters of a subscriber answer once for all, `tracing-subscriber`
-/// takes the answer that it was given last on this thread, to whatever question: a line that follows a statement of the driver, which asks whether
-/// statements are logged, would be lost to every layer (tokio-rs/tracing#2519).
+/// It is evaluated for each event, never cached per callsite. If all filters of a subscriber are cached, `tracing-subscriber` reuses the
+/// last decision made on this thread, whatever it was about. A line that follows a statement of the driver, which checks whether statements
+/// are logged, would then be lost to every layer (tokio-rs/tracing#2519).
 #[derive(Clone, Copy, Debug)]
 pub struct AtLeast(LevelFilter);
 
@@ -102,8 +103,8 @@ impl<S> Filter<S> for AtLeast {
     }
 }
 
-/// In the extensions of a span: the log of its attempt.
-struct Kept(Arc<OpenLog>);
+/// Span extension: the log of the span's attempt.
+struct AttemptLog(Arc<OpenLog>);
 
 impl<S> Layer<S> for Logs<S>
 where
@@ -115,9 +116,9 @@ where
         }
         let Some(span) = cx.span(id) else { return };
         let own = OpenLog::take_offered();
-        let log = own.or_else(|| Some(Arc::clone(&span.parent()?.extensions().get::<Kept>()?.0)));
+        let log = own.or_else(|| Some(Arc::clone(&span.parent()?.extensions().get::<AttemptLog>()?.0)));
         if let Some(log) = log {
-            span.extensions_mut().insert(Kept(log));
+            span.extensions_mut().insert(AttemptLog(log));
         }
     }
 
@@ -126,8 +127,8 @@ where
             return;
         }
         let Some(span) = cx.event_span(event) else { return };
-        // Not held while the line is written, for that may make spans.
-        let log = span.extensions().get::<Kept>().map(|kept| Arc::clone(&kept.0));
+        // Released before the line is written, because formatting may create spans.
+        let log = span.extensions().get::<AttemptLog>().map(|log| Arc::clone(&log.0));
         if let Some(log) = log {
             log.write(|to| line(to, event));
         }
@@ -136,8 +137,8 @@ where
 
 /// `2026-11-23T12:00:00.123Z  INFO my_app::mail: sent to=7`
 fn line(to: &mut dyn fmt::Write, event: &Event<'_>) -> fmt::Result {
-    let (said, now) = (event.metadata(), Utc::now());
-    write!(to, "{} {:>5} {}:", now.to_rfc3339_opts(SecondsFormat::Millis, true), said.level().as_str(), said.target())?;
+    let (metadata, now) = (event.metadata(), Utc::now());
+    write!(to, "{} {:>5} {}:", now.to_rfc3339_opts(SecondsFormat::Millis, true), metadata.level().as_str(), metadata.target())?;
     let mut fields = Fields { to, written: Ok(()) };
     event.record(&mut fields);
     fields.written

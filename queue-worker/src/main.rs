@@ -1,3 +1,4 @@
-//! The bundled binary: operates any store. It runs no jobs, because none are linked into it; `queue_worker::main!(my_app)` makes one that does.
+//! The bundled binary. It operates any store, but runs no jobs, because none are linked into it. `queue_worker::main!(my_app)` creates a
+//! binary that does.
 
 queue_worker::main!();

@@ -1,4 +1,4 @@
-//! The name of this program, which messages that contain commands use, and which of its job types receive signals.
+//! Name of this program, as used in messages that contain commands, and which of its job types ignore signals.
 
 use std::borrow::Cow;
 
@@ -7,7 +7,7 @@ pub(crate) use queue_core::runner::program_name as name;
 pub(crate) use queue_core::runner::remember_program as remember;
 use queue_core::{Registry, operate::Why, runner::BUNDLED};
 
-/// A text of ours with the name in its commands: they begin the text, or stand between backticks.
+/// Replaces the program's name in the commands of a text. A command is at the start of the text or between backticks.
 pub(crate) fn commands(text: &str) -> Cow<'_, str> {
     commands_of(text, name())
 }
@@ -22,12 +22,13 @@ fn commands_of<'t>(text: &'t str, name: &str) -> Cow<'t, str> {
     Cow::Owned(text.strip_prefix(COMMAND).map(|rest| format!("{name} {rest}")).unwrap_or(text))
 }
 
-/// Whether jobs of this type receive no signals: it is linked into this binary and not durable. A type that is not may be durable in another.
+/// Returns whether jobs of this type ignore signals: the type is linked into this binary and not durable. A type that is not linked may be
+/// durable in another binary.
 pub(crate) fn ignores_signals(job_type: &str) -> bool {
     Registry::linked().unwrap_or_default().get(job_type).is_some_and(|found| !found.options().durable)
 }
 
-/// The same in what is to be done about each cause.
+/// Applies [`commands`] to the fix of each cause.
 pub(crate) fn name_commands(mut why: Why) -> Why {
     for fix in why.causes.iter_mut().filter_map(|cause| cause.fix.as_mut()) {
         *fix = commands(fix).into_owned();

@@ -1,56 +1,56 @@
-//! The worker: what is given to it, and the loops that make it up.
+//! The worker: its builder, and the loops of which it consists.
 //!
 //! ```text
-//! scout ---hints---> claimers ---jobs---> slots ---verdicts---> settle loop
-//!     ^  bell: notifications, due times
-//! heartbeat thread: identity        housekeeping: recover, called-off jobs; prune
+//! poller ---hints---> claimers ---jobs---> slots ---verdicts---> settle loop
+//!     ^  notifier: notifications, due times
+//! heartbeat thread: identity        housekeeping: recovery, cancellation; prune
 //! ```
 //!
-//! The scout and the claimers are in `claim`; `running` starts everything, and ends it in the right order.
+//! The poller and the claimers are in `claim`. `running` starts all loops and stops them in the right order.
 
-mod announced;
+mod fence;
 #[cfg(feature = "health")]
-mod answer;
+mod health_checks;
 mod builder;
-mod checked;
-mod farewell;
-mod given;
-mod last;
+mod check;
+mod drain_notice;
+mod parts;
+mod stop;
 #[cfg(feature = "otel")]
 mod meter;
 #[cfg(feature = "cli")]
-mod prepared;
+mod template;
 mod running;
 mod schedules;
-mod tellers;
+mod reporting;
 mod unused;
 #[cfg(feature = "cli")]
-pub(crate) mod tried;
+pub(crate) mod trial;
 
 use std::sync::Arc;
 
 use queue_core::{
     BatchHandler, Handler, Limit, Middleware, Registry, RegistryError, migrate,
     runner::{States, verify_worker},
-    schedule::{Declared, Schedule},
+    schedule::{DeclaredSchedule, Schedule},
 };
 use sqlx::PgPool;
 
 #[cfg(feature = "cli")]
-use self::given::complain_of_keyring;
+use self::parts::warn_missing_keyring;
 use self::unused::warn_of_unused;
 pub(crate) use self::{
-    given::{Beside, Checked},
+    parts::{CheckedWorker, SharedResources},
     running::RunningWorker,
 };
 use crate::{
     error::Error,
-    live::{Cluster, Config, Engine, Life, Vitals, Wires},
+    live::{Cluster, Config, ConnectionFactory, Engine, LeaseDeadline, LoopHealth},
     run::{AttemptOutcome, OutcomeObserver},
-    tally::Tallies,
+    tally::MetricsBuffer,
 };
 
-/// Runs jobs. Build it, then [`Worker::run`] it.
+/// Runs jobs. Configure it with the builder methods, then call [`Worker::run`].
 ///
 /// ```no_run
 /// # async fn example(pool: sqlx::PgPool) -> Result<(), queue_worker::Error> {
@@ -66,14 +66,14 @@ pub struct Worker {
     config: Config,
     states: States,
     registry: Option<Registry>,
-    teller: OutcomeObserver,
+    observer: OutcomeObserver,
     middleware: Vec<Arc<dyn Middleware>>,
     ready: Vec<Box<dyn FnOnce() + Send>>,
     broken: Option<RegistryError>,
-    /// What the types registered one by one declare, and what was declared by itself.
-    declared: Vec<Declared>,
+    /// Schedules declared by the registered job types.
+    declared: Vec<DeclaredSchedule>,
     schedules: Vec<(String, Schedule)>,
-    /// Of queues.
+    /// By queue.
     limits: Vec<(String, Limit)>,
     #[cfg(feature = "health")]
     health: Option<std::net::SocketAddr>,
@@ -81,15 +81,15 @@ pub struct Worker {
     meter: Option<opentelemetry::metrics::Meter>,
 }
 
-/// Of its own connections its heartbeat and whoever listens have one each, and all else shares the others.
+/// Own connections that are never shared: one for heartbeats and one for notifications. All other loops share the rest.
 const ALONE: usize = 2;
 
 impl Worker {
-    /// A worker over this pool, which its handlers share. It makes connections of its own to the same database: four while there is little to do,
-    /// more while more is to be said at once, and no more than [`Worker::connections`]. Transactional jobs take connections of the pool, one each while they
-    /// run.
+    /// Creates a worker that uses this pool, which it shares with the handlers. The worker opens connections of its own to the same database:
+    /// four while there is little to do, more while more statements run concurrently, and at most [`Worker::connections`]. Each running
+    /// transactional job takes a connection of the pool.
     pub fn new(pool: PgPool) -> Self {
-        let (config, states, teller) = (Config::default(), States::default(), OutcomeObserver::default());
+        let (config, states, observer) = (Config::default(), States::default(), OutcomeObserver::default());
         let (declared, schedules, limits, middleware, ready) = Default::default();
         Self {
             pool,
@@ -97,7 +97,7 @@ impl Worker {
             config,
             states,
             registry: None,
-            teller,
+            observer,
             middleware,
             ready,
             broken: None,
@@ -111,55 +111,57 @@ impl Worker {
         }
     }
 
-    /// The pool that it was given: for whatever its handlers' state is made of.
+    /// Returns the pool passed to [`Worker::new`], for example to build the state of handlers.
     pub fn pool(&self) -> &PgPool {
         &self.pool
     }
 
-    /// Its own connections lead where this pool does, past a pooler that keeps no sessions; see [`Database::direct`](crate::Database::direct).
+    /// Uses this pool's address for the worker's own connections, which bypass a transaction pooler that keeps no sessions. See
+    /// [`Database::direct`](crate::Database::direct).
     pub fn direct(mut self, pool: &PgPool) -> Self {
         self.direct = Some(pool.clone());
         self
     }
 
-    /// What handlers get with `cx.state::<T>()`; one value a type.
+    /// Adds a value that handlers get with `cx.state::<T>()`. One value per type.
     pub fn state<T: Send + Sync + 'static>(mut self, value: T) -> Self {
         self.states.put(value);
         self
     }
 
-    /// Runs `T`, and of the types linked into this binary only those registered so. For platforms without link-time registration, and for
-    /// workers that run some types only.
+    /// Registers `T`. Once a type is registered, only registered types run, not all types linked into this binary. For platforms without
+    /// link-time registration, and for workers that run some types only.
     pub fn register<T: Handler>(mut self) -> Self {
         if let Err(error) = self.registry.get_or_insert_default().register::<T>() {
             self.broken.get_or_insert(error);
         }
-        self.declared.push(Declared::of::<T>());
+        self.declared.push(DeclaredSchedule::of::<T>());
         self
     }
 
-    /// As [`Worker::register`], for a type whose handler takes batches: `#[job(batch = 500)]`.
+    /// Registers a type whose handler takes batches, `#[job(batch = 500)]`. Otherwise as [`Worker::register`].
     pub fn register_batch<T: BatchHandler>(mut self) -> Self {
         if let Err(error) = self.registry.get_or_insert_default().register_batch::<T>() {
             self.broken.get_or_insert(error);
         }
-        self.declared.push(Declared::of::<T>());
+        self.declared.push(DeclaredSchedule::of::<T>());
         self
     }
 
-    /// Runs this around each attempt, within those that were given before: see [`Middleware`].
+    /// Runs this middleware around each attempt, inside those added before. See [`Middleware`].
     pub fn middleware(mut self, middleware: impl Middleware) -> Self {
         self.middleware.push(Arc::new(middleware));
         self
     }
 
-    /// Tells `hook` what came of each attempt that ends in this worker, for figures and alarms. Hooks of several calls are all called.
+    /// Calls `hook` with the outcome of each attempt that ends in this worker, for metrics and alerts. Several hooks may be set; all are called.
     ///
-    /// It is called by the attempt itself, just before its verdict goes on its way, so let it be quick, and hand work to a task. Should the
-    /// worker lose its lease at that very moment, others have the job, and the verdict is refused. Attempts that ended with their process are
-    /// counted by whoever recovers them, and told only to the log; so are jobs that expired, which had none. A panic of the hook is logged, and changes nothing else.
+    /// The attempt calls the hook just before it sends its verdict. The hook should return quickly and leave longer work to a task. If the
+    /// worker loses its lease at that moment, the verdict is refused and another worker has the job. Not reported to the hook, but logged and
+    /// counted: attempts that ended with their process, by the worker that recovers them, and expired jobs, which had no attempt. A panic of
+    /// the hook is logged, and has no other effect.
     ///
-    /// Each failed attempt is logged at `info` and each dead letter at `warn` in any case.
+    /// Each failed attempt is also logged at `info`, and each dead letter at `warn`.
     ///
     /// ```no_run
     /// # async fn example(pool: sqlx::PgPool) -> Result<(), queue_worker::Error> {
@@ -168,21 +170,21 @@ impl Worker {
     ///
     /// let worker = Worker::new(pool).on_outcome(|attempt| {
     ///     if attempt.verdict == Verdict::Dead {
-    ///         println!("call somebody: {} of type {}", attempt.job, attempt.job_type);
+    ///         println!("dead letter: {} of type {}", attempt.job, attempt.job_type);
     ///     }
     /// });
     /// worker.run(shutdown_signal()).await
     /// # }
     /// ```
     pub fn on_outcome(mut self, hook: impl Fn(&AttemptOutcome<'_>) + Send + Sync + 'static) -> Self {
-        self.teller.add(hook);
+        self.observer.add(hook);
         self
     }
 
-    /// Calls `hook` once, when this worker is ready: it is announced to the store, and claims jobs. Hooks of several calls are all called.
+    /// Calls `hook` once, when this worker is ready: it is registered in the store, and claims jobs. Several hooks may be set; all are called.
     ///
-    /// For a health check, or a supervisor; that of the command line tells systemd by itself (`Type=notify`). It stands in the way of nothing
-    /// but other hooks. While the database is away a worker is not ready.
+    /// For example for a health check or a supervisor. The worker of the command line notifies systemd by itself (`Type=notify`). A slow hook
+    /// delays only other hooks. A worker is not ready while the database is unreachable.
     ///
     /// ```no_run
     /// # async fn example(pool: sqlx::PgPool) -> Result<(), queue_worker::Error> {
@@ -190,7 +192,7 @@ impl Worker {
     ///
     /// let (ready, is_ready) = tokio::sync::oneshot::channel();
     /// let worker = Worker::new(pool).on_ready(move || ready.send(()).unwrap_or_default());
-    /// tokio::spawn(async move { is_ready.await.map(|()| println!("at work")) });
+    /// tokio::spawn(async move { is_ready.await.map(|()| println!("ready")) });
     /// worker.run(shutdown_signal()).await
     /// # }
     /// ```
@@ -199,27 +201,28 @@ impl Worker {
         self
     }
 
-    /// Runs jobs until `shutdown` completes, then lets running handlers finish within the grace period, releases the rest uncharged, and
-    /// returns. While the database is away it waits for its return.
+    /// Runs jobs until `shutdown` completes, then lets running handlers finish within the grace period, releases the other jobs without
+    /// charging an attempt, and returns. While the database is unreachable, the worker waits and reconnects.
     ///
-    /// In a program that has set no `tracing` subscriber it logs to stderr, as the command line does; by `RUST_LOG`, else at `info`. That takes the
-    /// feature `logs`, which is on by default.
+    /// If the program has set no `tracing` subscriber, the worker logs to stderr, as the command line does: filtered by `RUST_LOG`, by default
+    /// at `info`. This requires the feature `logs`, which is on by default.
     ///
     /// # Errors
-    /// Before the first job: a setting out of range, job types that cannot be run, a store that is not migrated or out of reach, a standby if it is not to
-    /// wait there ([`Worker::on_standby`]).
+    /// Fails before the first job if a setting is out of range, a job type is invalid, the store is not migrated or cannot be reached, or the
+    /// database is a standby and the worker should not wait for it ([`Worker::on_standby`]).
     pub async fn run(self, shutdown: impl Future<Output = ()>) -> Result<(), Error> {
         #[cfg(feature = "logs")]
         crate::logs::log_to_stderr_by_default();
-        let (vitals, life, tallies) = (Vitals::default(), Life::new(), Tallies::default());
+        let (loop_health, lease_deadline, metrics) = (LoopHealth::default(), LeaseDeadline::new(), MetricsBuffer::default());
         #[cfg(feature = "health")]
-        let _answering = self.answer(&vitals, &life, &tallies).await?;
+        let _health_checks = self.start_health_checks(&loop_health, &lease_deadline, &metrics).await?;
         #[cfg(feature = "otel")]
-        let feeding = self.tell_meter(&vitals, &tallies)?;
-        let Checked { mut pool, mut direct, mut config, ready, mut given } = self.checked((vitals.clone(), life, tallies), None)?;
+        let export = self.start_export(&loop_health, &metrics)?;
+        let CheckedWorker { mut pool, mut direct, mut config, ready, mut parts } =
+            self.check((loop_health.clone(), lease_deadline, metrics), None)?;
         tokio::pin!(shutdown);
         let mut link = tokio::select! {
-            link = config.on_standby.heed(&direct) => link?,
+            link = config.on_standby.wait_for_writes(&direct) => link?,
             () = &mut shutdown => return Ok(()),
         };
         link.check_settings().await?;
@@ -227,23 +230,23 @@ impl Worker {
         migrate::verify(link.get().await?, config.store).await?;
         let cluster = Cluster::find(&mut link, (&mut pool, &mut direct), &mut config.store).await?;
         link.close().await;
-        warn_of_unused(&config, &given.registry, &[(&pool, config.store)]).await;
+        warn_of_unused(&config, &parts.registry, &[(&pool, config.store)]).await;
 
-        // Dropped half-way, this future takes the engine and the heartbeat with it: the jobs are recovered like those of a silent worker.
-        let engine = Engine::start_watched("queue engine", &vitals).map_err(|error| Error::Thread(error.to_string()))?;
-        given.days = cluster.map(|cluster| cluster.follow(&engine));
-        let wires = Wires::of_one_worker(&direct, config.connections - ALONE);
-        let running = RunningWorker::start(&engine, (&pool, &wires), &config, given)?;
+        // Dropping this future drops the engine and the heartbeat. The jobs are then recovered like those of a silent worker.
+        let engine = Engine::start_watched("queue engine", &loop_health).map_err(|error| Error::Thread(error.to_string()))?;
+        parts.days = cluster.map(|cluster| cluster.follow(&engine));
+        let factory = ConnectionFactory::of_one_worker(&direct, config.connections - ALONE);
+        let running = RunningWorker::start(&engine, (&pool, &factory), &config, parts)?;
         tracing::info!(name = config.name, queues = config.served(), "worker started");
-        running.tell_ready(ready);
+        running.call_ready_hooks(ready);
         shutdown.await;
-        vitals.stop();
+        loop_health.stop();
         tracing::info!("shutting down");
-        // On the engine, where no handler that blocks its thread can hold it up.
+        // Runs on the engine, where handlers that block their thread cannot delay it.
         let _ = engine.handle().spawn(running.stop(config.grace)).await;
         #[cfg(feature = "otel")]
-        if let Some(feeding) = feeding {
-            feeding.end().await;
+        if let Some(export) = export {
+            export.end().await;
         }
         tracing::info!("worker stopped");
         Ok(())

@@ -1,5 +1,5 @@
 #!/bin/sh
-# A Citus cluster on this machine, to test on: a coordinator and two nodes, as user postgres, in a folder that is gone with it.
+# Runs a Citus test cluster on this machine: a coordinator and two nodes, as user postgres, in a directory that `wipe` removes.
 #
 #   cluster.sh start | stop | wipe                  CITUS_DIR (default /dev/shm/queue-citus), CITUS_PORT (default 19700: the coordinator's)
 #   cluster.sh standby PORT TO                      a synchronous standby of the node at PORT, at port TO

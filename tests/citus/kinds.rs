@@ -1,4 +1,4 @@
-//! Every kind of job, enqueued over each node, run by workers that were given each node.
+//! Every kind of job, enqueued through each node, run by workers connected to each node.
 
 use std::time::{Duration, Instant};
 
@@ -14,7 +14,7 @@ use tests::{Act as Does, Batched, Do, Part, TestDb, Within, within};
 
 use super::{cluster, pool};
 
-/// Gives what it is given.
+/// Returns its payload.
 #[job(name = "echo", output = i64)]
 #[derive(Serialize, Deserialize)]
 pub(super) struct Echo {
@@ -27,7 +27,7 @@ impl Handler for Echo {
     }
 }
 
-/// Runs after the others of its key.
+/// Has an ordering key and a fair queue.
 #[job(name = "lined", key = self.key, fair = self.key)]
 #[derive(Serialize, Deserialize)]
 struct Lined {
@@ -51,7 +51,7 @@ impl Handler for Limited {
     }
 }
 
-/// Of a key, one at a time.
+/// Runs one job per key at a time.
 #[job(name = "limited_by_key", limit(name = "account", key = self.account, concurrency = 1))]
 #[derive(Serialize, Deserialize)]
 struct ByKey {
@@ -64,7 +64,7 @@ impl Handler for ByKey {
     }
 }
 
-/// A step, one in a transaction, a child, a map, a signal, a sleep.
+/// Uses a step, a step transaction, a child, a map, a signal and a sleep.
 #[job(name = "long", durable, output = i64)]
 #[derive(Serialize, Deserialize)]
 struct Long {}
@@ -87,7 +87,7 @@ impl Handler for Long {
     }
 }
 
-/// The node after another.
+/// A node that depends on another one.
 #[job(name = "sum", output = i64)]
 #[derive(Serialize, Deserialize)]
 struct Sum {
@@ -100,7 +100,7 @@ impl Handler for Sum {
     }
 }
 
-/// Ends its job in a transaction of its own.
+/// Completes its job in a transaction of its own.
 #[job(name = "own_end")]
 #[derive(Serialize, Deserialize)]
 struct OwnEnd {}
@@ -114,7 +114,7 @@ impl Handler for OwnEnd {
     }
 }
 
-/// Of the clock.
+/// Scheduled by its type.
 #[job(name = "ticking", every = "1s")]
 #[derive(Default, Serialize, Deserialize)]
 struct Ticking {}
@@ -153,7 +153,7 @@ async fn over(db: &TestDb, what: &str) {
     .await;
 }
 
-/// All kinds, over this pool, while a worker runs.
+/// Runs jobs of all kinds through this pool while a worker runs.
 async fn play(db: &TestDb, pool: &PgPool, waiter: &Waiter, round: &str) {
     let began = Instant::now();
     let told = |what: &str| eprintln!("{round}: {what}: after {:?}", began.elapsed());
@@ -210,7 +210,7 @@ async fn play(db: &TestDb, pool: &PgPool, waiter: &Waiter, round: &str) {
     over(db, "all of it").await;
 }
 
-/// A flow, and what operators do.
+/// Runs a flow and operator actions.
 async fn operated(db: &TestDb, pool: &PgPool, waiter: &Waiter, (round, dead, long): (&str, &JobHandle<Do>, &JobHandle<Long>)) {
     let mut flow = Flow::new(format!("{round} flow"));
     let first = flow.add("first", Echo { n: 41 });
@@ -237,7 +237,7 @@ async fn operated(db: &TestDb, pool: &PgPool, waiter: &Waiter, (round, dead, lon
     operate::why(pool, Store::default(), long.id()).await.unwrap();
 }
 
-/// Half of all waits took no longer.
+/// Returns the median latency of waiting for a job.
 async fn median_wait(pool: &PgPool, waiter: &Waiter) -> Duration {
     let mut all = Vec::new();
     for n in 0..40 {
@@ -255,7 +255,7 @@ async fn every_kind_of_job_runs_over_every_node() {
     let owner = locate(&mut db.pool.acquire().await.unwrap(), Store::default()).await.unwrap().unwrap();
     for (nr, url) in db.urls().into_iter().enumerate() {
         let given = pool(&url);
-        // The worker is given one node, the producer another.
+        // The worker uses one node, the producer another.
         let own = pool(&db.urls()[(nr + 1) % 3]);
         let waiter = Waiter::start(&own);
         db.run_while(worker(&given), async {

@@ -1,4 +1,4 @@
-//! A store that moves to another node while it is worked with.
+//! A store is moved to another node while it is in use.
 
 use std::{
     collections::HashMap,
@@ -17,14 +17,14 @@ use tests::{TestDb, within};
 
 use super::{cluster, pool};
 
-/// Is counted.
+/// Counts its runs.
 #[job(name = "counted")]
 #[derive(Serialize, Deserialize)]
 pub(super) struct Counted {
     pub(super) n: i64,
 }
 
-/// How often each number ran, and when one did.
+/// Runs per job number, and the time of each run.
 type Runs = (Option<HashMap<i64, u32>>, Vec<Instant>);
 
 static RUNS: Mutex<Runs> = Mutex::new((None, Vec::new()));
@@ -38,7 +38,8 @@ impl Handler for Counted {
     }
 }
 
-/// Enqueues one after the other until it is told to stop; what it was told that it is enqueued, when, and how often it was refused.
+/// Enqueues jobs one after another until stopped. Returns the acknowledged numbers, the times of the acknowledgements, and the number of
+/// refused enqueues.
 pub(super) async fn produce(pool: PgPool, store: Store, from: i64, stop: Arc<AtomicBool>) -> (Vec<i64>, Vec<Instant>, Vec<String>) {
     let (mut told, mut times, mut refused) = (Vec::new(), Vec::new(), Vec::new());
     for n in from.. {
@@ -57,7 +58,7 @@ pub(super) async fn produce(pool: PgPool, store: Store, from: i64, stop: Arc<Ato
     (told, times, refused)
 }
 
-/// Whether this number has run.
+/// Whether the job of this number has run.
 pub(super) fn ran(n: i64) -> bool {
     RUNS.lock().unwrap().0.as_ref().is_some_and(|runs| runs.contains_key(&n))
 }
@@ -71,7 +72,7 @@ pub(super) async fn port(db: &TestDb) -> u16 {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_store_moves_while_it_is_worked_with() {
+async fn a_store_moves_while_in_use() {
     let Some(db) = cluster("a store that moves").await else { return };
     let pools: Vec<PgPool> = db.urls().iter().map(|url| pool(url)).collect();
     let worker = || Worker::new(pools[0].clone()).register::<Counted>().lease_ttl(Duration::from_secs(5)).grace(Duration::from_secs(2));
@@ -95,7 +96,7 @@ async fn a_store_moves_while_it_is_worked_with() {
                 sqlx::query_as("select nodename::text, nodeport from pg_dist_node where groupid > 0").fetch_all(&db.pool).await.unwrap();
 
             let (host, to) = nodes.iter().find(|(_, at)| *at != i32::from(before)).unwrap();
-            // What an earlier move has left there goes a minute later by itself, or now.
+            // Citus removes the leftovers of an earlier move within a minute by itself. This removes them immediately.
             sqlx::raw_sql("call citus_cleanup_orphaned_resources()").execute(&db.pool).await.unwrap();
             let began = Instant::now();
             let moving = format!("select citus_schema_move('queue', '{host}', {to})");

@@ -1,5 +1,5 @@
-//! The node that a store is on is killed, and its synchronous standby takes its place. `QUEUE_TEST_CITUS_NODES` is the command that does so to the cluster:
-//! `tests/citus/cluster.sh`.
+//! The node that owns a store is killed, and its synchronous standby is promoted. `QUEUE_TEST_CITUS_NODES` is the command that does this to
+//! the cluster: `tests/citus/cluster.sh`.
 
 use std::{
     process::Command,
@@ -30,7 +30,7 @@ fn order(words: &[String]) {
 async fn the_node_of_a_store_is_killed_and_nothing_acknowledged_is_lost() {
     let what = "the node of a store is killed";
     if std::env::var_os("QUEUE_TEST_CITUS_NODES").is_none() {
-        return skipped(what, "nothing says how to kill one: QUEUE_TEST_CITUS_NODES is not set");
+        return skipped(what, "QUEUE_TEST_CITUS_NODES is not set, so no node can be killed");
     }
     let Some(db) = cluster(what).await else { return };
     // Another store, on the other node.

@@ -1,4 +1,4 @@
-//! How fast a node works, beside plain PostgreSQL.
+//! Throughput of a node, compared with plain PostgreSQL.
 
 use std::time::{Duration, Instant};
 
@@ -11,10 +11,10 @@ use super::{
     pool,
 };
 
-/// So many jobs a measurement.
+/// Number of jobs per measurement.
 const JOBS: i64 = 8_000;
 
-/// Jobs a second that are enqueued one by one, and that are run.
+/// Returns the numbers of jobs enqueued one by one, and of jobs run, per second.
 async fn rates(db: &TestDb, url: &str) -> (f64, f64) {
     let on = pool(url);
     let began = Instant::now();
@@ -44,7 +44,7 @@ async fn rates(db: &TestDb, url: &str) -> (f64, f64) {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_node_works_at_least_at_two_fifths_of_the_rate_of_plain_postgresql() {
+async fn a_node_reaches_two_fifths_of_the_throughput_of_plain_postgresql() {
     let (mut plain, mut node, mut any) = (Vec::new(), Vec::new(), Vec::new());
     for _ in 0..2 {
         let Some(db) = cluster("the rate of a node").await else { return };

@@ -1,4 +1,4 @@
-//! Who is no superuser: each role of a distributed store at its work, over each node.
+//! Users without superuser rights: each role of a distributed store, used through each node.
 
 use std::{str::FromStr as _, time::Duration};
 
@@ -21,7 +21,7 @@ use super::{
 
 const USERS: [(&str, &str); 4] = [("web", "producer"), ("runner", "worker"), ("viewer", "reader"), ("ops", "operator")];
 
-/// Declares nothing, and is run by whoever is the worker.
+/// Runs under a schedule declared by any worker.
 #[job(name = "declared", every = "1s")]
 #[derive(Default, serde::Serialize, serde::Deserialize)]
 struct Declared {}
@@ -45,49 +45,49 @@ fn pool(url: &str, user: &str) -> PgPool {
     PgPoolOptions::new().max_connections(6).connect_lazy_with(options)
 }
 
-async fn say(db: &TestDb, text: &str) {
+async fn execute_text(db: &TestDb, text: &str) {
     sqlx::raw_sql(AssertSqlSafe(text.to_owned())).execute(&db.pool).await.unwrap_or_else(|error| panic!("{text}: {error}"));
 }
 
-/// Roles are the whole cluster's, so these have names of the run's own.
-fn named(user: &str) -> String {
+/// Roles belong to the whole cluster, so their names are unique to the run.
+fn role_name(user: &str) -> String {
     format!("queue_run_{}_{user}", std::process::id())
 }
 
 fn roles() -> Roles {
-    Roles::of(Store::default()).prefix(named("").trim_end_matches('_')).unwrap()
+    Roles::of(Store::default()).prefix(role_name("").trim_end_matches('_')).unwrap()
 }
 
-/// The roles, and users who are in them.
-async fn let_in(db: &TestDb) {
+/// Creates the roles, and users that are members of them.
+async fn create_users(db: &TestDb) {
     roles().apply(&mut db.pool.acquire().await.unwrap()).await.unwrap();
     for (user, role) in USERS {
-        say(db, &format!("create role {} login", named(user))).await;
-        say(db, &format!("grant {} to {}", named(role), named(user))).await;
+        execute_text(db, &format!("create role {} login", role_name(user))).await;
+        execute_text(db, &format!("grant {} to {}", role_name(role), role_name(user))).await;
     }
-    let mailer = Roles::of_producer(Store::default(), &named("mailer"), &["mail"]).unwrap();
+    let mailer = Roles::of_producer(Store::default(), &role_name("mailer"), &["mail"]).unwrap();
     mailer.apply(&mut db.pool.acquire().await.unwrap()).await.unwrap();
-    say(db, &format!("alter role {} login", named("mailer"))).await;
-    say(db, &format!("grant select, insert on effect to {}, {}", named("runner"), named("web"))).await;
+    execute_text(db, &format!("alter role {} login", role_name("mailer"))).await;
+    execute_text(db, &format!("grant select, insert on effect to {}, {}", role_name("runner"), role_name("web"))).await;
 }
 
-/// Once there is nothing left that they may do.
-async fn send_away() {
+/// Drops the users and roles after the database, and with it their privileges, was dropped.
+async fn drop_users() {
     let mut admin = PgConnection::connect(&std::env::var("QUEUE_TEST_CITUS").unwrap()).await.unwrap();
-    let users = USERS.map(|(user, _)| named(user)).into_iter().chain([named("mailer")]).chain(roles().names().into_iter().rev());
+    let users = USERS.map(|(user, _)| role_name(user)).into_iter().chain([role_name("mailer")]).chain(roles().names().into_iter().rev());
     for user in users {
         sqlx::raw_sql(AssertSqlSafe(format!("drop role {user}"))).execute(&mut admin).await.unwrap();
     }
 }
 
-/// The code of what a user is refused.
+/// Returns the SQLSTATE with which a statement of a user is refused.
 async fn refused(pool: &PgPool, text: &str) -> String {
     let error = sqlx::raw_sql(AssertSqlSafe(text.to_owned())).execute(pool).await.expect_err(text);
     error.as_database_error().and_then(sqlx::error::DatabaseError::code).unwrap_or_default().into_owned()
 }
 
 async fn works(url: &str) {
-    let [web, viewer, ops, mailer] = ["web", "viewer", "ops", "mailer"].map(|user| pool(url, &named(user)));
+    let [web, viewer, ops, mailer] = ["web", "viewer", "ops", "mailer"].map(|user| pool(url, &role_name(user)));
     let waiter = Waiter::start(&web);
     assert_eq!(Echo { n: 1 }.enqueue(&web).await.unwrap().wait(&waiter).await.unwrap(), 1);
     let mut tx = web.begin().await.unwrap();
@@ -99,22 +99,22 @@ async fn works(url: &str) {
     for handle in all {
         handle.wait(&waiter).await.unwrap();
     }
-    // A reader sees it all but what it is of.
+    // A reader sees everything except payloads.
     let done = Filter { state: Some(JobState::Completed), ..Filter::default() };
     let listed = operate::list(&viewer, Store::default(), &done).await.unwrap().jobs;
     assert!(!listed.is_empty() && listed.iter().all(|job| job.payload.is_none()), "{listed:?}");
     operate::counts(&viewer, Store::default()).await.unwrap();
     operate::why(&viewer, Store::default(), one.id()).await.unwrap();
-    // An operator acts.
+    // An operator changes jobs.
     let far = Echo { n: 3 }.enqueue(&web).after(Duration::from_hours(1)).await.unwrap();
     assert_eq!(refused(&viewer, &format!("select queue.cancel({})", far.id())).await, "42501");
     far.job_ref().cancel(&ops).await.unwrap();
     let shown = operate::list(&ops, Store::default(), &Filter { payload: true, ..done }).await.unwrap().jobs;
     assert!(shown.iter().any(|job| job.payload.is_some()), "{shown:?}");
-    // One who may enqueue into one queue only.
+    // A user that may enqueue into one queue only.
     Echo { n: 4 }.enqueue(&mailer).queue("mail").await.unwrap();
     assert_eq!(refused(&mailer, "select queue.enqueue('echo', '{\"n\": 1}', '{\"queue\": \"other\"}')").await, "42501");
-    // Past the door there is nothing but on the store's own node.
+    // Behind the SQL entry point, users may call nothing but on the store's own node.
     let past = refused(&mailer, "select queue_here.enqueue('echo', '{\"n\": 1}', '{\"queue\": \"other\"}')").await;
     assert!(["42501", "57P03"].contains(&past.as_str()), "{past}");
     for text in ["select count(*) from queue.job", "select queue.cancel(1)", "select queue_here.cancel(1)", "select queue_here.relay()"] {
@@ -128,9 +128,9 @@ async fn works(url: &str) {
 #[tokio::test(flavor = "multi_thread")]
 async fn each_role_works_over_every_node() {
     let Some(db) = cluster("roles of a distributed store").await else { return };
-    let_in(&db).await;
+    create_users(&db).await;
     for url in db.urls() {
-        let given = pool(&url, &named("runner"));
+        let given = pool(&url, &role_name("runner"));
         let worker: Worker = worker(&given).register::<Declared>();
         db.run_while(worker, async {
             for url in db.urls() {
@@ -144,17 +144,17 @@ async fn each_role_works_over_every_node() {
         .await;
         given.close().await;
     }
-    // The owner migrates, whoever comes as it; what is new is closed to the others, and open once the roles are said anew.
+    // The owner migrates through any of its members. New objects are closed to other roles until the grants are repeated.
     let later = Migration::new(10_000, "later", LATER);
     let done = migrate_with(&mut db.pool.acquire().await.unwrap(), Store::default(), &[later], Duration::from_secs(20)).await.unwrap();
     assert_eq!(done, [10_000]);
     assert!(db.count("select queue.later()").await > 0);
-    let viewer = pool(&db.urls()[2], &named("viewer"));
+    let viewer = pool(&db.urls()[2], &role_name("viewer"));
     assert_eq!(refused(&viewer, "select queue.later()").await, "42501");
     assert_eq!(refused(&viewer, "select queue_here.later()").await, "42501");
     roles().apply(&mut db.pool.acquire().await.unwrap()).await.unwrap();
     operate::counts(&viewer, Store::default()).await.unwrap();
     viewer.close().await;
     db.finish().await;
-    send_away().await;
+    drop_users().await;
 }

@@ -1,4 +1,4 @@
-//! Every statement, ten times, from every node.
+//! Every statement, executed ten times from every node.
 
 use std::{fs, path::Path, str::FromStr as _};
 
@@ -8,7 +8,7 @@ use tests::TestDb;
 
 use super::cluster;
 
-/// Each file's name, and its statement.
+/// Returns the name and the statement of each file.
 fn statements(folder: &str) -> Vec<(String, &'static str)> {
     let root = Path::new(env!("CARGO_MANIFEST_DIR")).parent().unwrap();
     let files = fs::read_dir(root.join(folder)).unwrap().map(|entry| entry.unwrap().path());
@@ -19,7 +19,7 @@ fn statements(folder: &str) -> Vec<(String, &'static str)> {
     found
 }
 
-/// Asks for nothing: each parameter is null. Returns what the server refuses, by its code.
+/// Executes the statement with null parameters. Returns the SQLSTATE of an error.
 async fn play(connection: &mut PgConnection, name: &str, statement: &str) -> Result<(), String> {
     const COUNT: &str = "select coalesce(cardinality(parameter_types), 0) from pg_prepared_statements where name = $1";
     let said = |error: sqlx::Error| match error.as_database_error() {
@@ -41,7 +41,7 @@ async fn connect(url: &str) -> PgConnection {
     PgConnection::connect_with(&options).await.unwrap()
 }
 
-/// What a server says of each statement.
+/// Returns the result of each statement on this server.
 async fn answers(url: &str, store: Store, folder: &str) -> Vec<(String, Result<(), String>)> {
     let mut connection = connect(url).await;
     let mut all = Vec::new();
@@ -59,7 +59,7 @@ fn code(said: &Result<(), String>) -> &str {
     said.as_ref().err().map_or("", |said| said.split(' ').next().unwrap())
 }
 
-/// Refused is only what plain PostgreSQL refuses too.
+/// The cluster may refuse only what plain PostgreSQL refuses too.
 #[tokio::test]
 async fn every_statement_runs_from_every_node() {
     let Some(db) = cluster("every statement from every node").await else { return };

@@ -1,11 +1,11 @@
-//! Transactions of another kind than the usual, over each node.
+//! Unusual kinds of transactions, through each node.
 
 use queue_core::{Job as _, Store, operate};
 
 use super::{cluster, kinds::Echo, owner, pool};
 
 #[tokio::test(flavor = "multi_thread")]
-async fn an_isolation_is_refused_on_the_stores_own_node_only() {
+async fn isolation_levels_are_refused_only_on_the_stores_own_node() {
     let Some(db) = cluster("transactions over every node").await else { return };
     let own = owner(&db).await;
     for url in db.urls() {
@@ -21,7 +21,7 @@ async fn an_isolation_is_refused_on_the_stores_own_node_only() {
             tx.commit().await.unwrap();
             assert_eq!(db.count(&format!("select count(*) from queue.job where id = {id}")).await, 1);
         }
-        // What only looks need be no writer, whatever its functions could do.
+        // Read-only operations work in a read-only transaction, although their functions could write.
         let mut tx = on.begin_with("begin read only").await.unwrap();
         operate::limits(&mut *tx, Store::default()).await.unwrap();
         operate::pauses(&mut *tx, Store::default()).await.unwrap();

@@ -1,4 +1,5 @@
-//! Clients that are not Rust: what a job's status says, how a wait ends and what it refuses, and the programs of `docs/ANY_LANGUAGE.md`.
+//! Clients in other languages: what a job's status contains, how a wait ends and what it refuses, and the programs of
+//! `docs/ANY_LANGUAGE.md`.
 
 mod clients;
 
@@ -9,7 +10,7 @@ use serde::{Deserialize, Serialize};
 use sqlx::{Connection as _, PgConnection};
 use tests::{Act, Do, TestDb, eventually, server::TestServer};
 
-/// As in examples/src/bin/greeter.rs.
+/// The type of examples/src/bin/greeter.rs.
 #[job(send_only, name = "greet", output = String)]
 #[derive(Serialize, Deserialize)]
 struct Greet {
@@ -22,7 +23,7 @@ impl Handler for Greet {
     }
 }
 
-/// Reports, then waits for its row of `effect` to go.
+/// Reports progress, then waits until its row of `effect` is deleted.
 #[job(send_only)]
 #[derive(Serialize, Deserialize)]
 struct Half;
@@ -61,7 +62,7 @@ fn act(act: Act) -> Do {
 }
 
 #[tokio::test]
-async fn a_status_says_where_a_job_is_and_why() {
+async fn a_status_shows_the_state_of_a_job_and_its_reason() {
     let db = TestDb::new().await;
     assert_eq!(status(&db, JobId(7)).await, None, "an unknown job has no row");
     let later = act(Act::Ok("x".into())).enqueue(&db.pool).after(Duration::from_hours(1)).await.unwrap().id();
@@ -81,7 +82,7 @@ async fn a_status_says_where_a_job_is_and_why() {
     assert_eq!(status(&db, later).await, Some(("cancelled".into(), 0, None, None, None, None)));
     for (job, state) in [(ready, "completed"), (dead, "dead"), (later, "cancelled")] {
         let row = wait(&mut connect(&db).await, job, "0 s").await.unwrap();
-        assert_eq!(row, status(&db, job).await, "a wait for what is over returns its status");
+        assert_eq!(row, status(&db, job).await, "a wait for a finished job returns its status");
         assert_eq!(row.unwrap().0, state);
     }
     db.finish().await;
@@ -117,7 +118,7 @@ async fn a_wait_ends_with_the_job_or_at_its_timeout() {
     let job = act(Act::Sleep(300)).enqueue(&db.pool).await.unwrap().id();
     let mut client = connect(&db).await;
     let began = Instant::now();
-    assert_eq!(wait(&mut client, job, "200 ms").await.unwrap(), None, "nobody works");
+    assert_eq!(wait(&mut client, job, "200 ms").await.unwrap(), None, "no worker runs");
     assert!(began.elapsed() >= Duration::from_millis(200), "{:?}", began.elapsed());
     let row = db.run_while(db.worker(), wait(&mut client, job, "30 s")).await.unwrap().unwrap();
     assert_eq!((row.0.as_str(), row.1), ("completed", 1));
@@ -130,7 +131,7 @@ async fn a_wait_ends_with_the_job_or_at_its_timeout() {
 }
 
 #[tokio::test]
-async fn a_wait_in_a_transaction_sees_what_is_committed_meanwhile() {
+async fn a_wait_in_a_transaction_sees_later_commits() {
     let db = TestDb::new().await;
     let job = act(Act::Ok("seen".into())).enqueue(&db.pool).await.unwrap().id();
     let mut client = connect(&db).await;
@@ -155,14 +156,14 @@ async fn a_wait_that_could_never_end_is_refused() {
         assert_eq!(code(&error), "25000", "{error}");
         assert!(error.to_string().contains(level), "{error}");
     }
-    // In the transaction itself, in a savepoint of it, within one statement, and after a change of its row.
+    // In the transaction itself, in a savepoint of it, within one statement, and after a change of the job's row.
     for before in [None, Some("savepoint s")] {
         let mut tx = client.begin().await.unwrap();
         if let Some(before) = before {
             sqlx::query(before).execute(&mut *tx).await.unwrap();
         }
         let own: JobId = sqlx::query_scalar(ENQUEUE).fetch_one(&mut *tx).await.unwrap();
-        assert_eq!(status(&db, own).await, None, "nobody else sees it");
+        assert_eq!(status(&db, own).await, None, "no other session sees it");
         let error = wait(&mut tx, own, "30 s").await.unwrap_err();
         assert_eq!(code(&error), "25000", "{error}");
         assert!(error.to_string().contains("in this transaction"), "{error}");
@@ -173,7 +174,7 @@ async fn a_wait_that_could_never_end_is_refused() {
     sqlx::query("select queue.set_priority($1, 7)").bind(job).execute(&mut *tx).await.unwrap();
     assert_eq!(code(&wait(&mut tx, job, "30 s").await.unwrap_err()), "25000");
     tx.rollback().await.unwrap();
-    // A transaction that has written something else may wait.
+    // A transaction with other writes may wait.
     let mut tx = client.begin().await.unwrap();
     sqlx::query("insert into effect (job) values (0)").execute(&mut *tx).await.unwrap();
     assert_eq!(wait(&mut tx, job, "1 ms").await.unwrap(), None);
@@ -197,7 +198,7 @@ async fn a_wait_holds_no_lock_on_a_table_and_writes_nothing() {
         left join pg_locks l on l.pid = a.pid and l.locktype = 'relation'
           and l.relation in (select c.oid from pg_class c where c.relnamespace = 'queue'::regnamespace)
         where a.pid = $1 and a.wait_event = 'PgSleep' group by a.pid";
-    // The activity is asked for before the locks: between the two it may have begun to look.
+    // The activity is queried before the locks: the waiter may have begun a query between the two.
     let (mut looks, mut free) = (0, 0);
     eventually("it sleeps, and holds nothing", async || {
         if let Some(held) = sqlx::query_scalar::<_, i64>(held).bind(pid).fetch_optional(&db.pool).await.unwrap() {
@@ -215,7 +216,7 @@ async fn a_wait_holds_no_lock_on_a_table_and_writes_nothing() {
 
 #[tokio::test]
 #[ignore = "deep"]
-async fn after_four_billion_transactions_a_wait_still_knows_its_own() {
+async fn after_four_billion_transactions_a_wait_still_knows_its_own_transaction() {
     let server = TestServer::start_late().await.unwrap();
     let db = server.database("late").await.unwrap();
     let ours = "select queue.is_ours($1)";

@@ -1,4 +1,4 @@
-//! One bad row stops no others: whatever is wrong with it, it is set aside or passed over, and all else goes on.
+//! A bad row stops no other row: whatever the fault, it is set aside or skipped, and the others are processed.
 
 use std::time::Duration;
 
@@ -25,7 +25,7 @@ async fn keyed(db: &TestDb, key: &str, policy: KeyPolicy) -> JobId {
     job().enqueue(&db.pool).key(key).key_policy(policy).await.unwrap().id()
 }
 
-/// A time that no table takes, as a store may have it from before its tables refused it.
+/// Sets a time that the tables now reject. A store may have it from before its tables had these checks.
 async fn spoil(db: &TestDb, blocked: JobId) {
     sqlx::raw_sql("alter table queue.blocked drop constraint if exists blocked_run_at_in_range").execute(&db.pool).await.unwrap();
     let spoilt = sqlx::query("update queue.blocked set run_at = 'infinity' where id = $1").bind(blocked).execute(&db.pool).await.unwrap();
@@ -33,7 +33,7 @@ async fn spoil(db: &TestDb, blocked: JobId) {
 }
 
 #[tokio::test]
-async fn a_job_that_no_table_takes_holds_up_its_own_key_and_no_other() {
+async fn a_job_that_no_table_accepts_blocks_only_its_own_key() {
     let db = TestDb::new().await;
     let mut jobs = Vec::new();
     for round in 0..3 {
@@ -45,7 +45,7 @@ async fn a_job_that_no_table_takes_holds_up_its_own_key_and_no_other() {
             }
         }
     }
-    let first_dead = "select id from queue.dead where error like '%could not go on with it%'";
+    let first_dead = "select id from queue.dead where error like '%could not continue with it%'";
     let behind = async || db.count("select count(*) from queue.jobs where state = 'blocked'").await;
     db.run_while(db.worker(), async {
         eventually("the other keys are through", async || {
@@ -60,7 +60,7 @@ async fn a_job_that_no_table_takes_holds_up_its_own_key_and_no_other() {
         assert_eq!(behind().await, 1, "it holds up its own key");
         let dead: JobId = sqlx::query_scalar(first_dead).fetch_one(&db.pool).await.unwrap();
         JobRef::from_id(dead).requeue(&mut db.pool.acquire().await.unwrap()).await.unwrap();
-        eventually("its key goes on once somebody has decided", async || behind().await == 0).await;
+        eventually("its key continues once an operator has decided", async || behind().await == 0).await;
         db.until(dead, JobState::Completed).await;
     })
     .await;
@@ -69,7 +69,7 @@ async fn a_job_that_no_table_takes_holds_up_its_own_key_and_no_other() {
 }
 
 #[tokio::test]
-async fn a_key_that_skips_its_dead_goes_on_without_what_no_table_takes() {
+async fn a_key_that_skips_its_dead_continues_without_jobs_that_no_table_accepts() {
     let db = TestDb::new().await;
     let mut c = connect(&db).await;
     let jobs = [keyed(&db, "a", KeyPolicy::Skip).await, keyed(&db, "a", KeyPolicy::Skip).await, keyed(&db, "a", KeyPolicy::Skip).await];
@@ -106,7 +106,7 @@ async fn a_blocked_job_that_has_another_entry_already_loses_the_blocked_one_and_
 }
 
 #[tokio::test]
-async fn a_spoilt_job_that_somebody_is_at_work_on_is_looked_at_later() {
+async fn a_spoilt_job_locked_by_another_session_is_handled_later() {
     let db = TestDb::new().await;
     let (mut c, mut operator) = (connect(&db).await, connect(&db).await);
     let (first, second) = (keyed(&db, "a", KeyPolicy::Block).await, keyed(&db, "a", KeyPolicy::Block).await);
@@ -121,7 +121,7 @@ async fn a_spoilt_job_that_somebody_is_at_work_on_is_looked_at_later() {
     let hints = "select count(*) from queue.key_hint";
     let before = db.count(hints).await;
     assert_eq!(sqlx::query_scalar::<_, Option<i64>>(aside).fetch_one(&mut c).await.unwrap(), None);
-    assert_eq!(db.count(hints).await, before + 1, "so that it is looked at again");
+    assert_eq!(db.count(hints).await, before + 1, "so that it is checked again");
     assert_eq!(operate::unblock(&mut c).await.unwrap(), 0);
     held.rollback().await.unwrap();
     assert_eq!(db.state(second).await, Some(JobState::Blocked));
@@ -131,7 +131,7 @@ async fn a_spoilt_job_that_somebody_is_at_work_on_is_looked_at_later() {
 }
 
 #[tokio::test]
-async fn f67_a_time_out_of_range_is_refused_at_every_door() {
+async fn f67_a_time_out_of_range_is_refused_by_every_function() {
     let db = TestDb::new().await;
     let mut c = connect(&db).await;
     let waits = keyed(&db, "a", KeyPolicy::Block).await;
@@ -157,7 +157,7 @@ async fn f67_a_time_out_of_range_is_refused_at_every_door() {
             assert!(refused.message().contains("within the years 1970 to 9999"), "{call}: {refused}");
         }
     }
-    // What only a transaction's own writes would take.
+    // Only the transaction's own writes would have this effect.
     let put_off = "select queue.take_key(queue.unique_hash('default', 'do', 'u'), 'do', '{}', T, 'debounce')";
     for time in ["infinity", "294276-12-31+00"] {
         let call = put_off.replace('T', &format!("timestamptz '{time}'"));
@@ -171,12 +171,12 @@ async fn f67_a_time_out_of_range_is_refused_at_every_door() {
     }
     let hold = r#"select queue.enqueue('do', '{}', '{"unique_key": "v", "unique_while": "9000 years"}')"#;
     let refused = sqlx::raw_sql(hold).execute(&mut c).await.unwrap_err().to_string();
-    assert!(refused.contains("the option unique_while is"), "{refused}");
+    assert!(refused.contains("the option unique_while must be"), "{refused}");
     assert_eq!(db.count("select count(*) from queue.job").await, jobs, "nothing was enqueued");
     db.finish().await;
 }
 
-/// A lease of one new job of the worker, spoilt as said.
+/// Creates a lease of one new job of the worker, spoilt by this statement.
 async fn leased(on: &mut PgConnection, worker: Uuid, spoil: &'static str) -> JobId {
     let id = operate::enqueue(on, "default", 100, false).await.unwrap();
     let lease = claim(on, worker, 1).await.unwrap();
@@ -192,7 +192,7 @@ const CANCELLING: &str = "with l as (update queue.lease set cancelling = ids whe
 
 #[tokio::test]
 #[ignore = "deep"]
-async fn whatever_a_lease_lists_the_others_are_recovered() {
+async fn a_bad_lease_does_not_stop_the_recovery_of_others() {
     let bad = [
         ("it is a dead letter already", CRASHED_OFTEN, Some(JobState::Dead)),
         ("it is over already", CANCELLING, Some(JobState::Completed)),
@@ -206,9 +206,9 @@ async fn whatever_a_lease_lists_the_others_are_recovered() {
     for (what, spoil, state) in bad {
         let db = TestDb::new().await;
         let mut c = connect(&db).await;
-        // As a store may have it from before its tables refused it.
+        // A store may have such a row from before its tables had these checks.
         sqlx::raw_sql("alter table queue.lease drop constraint lease_claimed_at_in_range").execute(&mut c).await.unwrap();
-        // To bind both.
+        // Binds both parameters.
         sqlx::raw_sql("create function id(bigint) returns boolean language sql return false").execute(&mut c).await.unwrap();
         let worker = register(&mut c).await.unwrap();
         let spoilt = leased(&mut c, worker, spoil).await;
@@ -222,7 +222,7 @@ async fn whatever_a_lease_lists_the_others_are_recovered() {
 }
 
 #[tokio::test]
-async fn a_stray_claim_is_given_back_though_its_jobs_are_elsewhere_already() {
+async fn a_stray_claim_is_released_although_its_jobs_have_moved() {
     let db = TestDb::new().await;
     let mut c = connect(&db).await;
     let worker = register(&mut c).await.unwrap();
@@ -241,7 +241,7 @@ async fn a_stray_claim_is_given_back_though_its_jobs_are_elsewhere_already() {
 }
 
 #[tokio::test]
-async fn what_cannot_be_done_every_minute_does_not_keep_the_rest_from_being_done() {
+async fn a_failing_periodic_chore_does_not_stop_the_others() {
     let db = TestDb::new().await;
     let mut reader = connect(&db).await;
     let drop_last_day = "do $$ declare parent text; begin
@@ -251,7 +251,7 @@ async fn what_cannot_be_done_every_minute_does_not_keep_the_rest_from_being_done
      end $$";
     sqlx::query(drop_last_day).execute(&db.pool).await.unwrap();
     sqlx::query("insert into queue.waiter values (gen_random_uuid(), now() - interval '1 hour')").execute(&db.pool).await.unwrap();
-    // No day can be made while somebody reads what has none.
+    // A partition cannot be created while a transaction reads a table without partitions.
     let mut reading = reader.begin().await.unwrap();
     sqlx::query("select from queue.job_default").execute(&mut *reading).await.unwrap();
     db.run_while(db.worker(), async {
@@ -264,7 +264,7 @@ async fn what_cannot_be_done_every_minute_does_not_keep_the_rest_from_being_done
 }
 
 #[tokio::test]
-async fn a_job_type_that_is_kept_beyond_all_reckoning_is_kept_for_a_thousand_years() {
+async fn a_retention_out_of_range_is_a_thousand_years() {
     let db = TestDb::new().await;
     let mut c = connect(&db).await;
     let over =
@@ -279,14 +279,14 @@ async fn a_job_type_that_is_kept_beyond_all_reckoning_is_kept_for_a_thousand_yea
     db.finish().await;
 }
 
-/// Times that begin at `-infinity`, and that no program reads.
+/// Columns whose times begin at `-infinity`, and that no program reads.
 const FROM_EVER: [(&str, &str); 2] = [("gate", "not_before"), ("gate", "read_at")];
 
 #[tokio::test]
-async fn no_table_takes_a_time_that_a_program_cannot_read() {
+async fn no_table_accepts_a_time_that_a_program_cannot_read() {
     let db = TestDb::new().await;
     let mut c = connect(&db).await;
-    // A copy of the table with these checks alone, so that no other column is needed.
+    // Copies the table with only these checks, so that no other column is needed.
     let refusal = "create function pg_temp.refusal(of regclass, name text, value text) returns text language plpgsql as $$
       declare other text; why text;
       begin

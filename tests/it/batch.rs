@@ -1,4 +1,4 @@
-//! Handlers that take batches: what is said of a job stays, and one bad job takes no other with it.
+//! Batch handlers: the result set for a job is final, and a bad job does not fail the others.
 
 mod attempts;
 mod inline;
@@ -19,7 +19,7 @@ async fn enqueue(db: &TestDb, parts: Vec<Part>) -> Vec<JobId> {
     sqlx::query_scalar("select id from queue.job order by id").fetch_all(&db.pool).await.unwrap()
 }
 
-/// How often the handler was called.
+/// Counts the calls of the handler.
 async fn calls(db: &TestDb) -> i64 {
     db.count("select count(distinct xmin::text) from effect").await
 }
@@ -30,10 +30,10 @@ async fn in_state(db: &TestDb, state: &str) -> i64 {
 
 async fn over(db: &TestDb, jobs: i64) {
     let over = async || in_state(db, "completed").await + in_state(db, "dead").await == jobs;
-    within(Duration::from_mins(1), "all are over", over).await;
+    within(Duration::from_mins(1), "all have finished", over).await;
 }
 
-/// One bad job among 500: the others are completed, and it is a dead letter by itself, in few calls.
+/// Runs one bad job among 500: the others complete, and it becomes a dead letter by itself, in few calls.
 async fn one_among_500(part: Part) {
     let db = TestDb::new().await;
     let mut parts = vec![Part::Rest; 500];
@@ -54,17 +54,17 @@ async fn one_among_500(part: Part) {
 }
 
 #[tokio::test]
-async fn one_job_that_makes_500_fail_takes_no_other_with_it_and_at_most_25_calls() {
+async fn one_job_that_makes_a_batch_of_500_fail_fails_alone_within_25_calls() {
     one_among_500(Part::Error).await;
 }
 
 #[tokio::test]
-async fn one_job_that_makes_500_panic_takes_no_other_with_it_and_at_most_25_calls() {
+async fn one_job_that_makes_a_batch_of_500_panic_fails_alone_within_25_calls() {
     one_among_500(Part::Panic).await;
 }
 
 #[tokio::test]
-async fn one_job_for_which_500_fail_for_good_takes_no_other_with_it_and_at_most_25_calls() {
+async fn one_job_with_a_terminal_error_for_500_fails_alone_within_25_calls() {
     let db = TestDb::new().await;
     let mut parts = vec![Part::Rest; 500];
     parts[7] = Part::Terminal;
@@ -80,7 +80,7 @@ async fn one_job_for_which_500_fail_for_good_takes_no_other_with_it_and_at_most_
 
 #[tokio::test]
 #[ignore = "deep"]
-async fn one_job_that_ends_its_process_takes_no_other_with_it() {
+async fn one_job_that_ends_its_process_fails_no_other() {
     let db = TestDb::new().await;
     let mut parts = vec![Part::Rest; 100];
     parts[50] = Part::Abort;
@@ -88,7 +88,7 @@ async fn one_job_that_ends_its_process_takes_no_other_with_it() {
     let start = || WorkerProcess::start(env!("CARGO_BIN_EXE_test-worker"), &db.url, &[]);
     let mut process = start();
     let mut ended = 0;
-    within(Duration::from_mins(1), "all are over", async || {
+    within(Duration::from_mins(1), "all have finished", async || {
         if process.has_ended() {
             db.expire_worker(&process).await;
             (process, ended) = (start(), ended + 1);
@@ -108,7 +108,7 @@ async fn one_job_that_ends_its_process_takes_no_other_with_it() {
 
 #[tokio::test]
 #[ignore = "deep"]
-async fn what_was_said_of_a_job_stays_however_the_batch_ends() {
+async fn results_of_jobs_stay_however_the_batch_ends() {
     for end in [Part::Rest, Part::Error, Part::Panic, Part::Hang] {
         let db = TestDb::new().await;
         let says = [Part::Complete, Part::Dead, Part::First(Box::new(Part::Fail)), Part::Snooze(20)];
@@ -147,14 +147,14 @@ async fn what_was_said_of_a_job_stays_however_the_batch_ends() {
 }
 
 #[tokio::test]
-async fn each_job_of_a_batch_is_told_of_and_counted_by_itself() {
+async fn each_job_of_a_batch_is_reported_and_counted_separately() {
     let db = TestDb::new().await;
     let jobs = enqueue(&db, vec![Part::Complete, Part::Rest, Part::Dead, Part::First(Box::new(Part::Fail))]).await;
     let (tell, mut told) = tokio::sync::mpsc::unbounded_channel();
     let hook = move |attempt: &queue_worker::AttemptOutcome<'_>| {
         tell.send((attempt.job, attempt.attempt, format!("{:?}", attempt.outcome), attempt.job_type)).unwrap();
     };
-    db.run_while(worker(&db).on_outcome(hook), eventually("all are over", async || in_state(&db, "completed").await == 3)).await;
+    db.run_while(worker(&db).on_outcome(hook), eventually("all have finished", async || in_state(&db, "completed").await == 3)).await;
     let mut all = Vec::new();
     while let Ok(one) = told.try_recv() {
         all.push(one);

@@ -1,10 +1,10 @@
-//! The bench in its short form: that it counts every job exactly once and leaves nothing behind. Its times mean nothing here.
+//! The benchmark in its short form: it counts every job exactly once and leaves nothing behind. Its times are not checked.
 
 use std::process::{Command, Output, Stdio};
 
 use tests::TestDb;
 
-/// The workloads that have figures.
+/// The workloads that report measurements.
 const WORKLOADS: [&str; 18] =
     ["W1", "W2", "W3", "W4", "W5", "W6", "W7", "W8", "W9", "W10", "W11", "L1", "L2", "L3", "L4", "F1", "F2", "F3"];
 

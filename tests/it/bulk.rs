@@ -1,4 +1,4 @@
-//! Enqueuing many: all of them or none, in their order, whichever way they travel (one chunk or several by INSERT, more by COPY).
+//! Bulk enqueues: all jobs or none, in order, by every transport (one chunk or several by INSERT, more by COPY).
 
 mod connections;
 
@@ -14,10 +14,10 @@ use serde::{Deserialize, Serialize};
 use sqlx::{Connection as _, Executor as _, PgConnection, PgPool};
 use tests::{Act, Do, TestDb, within};
 
-/// More than one chunk holds: by COPY on a pool, in several chunks elsewhere.
+/// More jobs than a chunk holds: by COPY on a pool, otherwise in several chunks.
 const MANY: u32 = 8192 * 2 + 100;
 
-/// A job that notes that it ran.
+/// A job that records that it ran.
 #[job(queue = "notes", max_attempts = 2, priority = 7)]
 #[derive(Serialize, Deserialize, Clone)]
 struct Note {
@@ -40,7 +40,7 @@ fn notes(count: u32) -> impl Iterator<Item = Note> + Send {
     (0..count).map(note)
 }
 
-/// So many notes, of which one cannot be stored.
+/// Creates this number of notes, one of which cannot be stored.
 fn notes_with_fault(count: u32, at: u32) -> impl Iterator<Item = Note> + Send {
     notes(count).map(move |good| if good.n == at { Note { text: "\0".to_owned(), ..good } } else { good })
 }
@@ -58,7 +58,8 @@ async fn jobs(db: &TestDb) -> i64 {
     db.count("select count(*) from queue.job").await
 }
 
-/// The waiting jobs in the order in which they will be claimed, and their numbers. Read apart: a join right after a truncation may be planned for few rows.
+/// Returns the waiting jobs in claim order, with their numbers. Two queries, because a join right after a truncation may be planned for few
+/// rows.
 async fn waiting(db: &TestDb) -> Vec<(JobId, i32)> {
     let ready: Vec<JobId> = sqlx::query_scalar("select id from queue.ready order by seq").fetch_all(&db.pool).await.unwrap();
     let numbers = sqlx::query_as("select id, (payload->>'n')::int from queue.job").fetch_all(&db.pool).await.unwrap();
@@ -140,7 +141,7 @@ async fn a_payload_that_cannot_be_stored_is_named_and_nothing_is_enqueued() {
 }
 
 #[tokio::test]
-async fn a_payload_over_the_stores_own_limit_is_named_too() {
+async fn a_payload_above_the_stores_own_limit_is_named_too() {
     let db = TestDb::new().await;
     db.pool.execute("create or replace function queue.payload_limit() returns int language sql immutable return 40").await.unwrap();
     for (count, at) in [(10, 7_u32), (MANY, 9000)] {
@@ -158,7 +159,7 @@ async fn a_payload_over_the_stores_own_limit_is_named_too() {
 }
 
 #[tokio::test]
-async fn nothing_at_all_does_not_even_connect() {
+async fn an_empty_enqueue_does_not_connect() {
     let nowhere = PgPool::connect_lazy("postgres://nobody@localhost:1/nothing").unwrap();
     assert_eq!(Note::enqueue_all([], &nowhere).await.unwrap(), 0);
     assert!(Note::enqueue_all(notes(0), &nowhere).returning_ids().await.unwrap().is_empty());
@@ -168,31 +169,31 @@ async fn nothing_at_all_does_not_even_connect() {
     assert!(matches!(Note::enqueue_all([note(1)], &nowhere).after(Duration::MAX).await, Err(Error::OutOfRange { .. })));
 }
 
-type Said = (String, String, i16, i16, String, Option<DateTime<Utc>>);
+type StoredNote = (String, String, i16, i16, String, Option<DateTime<Utc>>);
 
-async fn said(db: &TestDb) -> Vec<Said> {
+async fn stored_jobs(db: &TestDb) -> Vec<StoredNote> {
     let query = "select distinct queue, job_type, priority, max_attempts, state, run_at from queue.jobs";
     sqlx::query_as(query).fetch_all(&db.pool).await.unwrap()
 }
 
 #[tokio::test]
 #[ignore = "deep"]
-async fn what_is_said_of_all_holds_for_each() {
+async fn options_for_all_apply_to_each_job() {
     let db = TestDb::new().await;
     let at: DateTime<Utc> = "2999-12-31T23:59:59.999999Z".parse().unwrap();
     for count in [2, MANY] {
         let all = || Note::enqueue_all(notes(count), &db.pool);
-        let row = |queue: &str, priority, max_attempts, state: &str, run_at| -> Said {
+        let row = |queue: &str, priority, max_attempts, state: &str, run_at| -> StoredNote {
             (queue.to_owned(), "note".to_owned(), priority, max_attempts, state.to_owned(), run_at)
         };
         all().await.unwrap();
-        assert_eq!(said(&db).await, [row("notes", 7, 2, "ready", None)]);
+        assert_eq!(stored_jobs(&db).await, [row("notes", 7, 2, "ready", None)]);
         db.pool.execute("truncate queue.job, queue.ready").await.unwrap();
         all().queue("other").priority(-3).max_attempts(9).at(DateTime::UNIX_EPOCH).await.unwrap();
-        assert_eq!(said(&db).await, [row("other", -3, 9, "ready", None)]);
+        assert_eq!(stored_jobs(&db).await, [row("other", -3, 9, "ready", None)]);
         db.pool.execute("truncate queue.job, queue.ready").await.unwrap();
         all().at(at).await.unwrap();
-        assert_eq!(said(&db).await, [row("notes", 7, 2, "scheduled", Some(at))]);
+        assert_eq!(stored_jobs(&db).await, [row("notes", 7, 2, "scheduled", Some(at))]);
         db.pool.execute("truncate queue.job, queue.scheduled").await.unwrap();
         all().after(Duration::from_hours(1)).await.unwrap();
         let about_an_hour = "select count(*) from queue.scheduled where run_at - now() between interval '59 min' and interval '60 min'";
@@ -217,7 +218,7 @@ async fn scheduled_jobs_run_when_they_are_due() {
 }
 
 #[tokio::test]
-async fn a_batch_takes_jobs_of_any_type_each_with_what_is_said_of_it() {
+async fn a_batch_takes_jobs_of_any_type_each_with_its_own_options() {
     let db = TestDb::new().await;
     let at: DateTime<Utc> = "2999-01-01T00:00:00Z".parse().unwrap();
     let mut batch = Batch::new();
@@ -234,7 +235,7 @@ async fn a_batch_takes_jobs_of_any_type_each_with_what_is_said_of_it() {
     assert_eq!((ids.len(), jobs(&db).await), (4, 0));
 
     let ids = batch.enqueue(&db.pool).await.unwrap();
-    let row = |queue: &str, job_type: &str, priority, max_attempts, state: &str, run_at| -> Said {
+    let row = |queue: &str, job_type: &str, priority, max_attempts, state: &str, run_at| -> StoredNote {
         (queue.to_owned(), job_type.to_owned(), priority, max_attempts, state.to_owned(), run_at)
     };
     let wanted = [
@@ -244,7 +245,7 @@ async fn a_batch_takes_jobs_of_any_type_each_with_what_is_said_of_it() {
         row("default", "do", 100, 3, "ready", None),
     ];
     let query = "select queue, job_type, priority, max_attempts, state, run_at from queue.jobs order by id";
-    let found: Vec<Said> = sqlx::query_as(query).fetch_all(&db.pool).await.unwrap();
+    let found: Vec<StoredNote> = sqlx::query_as(query).fetch_all(&db.pool).await.unwrap();
     assert_eq!(found, wanted);
     assert!(ids.is_sorted(), "they are claimed in the order in which they were added");
     db.run_while(db.worker(), db.until(ids[3], JobState::Completed)).await;
@@ -299,7 +300,7 @@ async fn jobs_go_to_the_store_that_was_named() {
 }
 
 #[tokio::test]
-async fn each_queue_is_woken_once_and_only_if_somebody_sleeps() {
+async fn each_queue_is_notified_once_and_only_if_a_worker_sleeps() {
     let db = TestDb::new().await;
     let mut listener = db.listen("wake").await;
     let mut batch = Batch::new();
@@ -327,7 +328,7 @@ async fn each_queue_is_woken_once_and_only_if_somebody_sleeps() {
 }
 
 #[tokio::test]
-async fn a_queue_is_woken_if_somebody_sleeps_over_all_or_might_sleep_unseen() {
+async fn a_queue_is_notified_if_a_worker_of_all_queues_sleeps_or_may_sleep_unseen() {
     let db = TestDb::new().await;
     let mut listener = db.listen("wake").await;
     db.pool.execute("insert into queue.idle (queue, worker) values ('*', gen_random_uuid())").await.unwrap();

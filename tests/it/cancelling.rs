@@ -1,4 +1,4 @@
-//! Cancelling jobs that run: the request reaches their worker wherever it is, and no other attempt follows, whatever becomes of this one.
+//! Cancelling running jobs: the request reaches the worker wherever it is, and no other attempt follows, whatever this one returns.
 
 use std::{
     sync::{Arc, Mutex},
@@ -28,24 +28,24 @@ async fn cancel(db: &TestDb, job: JobId) -> Acted {
     JobRef::from_id(job).cancel(&mut connect(db).await).await.unwrap()
 }
 
-/// Its handler is at work.
-async fn at_work(db: &TestDb, job: JobId) {
+/// Waits until the job's handler runs.
+async fn until_running(db: &TestDb, job: JobId) {
     eventually("it runs", async || effects(&db.pool, job).await.unwrap() == 1).await;
 }
 
 fn until_asked(then: Act) -> Act {
-    Act::UntilAsked(Box::new(then))
+    Act::UntilCancelled(Box::new(then))
 }
 
 #[tokio::test]
-async fn handlers_on_two_workers_are_asked_to_end_and_are_not_tried_again() {
+async fn handlers_on_two_workers_are_cancelled_and_not_retried() {
     let db = TestDb::new().await;
     let jobs = [enqueue(&db, until_asked(Act::Fail("asked".into()))).await, enqueue(&db, until_asked(Act::Panic)).await];
     let (one, other) = (db.worker().concurrency(1), db.worker().concurrency(1));
     Box::pin(db.run_while(one, async {
         db.run_while(other, async {
             for job in jobs {
-                at_work(&db, job).await;
+                until_running(&db, job).await;
             }
             assert_eq!(db.count("select count(distinct worker) from queue.lease").await, 2);
             for job in jobs {
@@ -65,19 +65,19 @@ async fn handlers_on_two_workers_are_asked_to_end_and_are_not_tried_again() {
 }
 
 #[tokio::test]
-async fn only_the_job_that_was_cancelling_is_asked() {
+async fn only_the_cancelled_job_is_notified() {
     let db = TestDb::new().await;
     let jobs = [enqueue(&db, until_asked(Act::Ok("all the same".into()))).await, enqueue(&db, until_asked(Act::Fail("no".into()))).await];
     db.run_while(db.worker(), async {
         for job in jobs {
-            at_work(&db, job).await;
+            until_running(&db, job).await;
         }
         assert_eq!(cancel(&db, jobs[0]).await, Acted::Cancelling);
         db.until(jobs[0], JobState::Completed).await;
         assert_eq!(db.state(jobs[1]).await, Some(JobState::Running));
         assert_eq!(cancel(&db, jobs[1]).await, Acted::Cancelling);
         db.until(jobs[1], JobState::Cancelled).await;
-        // The slot and the lane are as good as before.
+        // The slot and the lane still work.
         let next = enqueue(&db, Act::Ok(String::new())).await;
         db.until(next, JobState::Completed).await;
     })
@@ -86,15 +86,15 @@ async fn only_the_job_that_was_cancelling_is_asked() {
 }
 
 #[tokio::test]
-async fn without_any_notification_it_is_seen_within_about_a_second() {
+async fn without_notifications_a_cancellation_is_seen_within_about_a_second() {
     let db = TestDb::new().await;
     let job = enqueue(&db, until_asked(Act::Fail("asked".into()))).await;
     db.run_while(db.worker(), async {
-        at_work(&db, job).await;
+        until_running(&db, job).await;
         let cut = "select count(pg_terminate_backend(pid)) from pg_stat_activity
           where datname = current_database() and application_name = 'queue-worker listen'";
         assert_eq!(db.count(cut).await, 1);
-        // As the function does it, but that it tells nobody.
+        // Does the same as the function, but sends no notification.
         let began = Instant::now();
         sqlx::query("update queue.lease set cancelling = ids").execute(&db.pool).await.unwrap();
         db.until(job, JobState::Cancelled).await;
@@ -109,7 +109,7 @@ async fn a_handler_that_does_not_listen_is_dropped_after_the_grace() {
     let db = TestDb::new().await;
     let job = enqueue(&db, Act::Hang).await;
     db.run_while(db.worker().cancel_grace(Duration::from_millis(100)), async {
-        at_work(&db, job).await;
+        until_running(&db, job).await;
         let began = Instant::now();
         assert_eq!(cancel(&db, job).await, Acted::Cancelling);
         db.until(job, JobState::Cancelled).await;
@@ -127,10 +127,10 @@ async fn if_the_process_is_killed_the_job_is_cancelled_instead_of_run_again() {
     let (job, other) =
         (enqueue(&db, Act::Hang).await, enqueue(&db, Act::Anew(Box::new(Act::Hang), Box::new(Act::Ok("again".into())))).await);
     let process = WorkerProcess::start(env!("CARGO_BIN_EXE_test-worker"), &db.url, &[]);
-    at_work(&db, job).await;
-    at_work(&db, other).await;
+    until_running(&db, job).await;
+    until_running(&db, other).await;
     db.kill(process).await;
-    assert_eq!(cancel(&db, job).await, Acted::Cancelling, "nobody knows yet that it is gone");
+    assert_eq!(cancel(&db, job).await, Acted::Cancelling, "its end is not known yet");
     let is_cancelling = async |id| {
         let record = JobRef::from_id(id).find(&mut connect(&db).await).await.unwrap();
         (record.state, record.cancelling)
@@ -147,7 +147,7 @@ async fn if_the_process_is_killed_the_job_is_cancelled_instead_of_run_again() {
 }
 
 #[tokio::test]
-async fn whatever_verdict_follows_a_request_only_a_completion_stands() {
+async fn of_all_verdicts_after_a_request_only_a_completion_counts() {
     let db = TestDb::new().await;
     let mut on = connect(&db).await;
     let worker = register(&mut on).await.unwrap();
@@ -196,7 +196,7 @@ async fn a_retry_that_waits_for_the_request_to_commit_does_not_happen() {
 }
 
 #[tokio::test]
-async fn recovery_and_a_claim_given_back_honour_the_request() {
+async fn recovery_and_a_released_claim_honour_the_request() {
     let db = TestDb::new().await;
     let mut on = connect(&db).await;
     for way in ["recover", "give back"] {
@@ -218,7 +218,7 @@ async fn recovery_and_a_claim_given_back_honour_the_request() {
     db.finish().await;
 }
 
-/// Notes why it is to end: at once by a task of its own that holds on to the token, and once more at its end.
+/// Records the cancellation reason: immediately in a task that holds the token, and again at its end.
 #[job(send_only, name = "says_why", state(Reasons))]
 #[derive(Serialize, Deserialize)]
 struct SaysWhy;
@@ -257,20 +257,20 @@ impl Handler for SaysWhy {
 
 #[tokio::test]
 #[ignore = "deep"]
-async fn a_handler_is_told_a_cancel_from_a_shutdown_and_from_a_lost_lease() {
+async fn a_handler_distinguishes_a_cancel_from_a_shutdown_and_from_a_lost_lease() {
     let db = TestDb::new().await;
     let mut on = connect(&db).await;
     for why in [CancelReason::Cancelled, CancelReason::Shutdown, CancelReason::LeaseLost] {
         let reasons = Reasons::default();
         let job = SaysWhy.enqueue(&db.pool).await.unwrap();
-        // Beside the one that is cancelled, in the same slots: it is told what concerns all, and only that.
+        // A job beside the cancelled one in the same slots: it is notified only of what concerns all jobs.
         let other = Do { act: until_asked(Act::Ok(String::new())) }.enqueue(&db.pool).await.unwrap();
         let worker = Worker::new(db.pool.clone()).register::<SaysWhy>().register::<Do>().state(reasons.clone());
-        // Short enough for a lease to be lost, long enough for a machine that stands still.
+        // Short enough to lose a lease, long enough for a machine that freezes.
         let ttl = Duration::from_secs(if why == CancelReason::LeaseLost { 1 } else { 30 });
         db.run_while(worker.lease_ttl(ttl).grace(Duration::from_millis(1)), async {
             eventually("it runs", async || reasons.0.lock().unwrap().len() == 1).await;
-            at_work(&db, other.id()).await;
+            until_running(&db, other.id()).await;
             match why {
                 CancelReason::Cancelled => {
                     assert_eq!(cancel(&db, job.id()).await, Acted::Cancelling);
@@ -280,7 +280,7 @@ async fn a_handler_is_told_a_cancel_from_a_shutdown_and_from_a_lost_lease() {
                 CancelReason::LeaseLost => {
                     let mut locked = on.begin().await.unwrap();
                     sqlx::query("select from queue.worker for update").execute(&mut *locked).await.unwrap();
-                    eventually("it was told", async || reasons.0.lock().unwrap().len() == 3).await;
+                    eventually("it was notified", async || reasons.0.lock().unwrap().len() == 3).await;
                     locked.rollback().await.unwrap();
                     db.until(job.id(), JobState::Completed).await;
                 }
@@ -297,7 +297,7 @@ async fn a_handler_is_told_a_cancel_from_a_shutdown_and_from_a_lost_lease() {
     db.finish().await;
 }
 
-/// In a test of the user's, without a worker.
+/// As in a user's test, without a worker.
 #[tokio::test]
 async fn the_kit_cancels_a_job_and_stops_its_worker() {
     let reasons = Reasons::default();

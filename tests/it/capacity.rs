@@ -1,4 +1,4 @@
-//! Queues with a capacity: never above it by an enqueue, never refused below it, and nothing that comes back is refused.
+//! Queues with a capacity: no enqueue exceeds it, none below it is refused, and jobs that return are never refused.
 
 mod attacks;
 mod open;
@@ -22,7 +22,7 @@ fn quick() -> Do {
     Do::ok()
 }
 
-/// A database whose default queue may hold so many waiting jobs.
+/// Creates a database whose default queue may hold this number of waiting jobs.
 async fn with_capacity(capacity: u64) -> TestDb {
     let db = TestDb::new().await;
     set(&db, Some(capacity)).await;
@@ -41,7 +41,7 @@ fn is_full(error: &Error) -> bool {
     matches!(error, Error::AtCapacity { queue, capacity: 100 } if queue == "default")
 }
 
-/// Takes all that waits away.
+/// Removes all waiting jobs.
 async fn drain(db: &TestDb) {
     let mut on = db.connect().await;
     db.run("update queue.scheduled set run_at = now() - interval '1 s'").await;
@@ -51,7 +51,7 @@ async fn drain(db: &TestDb) {
     settle(&mut on, &lease.all("plain")).await.unwrap();
 }
 
-/// Enqueues until the queue is full; every fourth transaction is rolled back, some are slow, some jobs are for later.
+/// Enqueues until the queue is full; every fourth transaction is rolled back, some are slow, some jobs are scheduled.
 async fn fill(mut on: PgConnection, n: usize) -> u64 {
     let mut entered = 0;
     for round in n.. {
@@ -79,7 +79,7 @@ async fn fill(mut on: PgConnection, n: usize) -> u64 {
 
 #[tokio::test]
 #[ignore = "deep"]
-async fn of_fifty_producers_exactly_as_many_enter_as_there_is_room_for() {
+async fn of_fifty_producers_exactly_as_many_enqueue_as_the_capacity_allows() {
     let db = with_capacity(100).await;
     for round in 0..3 {
         let mut producers = JoinSet::new();
@@ -94,7 +94,7 @@ async fn of_fifty_producers_exactly_as_many_enter_as_there_is_room_for() {
 }
 
 #[tokio::test]
-async fn with_consumers_in_between_it_is_never_above_its_capacity_and_goes_on() {
+async fn with_consumers_a_queue_never_exceeds_its_capacity_and_continues() {
     let db = with_capacity(20).await;
     let (over, entered, most) = (AtomicBool::new(false), AtomicU64::new(0), AtomicU64::new(0));
     let produce = async || {
@@ -121,7 +121,7 @@ async fn with_consumers_in_between_it_is_never_above_its_capacity_and_goes_on() 
         }
     };
     tokio::join!(produce(), produce(), produce(), produce(), produce(), produce(), consume(), watch(), watch());
-    assert!(most.load(Ordering::SeqCst) <= 20, "{most:?} waited at once");
+    assert!(most.load(Ordering::SeqCst) <= 20, "{most:?} waited at the same time");
     drain(&db).await;
     let completed = db.count("select count(*) from queue.jobs where state = 'completed'").await;
     assert_eq!(completed.unsigned_abs(), entered.load(Ordering::SeqCst));
@@ -129,7 +129,7 @@ async fn with_consumers_in_between_it_is_never_above_its_capacity_and_goes_on() 
 }
 
 #[tokio::test]
-async fn a_try_that_is_refused_leaves_the_transaction_as_it_was() {
+async fn a_refused_try_does_not_change_the_transaction() {
     let db = with_capacity(2).await;
     let mut tx = db.pool.begin().await.unwrap();
     tx.run("insert into effect (job) values (1)").await;
@@ -149,7 +149,7 @@ async fn a_try_that_is_refused_leaves_the_transaction_as_it_was() {
 }
 
 #[tokio::test]
-async fn whoever_waits_enqueues_once_there_is_capacity_or_is_told_that_there_was_none() {
+async fn a_waiting_producer_enqueues_once_there_is_capacity_or_gets_an_error() {
     let db = with_capacity(1).await;
     let first = quick().enqueue(&db.pool).await.unwrap();
     let error = quick().enqueue(&db.pool).wait_for_capacity(Duration::from_millis(30)).await.unwrap_err();
@@ -162,7 +162,7 @@ async fn whoever_waits_enqueues_once_there_is_capacity_or_is_told_that_there_was
 }
 
 #[tokio::test]
-async fn nobody_waits_for_capacity_in_a_transaction_and_anybody_may_on_a_connection() {
+async fn no_producer_waits_for_capacity_in_a_transaction_and_any_may_on_a_connection() {
     let db = with_capacity(1).await;
     quick().enqueue(&db.pool).await.unwrap();
     let mut tx = db.pool.begin().await.unwrap();
@@ -186,7 +186,7 @@ async fn nobody_waits_for_capacity_in_a_transaction_and_anybody_may_on_a_connect
 }
 
 #[tokio::test]
-async fn many_at_once_enter_all_or_none() {
+async fn a_bulk_enqueue_fits_as_a_whole_or_not_at_all() {
     let db = with_capacity(100).await;
     let mut tx = db.pool.begin().await.unwrap();
     assert!(is_full(&Do::enqueue_all((0..101).map(|_| quick()), &mut tx).await.unwrap_err()));
@@ -206,7 +206,7 @@ async fn many_at_once_enter_all_or_none() {
 }
 
 #[tokio::test]
-async fn what_comes_back_to_a_full_queue_is_not_refused() {
+async fn jobs_that_return_to_a_full_queue_are_not_refused() {
     let db = with_capacity(1).await;
     let mut on = db.connect().await;
     let worker = register(&mut on).await.unwrap();
@@ -254,9 +254,9 @@ async fn a_capacity_may_be_changed_and_taken_away_and_holds_for_lanes_that_come_
     db.finish().await;
 }
 
-/// A lane that is not committed when its queue gets a capacity must not stay unmarked.
+/// A lane that is uncommitted when its queue gets a capacity must not stay unmarked.
 #[tokio::test]
-async fn a_lane_that_is_met_while_its_queue_gets_a_capacity_has_it_too() {
+async fn a_lane_created_while_its_queue_gets_a_capacity_has_it_too() {
     let db = TestDb::new().await;
     let mut tx = db.pool.begin().await.unwrap();
     quick().enqueue(&mut tx).await.unwrap();
@@ -270,7 +270,7 @@ async fn a_lane_that_is_met_while_its_queue_gets_a_capacity_has_it_too() {
 }
 
 #[tokio::test]
-async fn under_an_old_snapshot_it_is_not_exceeded_either() {
+async fn under_an_old_snapshot_the_capacity_is_not_exceeded_either() {
     let db = with_capacity(100).await;
     for level in ["repeatable read", "serializable"] {
         let mut old = db.pool.begin().await.unwrap();

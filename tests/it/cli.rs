@@ -1,4 +1,4 @@
-//! The command line, as processes: what it prints, how it ends, and what it must never show.
+//! The command line as processes: its output, its exit codes, and what it must never print.
 
 use std::{
     io::Read as _,
@@ -10,13 +10,13 @@ use queue_core::{Job as _, JobId, JobState};
 use serde_json::Value;
 use tests::{Act, Do, TestDb, eventually};
 
-mod asked;
+mod confirmations;
 mod control;
 mod flow;
 mod history;
 mod logs;
 mod mistakes;
-mod noted;
+mod audit;
 mod rare;
 mod schedules;
 mod settings;
@@ -28,7 +28,7 @@ mod waits;
 const CLI: &str = env!("CARGO_BIN_EXE_test-cli");
 const EMPTY: &str = env!("CARGO_BIN_EXE_test-empty-cli");
 
-/// A binary with nothing of our environment, in an empty folder.
+/// Runs a binary with an empty environment, in an empty folder.
 fn command(binary: &str, arguments: &[&str]) -> Command {
     let mut command = Command::new(binary);
     let kept = ["PATH", "HOME", "QUEUE_PG_BIN"].map(|name| (name, std::env::var_os(name)));
@@ -37,7 +37,7 @@ fn command(binary: &str, arguments: &[&str]) -> Command {
     command
 }
 
-/// A folder of the tests' own, made when first asked for.
+/// Returns a folder for these tests, created at the first call.
 fn folder() -> PathBuf {
     let folder = Path::new(env!("CARGO_TARGET_TMPDIR")).join(format!("cli-{}", std::process::id()));
     std::fs::create_dir_all(&folder).unwrap();
@@ -58,7 +58,7 @@ fn json(db: &TestDb, arguments: &[&str]) -> Value {
     serde_json::from_slice(&output.stdout).unwrap_or_else(|error| panic!("{arguments:?}: {error}: {}", text(&output.stdout)))
 }
 
-/// How it ended, and what it said.
+/// Returns the exit code and the error output.
 fn failed(output: &Output) -> (Option<i32>, String) {
     assert_eq!(text(&output.stdout), "", "an error is no output");
     (output.status.code(), text(&output.stderr).to_owned())
@@ -70,7 +70,7 @@ async fn enqueue(db: &TestDb, act: Act) -> JobId {
 
 #[tokio::test]
 #[ignore = "deep"]
-async fn every_command_prints_one_json_document_if_asked() {
+async fn every_command_prints_one_json_document_on_request() {
     let db = TestDb::new().await;
     let jobs = [enqueue(&db, Act::Ok("x".into())).await, enqueue(&db, Act::Terminal("no way".into())).await];
     db.run_until_idle(db.worker()).await;
@@ -134,7 +134,7 @@ async fn for_people_it_prints_tables_and_sentences() {
 }
 
 #[tokio::test]
-async fn exit_codes_tell_failure_usage_and_refusal_apart() {
+async fn exit_codes_distinguish_failure_usage_and_refusal() {
     let db = TestDb::new().await;
     let job = enqueue(&db, Act::Ok("x".into())).await;
     db.run_until_idle(db.worker()).await;
@@ -147,7 +147,7 @@ async fn exit_codes_tell_failure_usage_and_refusal_apart() {
         (vec!["frobnicate"], 2, "frobnicate"),
         (vec![], 2, "Usage"),
         (vec!["show", "x"], 2, "number"),
-        (vec!["requeue"], 2, "no job is named"),
+        (vec!["requeue"], 2, "no jobs are selected"),
         (vec!["requeue", "--type", "do"], 2, "add `--all`"),
         (vec!["requeue", "--all", "--state", "completed", "--yes"], 2, "by their ids"),
         (vec!["requeue", "--rate", "5/s"], 2, "add `--all`"),
@@ -156,14 +156,14 @@ async fn exit_codes_tell_failure_usage_and_refusal_apart() {
         (vec!["priority", "7", "--to", "high"], 2, "from -32768 to 32767"),
         (vec!["run", "--concurrency", "x"], 2, "expected a whole number"),
         (vec!["run", "--lease-ttl", "0s"], 2, "lease_ttl is 0s"),
-        (vec!["run", "--health", "8080"], 2, "an address is written like"),
-        (vec!["dashboard", "--addr", "localhost:7070"], 2, "an address is written like"),
+        (vec!["run", "--health", "8080"], 2, "expected an address like"),
+        (vec!["dashboard", "--addr", "localhost:7070"], 2, "expected an address like"),
         (vec!["cron", "add", "x", "--type", "do"], 2, "give `--cron EXPRESSION` or `--every DURATION`"),
         (vec!["cron", "next"], 2, "name a schedule"),
         (vec!["limits", "set", "queue:x"], 2, "give `--concurrency`, `--rate` or both"),
         (vec!["signal", "7", "paid", "--payload", "@nofile"], 2, "nofile"),
-        (vec!["pause"], 2, "choose `--queue NAME`, `--type NAME` or `--all`"),
-        (vec!["resume", "--json"], 2, "choose `--queue NAME`, `--type NAME` or `--all`"),
+        (vec!["pause"], 2, "give `--queue NAME`, `--type NAME` or `--all`"),
+        (vec!["resume", "--json"], 2, "give `--queue NAME`, `--type NAME` or `--all`"),
         (vec!["cron", "add", "x", "--type", "do", "--every", "1h", "--tz", "UTC"], 2, "--tz"),
         (vec!["cron", "next", "--every", "1h", "--tz", "UTC"], 2, "--tz"),
         (vec!["stats", "--schema", "pg_x"], 2, "PostgreSQL's own"),
@@ -306,7 +306,7 @@ impl Drop for RunningCommand {
 }
 
 #[tokio::test]
-async fn run_runs_the_jobs_of_the_crates_named_until_it_is_told_to_end() {
+async fn run_runs_the_jobs_of_the_named_crates_until_a_signal() {
     let db = TestDb::new().await;
     let served = Do { act: Act::Ok("x".into()) }.enqueue(&db.pool).queue("mail").await.unwrap().id();
     let other = enqueue(&db, Act::Ok("x".into())).await;
@@ -379,12 +379,12 @@ async fn f63_a_limit_without_bounds_is_clamped() {
 
 #[tokio::test]
 #[ignore = "deep"]
-async fn a_second_signal_ends_a_worker_at_once() {
+async fn a_second_signal_ends_a_worker_immediately() {
     let db = TestDb::new().await;
     let job = enqueue(&db, Act::Block(600_000)).await;
     let mut worker = RunningCommand::start(command(CLI, &["run", "--lease-ttl", "1m"]).env("DATABASE_URL", &db.url).stderr(Stdio::null()));
     db.until(job, JobState::Running).await;
-    // Two signals that come before the process looks are one; so they come until it has ended.
+    // Two signals that arrive before the process handles them are one; so they are sent until it has ended.
     let mut code = None;
     eventually("it has ended, although its handler never awaits", async || {
         assert!(Command::new("kill").arg(worker.0.id().to_string()).status().unwrap().success());

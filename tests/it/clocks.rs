@@ -1,4 +1,4 @@
-//! Clocks that jump: the database's, as what it wrote before and after would show it. The worker's own is never asked.
+//! Clock steps: of the database, as visible in rows written before and after. The worker's own clock is never read.
 
 use std::time::{Duration, Instant};
 
@@ -6,7 +6,7 @@ use queue_core::{Job as _, JobId, JobState};
 use sqlx::{Connection as _, PgConnection};
 use tests::{Act, Do, TestDb, effects, eventually, within};
 
-/// Every lease on life was written by a clock that was this far off.
+/// Shifts every lease deadline, as if written by a clock with this offset.
 async fn step(db: &TestDb, by: &str) -> u64 {
     let statement = "update queue.worker set expires_at = expires_at + $1::interval";
     sqlx::query(statement).bind(by).execute(&db.pool).await.unwrap().rows_affected()
@@ -16,7 +16,7 @@ async fn enqueue(db: &TestDb, act: Act) -> JobId {
     Do { act }.enqueue(&db.pool).await.unwrap().id()
 }
 
-/// Slow at first, and at once when it is run again.
+/// Slow at the first attempt, immediate at the next.
 fn twice(first: &str) -> Act {
     let slowly = |text: &str, ms| Box::new(Act::Slowly(ms, Box::new(Act::Ok(text.to_owned()))));
     Act::First(slowly(first, 2500), slowly("second", 100))
@@ -41,7 +41,7 @@ async fn f30_a_database_clock_that_jumps_ahead_repeats_work_and_lets_no_stale_wr
             let outputs: Vec<(String, i16)> =
                 sqlx::query_as("select output #>> '{}', attempts from queue.done").fetch_all(&db.pool).await.unwrap();
             assert_eq!(outputs, vec![("second".to_owned(), 2); 4], "no stale verdict landed");
-            eventually("both go on under new identities", async || {
+            eventually("both continue under new identities", async || {
                 let living: Vec<uuid::Uuid> =
                     sqlx::query_scalar("select id from queue.worker where expires_at > now()").fetch_all(&db.pool).await.unwrap();
                 living.len() == 2 && living.iter().all(|id| !before.contains(id))
@@ -56,7 +56,7 @@ async fn f30_a_database_clock_that_jumps_ahead_repeats_work_and_lets_no_stale_wr
 
 #[tokio::test]
 #[ignore = "deep"]
-async fn f77_a_database_clock_that_jumps_back_keeps_the_living_and_holds_up_what_the_dead_held_for_no_longer_than_a_lease() {
+async fn f77_a_database_clock_that_jumps_back_keeps_living_leases_and_delays_recovery_by_at_most_a_lease() {
     let db = TestDb::new().await;
     let mut connection = PgConnection::connect(&db.url).await.unwrap();
     let held = enqueue(&db, Act::Ok(String::new())).await;
@@ -66,7 +66,7 @@ async fn f77_a_database_clock_that_jumps_back_keeps_the_living_and_holds_up_what
     assert_eq!(step(&db, "1 day").await, 1);
     db.run_while(db.worker().lease_ttl(Duration::from_secs(2)), async {
         let began = Instant::now();
-        // Two seconds of lease and two of housekeeping, and as much again for a machine that stands still.
+        // Two seconds of lease and two of housekeeping, and the same again for a machine that freezes.
         eventually("what the dead held is completed", async || db.state(held).await == Some(JobState::Completed)).await;
         assert!(began.elapsed() > Duration::from_secs(1), "it had the time of a lease by the clock of now");
         let job = enqueue(&db, Act::Sleep(3500)).await;

@@ -1,4 +1,4 @@
-//! How many connections a worker has, and who waits for whom where there are few.
+//! The number of connections of a worker, and which loop waits for which when there are few.
 
 use std::time::Duration;
 
@@ -8,7 +8,7 @@ use serde::{Deserialize, Serialize};
 use sqlx::Connection as _;
 use tests::{Act, Do, TestDb, eventually, within};
 
-/// Uses whatever there are loops for.
+/// Uses every loop of the worker.
 #[job(name = "connections_all", durable, key = self.key)]
 #[derive(Serialize, Deserialize)]
 struct All {
@@ -32,7 +32,7 @@ fn worker(db: &TestDb, connections: usize) -> Worker {
     Worker::new(db.pool.clone()).config(config).register::<Do>().register::<All>()
 }
 
-/// The most that there are at a time, until all of these are completed.
+/// Returns the maximum number of connections until all of these jobs are completed.
 async fn most_until_all_are_over(db: &TestDb, jobs: i64) -> i64 {
     let mut most = 0;
     within(Duration::from_mins(1), "all are completed", async || {
@@ -43,7 +43,7 @@ async fn most_until_all_are_over(db: &TestDb, jobs: i64) -> i64 {
     most
 }
 
-/// Of every kind.
+/// Enqueues jobs of every kind.
 async fn enqueue_each_kind(db: &TestDb, many: i32) {
     let every = Schedule::every(Duration::from_secs(1)).job(&quick());
     queue_core::schedule::create(&db.pool, Store::default(), "each_second", &every).await.unwrap();
@@ -58,7 +58,7 @@ fn quick() -> Do {
 }
 
 #[tokio::test]
-async fn of_four_connections_there_is_never_a_fifth_whatever_is_done() {
+async fn a_worker_never_has_more_than_four_connections() {
     let db = TestDb::new().await;
     let most = db
         .run_while(worker(&db, 4), async {
@@ -79,7 +79,7 @@ async fn a_worker_that_was_busy_has_four_connections_again_after_a_while() {
         enqueue_each_kind(&db, 20).await;
         let mut held = on.begin().await.unwrap();
         sqlx::raw_sql(HELD).execute(&mut *held).await.unwrap();
-        eventually("whoever waits for a lock has a connection of its own", async || db.count(OWN).await > 5).await;
+        eventually("a statement that waits for a lock has its own connection", async || db.count(OWN).await > 5).await;
         assert!(db.count(OWN).await <= 12);
         held.rollback().await.unwrap();
         most_until_all_are_over(&db, 40).await;
@@ -90,7 +90,7 @@ async fn a_worker_that_was_busy_has_four_connections_again_after_a_while() {
     db.finish().await;
 }
 
-/// What expiries, schedules, history and types are about, and nothing that a plain job needs.
+/// Tables of expiries, schedules, history and types, which a plain job does not need.
 const HELD: &str =
     "lock table queue.expiry, queue.schedule, queue.tally_source, queue.tally_total, queue.type_options in access exclusive mode";
 

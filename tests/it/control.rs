@@ -1,4 +1,4 @@
-//! What operators and programs do to jobs that wait: one by one, all of a kind, against claims and against each other.
+//! Operations on waiting jobs: by id, by filter, against claims and against each other.
 
 mod locked;
 
@@ -38,7 +38,7 @@ async fn act(on: &mut PgConnection, id: JobId, what: Control) -> Result<Acted, E
 const HOUR: Duration = Duration::from_hours(1);
 
 #[tokio::test]
-async fn f57_each_act_fits_its_states_and_names_any_other() {
+async fn f57_each_operation_fits_its_states_and_names_any_other() {
     let db = TestDb::new().await;
     let mut on = connect(&db).await;
     let worker = register(&mut on).await.unwrap();
@@ -98,7 +98,7 @@ async fn a_handle_does_the_same_and_refuses_the_same() {
 }
 
 #[tokio::test]
-async fn of_an_act_and_a_claim_exactly_one_wins() {
+async fn of_an_operation_and_a_claim_exactly_one_wins() {
     let db = TestDb::new().await;
     for what in [Control::Snooze(HOUR), Control::Priority(-5)] {
         let mut jobs = Vec::new();
@@ -134,7 +134,7 @@ async fn of_an_act_and_a_claim_exactly_one_wins() {
 }
 
 #[tokio::test]
-async fn operators_at_once_leave_each_job_one_entry() {
+async fn concurrent_operators_leave_each_job_one_entry() {
     let db = TestDb::new().await;
     let mut jobs = Vec::new();
     for _ in 0..30 {
@@ -163,7 +163,7 @@ async fn operators_at_once_leave_each_job_one_entry() {
 }
 
 #[tokio::test]
-async fn a_new_priority_is_kept_over_retry_recovery_and_requeue() {
+async fn a_new_priority_survives_retry_recovery_and_requeue() {
     let db = TestDb::new().await;
     let mut on = connect(&db).await;
     let job = enqueue(&db).await;
@@ -189,7 +189,7 @@ async fn a_new_priority_is_kept_over_retry_recovery_and_requeue() {
     assert_eq!(priority(job).await, (-3, "ready".into()));
     act(&mut on, job, Control::Priority(40)).await.unwrap();
     let solo = "select count(*) from queue.ready r join queue.lane l using (lane) where l.solo and l.priority = 40";
-    assert_eq!(db.count(solo).await, 1, "a suspect stays one");
+    assert_eq!(db.count(solo).await, 1, "a quarantined job stays quarantined");
     let worker = register(&mut on).await.unwrap();
     let lease = claim(&mut on, worker, 1).await.unwrap();
     assert_eq!(settle(&mut on, &lease.all("dead")).await.unwrap(), []);
@@ -202,7 +202,7 @@ async fn a_new_priority_is_kept_over_retry_recovery_and_requeue() {
 }
 
 #[tokio::test]
-async fn what_is_put_off_or_hurried_runs_when_it_should() {
+async fn postponed_and_hurried_jobs_run_when_they_should() {
     let db = TestDb::new().await;
     let (later, now) = (enqueue(&db).await, scheduled(&db).await);
     let mut on = connect(&db).await;
@@ -227,7 +227,7 @@ async fn what_is_put_off_or_hurried_runs_when_it_should() {
     db.finish().await;
 }
 
-/// So many ready jobs of queue `a`, so many scheduled ones of queue `b` that failed with a text.
+/// Creates ready jobs in queue `a`, and scheduled jobs in queue `b` that failed with an error.
 async fn fill(on: &mut PgConnection, ready: i32, retries: i32) {
     let fill = "with j as (
          insert into queue.job (id, lane, max_attempts, payload)
@@ -269,17 +269,17 @@ async fn all_of_a_kind_are_changed_in_batches_and_counted_before() {
 }
 
 #[tokio::test]
-async fn an_act_on_many_reads_only_those_when_the_tables_are_believed_to_be_empty() {
+async fn a_bulk_operation_reads_only_its_jobs_when_statistics_show_empty_tables() {
     let db = TestDb::new().await;
     let mut on = connect(&db).await;
-    // What an idle queue leaves to know of itself: pages, and nothing in them.
+    // Leaves what an idle queue leaves: empty pages with statistics of their past.
     fill(&mut on, 2000, 2000).await;
     let empty = "delete from queue.ready; delete from queue.scheduled; delete from queue.failure; delete from queue.job; analyze queue.ready; analyze queue.scheduled";
     sqlx::raw_sql(empty).execute(&mut on).await.unwrap();
     fill(&mut on, 20_000, 20_000).await;
     let some = "(select id from queue.ready limit 1000) union all (select id from queue.scheduled limit 1000)";
     let ids: Vec<JobId> = sqlx::query_scalar(some).fetch_all(&mut on).await.unwrap();
-    // Milliseconds each; with a look at the whole table for each job it was minutes.
+    // Milliseconds each; with a scan of the whole table per job it took minutes.
     sqlx::raw_sql("set statement_timeout = '15s'").execute(&mut on).await.unwrap();
     assert_eq!(operate::set_priority(&mut on, &ids, 9).await.unwrap().len(), 2000);
     assert_eq!(operate::reschedule(&mut on, &ids).await.unwrap().len(), 2000);
@@ -290,7 +290,7 @@ async fn an_act_on_many_reads_only_those_when_the_tables_are_believed_to_be_empt
 
 #[tokio::test]
 #[ignore = "deep"]
-async fn all_of_a_queue_are_cancelled_with_those_that_wait_behind_others() {
+async fn cancelling_a_queue_includes_jobs_that_wait_behind_others() {
     let db = TestDb::new().await;
     let mut on = connect(&db).await;
     for key in ["a", "b", "c"] {
@@ -317,8 +317,8 @@ async fn all_of_a_queue_are_cancelled_with_those_that_wait_behind_others() {
     db.finish().await;
 }
 
-/// Dead letters with distinct errors.
-async fn dead(on: &mut PgConnection, count: usize) -> Vec<JobId> {
+/// Creates dead letters with distinct errors.
+async fn create_dead(on: &mut PgConnection, count: usize) -> Vec<JobId> {
     let worker = register(on).await.unwrap();
     fill(on, i32::try_from(count).unwrap(), 0).await;
     let mut ids = Vec::new();
@@ -331,10 +331,10 @@ async fn dead(on: &mut PgConnection, count: usize) -> Vec<JobId> {
 }
 
 #[tokio::test]
-async fn dead_letters_are_requeued_at_a_rate_until_told_to_stop() {
+async fn dead_letters_are_requeued_at_a_rate_until_stopped() {
     let db = TestDb::new().await;
     let mut on = connect(&db).await;
-    dead(&mut on, 30).await;
+    create_dead(&mut on, 30).await;
     let (store, filter) = (Store::default(), Filter::default());
     let began = Instant::now();
     let stop = tokio::time::sleep(Duration::from_millis(250));
@@ -354,10 +354,10 @@ async fn dead_letters_are_requeued_at_a_rate_until_told_to_stop() {
 }
 
 #[tokio::test]
-async fn lists_of_dead_letters_go_by_their_error_and_the_time_they_died() {
+async fn dead_letters_are_listed_by_their_error_and_the_time_they_died() {
     let db = TestDb::new().await;
     let mut on = connect(&db).await;
-    let ids = dead(&mut on, 3).await;
+    let ids = create_dead(&mut on, 3).await;
     sqlx::query("update queue.dead set error = 'late 100%', died_at = now() - interval '2 days' where id = $1")
         .bind(ids[1])
         .execute(&mut on)

@@ -1,4 +1,5 @@
-//! Schedules: each tick has one job, whatever happens to workers; and what becomes of ticks that are missed, overlap, are skipped or cannot be.
+//! Schedules: each tick has one job, even if workers crash; and the outcome of ticks that are missed, overlap, are skipped or are
+//! impossible.
 
 mod attacks;
 mod changes;
@@ -29,12 +30,12 @@ fn quick() -> Do {
     Do { act: Act::Ok(String::new()) }
 }
 
-/// Every second, side by side.
+/// Returns a schedule that fires every second; its jobs may overlap.
 fn each_second() -> Schedule {
     Schedule::every(Duration::from_secs(1)).overlap(Overlap::Allow).job(&quick())
 }
 
-/// Looks for jobs by itself once an hour, so that what runs in time was not found by looking.
+/// Returns a worker that polls once an hour, so that jobs run in time were not found by polling.
 fn sleeper(db: &TestDb) -> Worker {
     let mut config = Config::default();
     config.poll_interval = Duration::from_hours(1);
@@ -55,7 +56,7 @@ async fn fires(db: &TestDb, name: &str) -> Vec<Fire> {
     fires
 }
 
-/// What came of the ticks, in their order.
+/// Returns the outcomes of the ticks, in order.
 async fn outcomes(db: &TestDb, name: &str) -> Vec<String> {
     fires(db, name).await.into_iter().map(|fire| fire.outcome).collect()
 }
@@ -66,19 +67,19 @@ async fn planned(db: &TestDb, name: &str) -> DateTime<Utc> {
     schedule::find(&db.pool, STORE(), name).await.unwrap().next_at.unwrap()
 }
 
-/// As [`planned`], of one that is declared only just.
+/// Like [`planned`], for a schedule that was just declared.
 async fn planned_later(db: &TestDb, name: &str) -> DateTime<Utc> {
     eventually("it is declared", async || schedule::find(&db.pool, STORE(), name).await.is_ok()).await;
     planned(db, name).await
 }
 
-/// As if no worker had been there for so long.
-async fn away(db: &TestDb, name: &str, how_long: &str) {
+/// Simulates that no worker has run for this duration.
+async fn without_workers(db: &TestDb, name: &str, how_long: &str) {
     let moved = sqlx::query("update queue.schedule set next_at = date_trunc('second', now()) - $2::text::interval where name = $1");
     moved.bind(name).bind(how_long).execute(&db.pool).await.unwrap();
 }
 
-/// The ticks of an interval of a second, none left out and none twice; how many.
+/// Checks that the ticks of a one-second schedule are complete and unique; returns their number.
 async fn check_each_second(pool: &PgPool, name: &str) -> usize {
     let mut fires = schedule::fires(pool, STORE(), name, u16::MAX).await.unwrap();
     fires.reverse();
@@ -113,7 +114,7 @@ async fn each_tick_has_one_job_on_an_idle_worker_and_in_time() {
 }
 
 #[tokio::test]
-async fn a_worker_without_schedules_has_no_connection_for_them_and_hears_of_the_first_at_once() {
+async fn a_worker_without_schedules_has_no_connection_for_them_and_notices_the_first_immediately() {
     let db = TestDb::new().await;
     let connections =
         "select count(*) from pg_stat_activity where datname = current_database() and application_name = 'queue-worker schedules'";
@@ -122,9 +123,9 @@ async fn a_worker_without_schedules_has_no_connection_for_them_and_hears_of_the_
         assert_eq!(db.count(connections).await, 0);
         let far = Schedule::cron("0 0 1 1 *").tz("Asia/Kathmandu").job(&quick());
         schedule::create(&db.pool, STORE(), "yearly", &far).await.unwrap();
-        // It looks by itself too, but not as soon.
+        // The worker polls as well, but later.
         let known = async || schedule::find(&db.pool, STORE(), "yearly").await.unwrap().next_at.is_some();
-        eventually("the worker is told of it", known).await;
+        eventually("the worker is notified", known).await;
         let next = planned(&db, "yearly").await;
         assert_eq!(next.format("%m-%d %H:%M").to_string(), "12-31 18:15", "midnight there");
         assert_eq!(db.count(connections).await, 1);
@@ -138,7 +139,7 @@ async fn a_worker_without_schedules_has_no_connection_for_them_and_hears_of_the_
 }
 
 #[tokio::test]
-async fn after_three_days_without_a_worker_there_is_one_job_or_what_was_asked_for() {
+async fn after_three_days_without_a_worker_there_is_one_job_or_the_configured_number() {
     let db = TestDb::new().await;
     let hourly = |missed| Schedule::cron("0 * * * *").missed(missed).overlap(Overlap::Allow).job(&quick());
     let policies =
@@ -153,7 +154,7 @@ async fn after_three_days_without_a_worker_there_is_one_job_or_what_was_asked_fo
     })
     .await;
     sqlx::query("update queue.schedule set next_at = date_trunc('hour', now()) - interval '71 h'").execute(&db.pool).await.unwrap();
-    // In the first minute of an hour its own tick is in time.
+    // In the first minute of an hour, the tick of that hour is in time.
     let on_time = db.count("select (now() < date_trunc('hour', now()) + interval '60 s')::int::bigint").await;
     db.run_while(sleeper(&db), async {
         eventually("what was missed is seen to", async || db.count("select count(*) from queue.schedule where next_at < now()").await == 0)
@@ -177,9 +178,9 @@ async fn after_three_days_without_a_worker_there_is_one_job_or_what_was_asked_fo
 
 #[tokio::test]
 #[ignore = "deep"]
-async fn a_tick_while_a_job_runs_is_passed_over_or_waits_or_has_its_job_beside_it() {
+async fn a_tick_while_a_job_runs_is_skipped_or_waits_or_runs_concurrently() {
     let db = TestDb::new().await;
-    let long = Do { act: Act::UntilAsked(Box::new(Act::Ok(String::new()))) };
+    let long = Do { act: Act::UntilCancelled(Box::new(Act::Ok(String::new()))) };
     for overlap in [Overlap::Skip, Overlap::Allow, Overlap::Queue] {
         let schedule = Schedule::every(Duration::from_secs(1)).overlap(overlap).job(&long);
         schedule::create(&db.pool, STORE(), word(overlap), &schedule).await.unwrap();
@@ -206,14 +207,14 @@ async fn a_tick_while_a_job_runs_is_passed_over_or_waits_or_has_its_job_beside_i
 }
 
 #[tokio::test]
-async fn jitter_puts_the_jobs_of_ticks_off_each_by_another_part_of_it() {
+async fn jitter_delays_the_job_of_each_tick_by_a_random_part() {
     let db = TestDb::new().await;
     let spread =
         Schedule::every(Duration::from_secs(1)).jitter(Duration::from_hours(1)).overlap(Overlap::Allow).missed(Missed::CatchUp(50));
     schedule::create(&db.pool, STORE(), "spread", &spread.job(&quick())).await.unwrap();
     db.run_while(sleeper(&db), async {
         planned(&db, "spread").await;
-        away(&db, "spread", "1 h").await;
+        without_workers(&db, "spread", "1 h").await;
         eventually("ticks have fired", async || fires(&db, "spread").await.len() >= 50).await;
     })
     .await;
@@ -234,7 +235,7 @@ async fn a_schedule_is_paused_resumed_skipped_and_run_now() {
     let db = TestDb::new().await;
     schedule::create(&db.pool, STORE(), "far", &Schedule::cron("0 0 1 1 *").job(&quick())).await.unwrap();
     let unknown = schedule::skip_next(&db.pool, STORE(), "far").await.unwrap_err();
-    assert!(unknown.to_string().contains("a worker has to compute it"), "{unknown}");
+    assert!(unknown.to_string().contains("until a worker computes it"), "{unknown}");
     db.run_while(sleeper(&db), async {
         let next = planned(&db, "far").await;
         assert_eq!(schedule::skip_next(&db.pool, STORE(), "far").await.unwrap(), next);
@@ -245,13 +246,13 @@ async fn a_schedule_is_paused_resumed_skipped_and_run_now() {
         db.until(job, queue_core::JobState::Completed).await;
         schedule::pause(&db.pool, STORE(), "far").await.unwrap();
         assert!(schedule::find(&db.pool, STORE(), "far").await.unwrap().next(3).is_empty());
-        away(&db, "far", "1 h").await;
+        without_workers(&db, "far", "1 h").await;
         schedule::create(&db.pool, STORE(), "second", &each_second()).await.unwrap();
         eventually("others fire meanwhile", async || fires(&db, "second").await.len() >= 2).await;
         assert_eq!(outcomes(&db, "far").await, ["run_now"], "a pause");
         schedule::resume(&db.pool, STORE(), "far").await.unwrap();
         eventually("its next tick is known", async || schedule::find(&db.pool, STORE(), "far").await.unwrap().next_at == Some(next)).await;
-        assert_eq!(outcomes(&db, "far").await, ["run_now"], "ticks of the pause are over");
+        assert_eq!(outcomes(&db, "far").await, ["run_now"], "ticks of the pause have passed");
         let later = schedule::skip_next(&db.pool, STORE(), "second").await.unwrap();
         eventually("the skipped tick is past", async || fires(&db, "second").await.iter().any(|fire| fire.tick > later)).await;
         let skipped: Vec<Fire> = fires(&db, "second").await.into_iter().filter(|fire| fire.tick == later).collect();

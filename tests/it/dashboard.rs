@@ -1,11 +1,11 @@
-//! The dashboard: its pages and its JSON API over HTTP, and who may not come in or do what.
+//! The dashboard: its pages and its JSON API over HTTP, and access control.
 
 mod api;
 mod attacks;
 mod browser;
 mod clicks;
 mod client;
-mod doors;
+mod logins;
 mod durable;
 mod flows;
 mod live;
@@ -24,7 +24,7 @@ use tokio::task::JoinHandle;
 
 use self::client::Client;
 
-/// A dashboard on a test's database, for as long as the test.
+/// A dashboard for a test's database that runs until the end of the test.
 struct Served {
     client: Client,
     task: JoinHandle<()>,
@@ -53,7 +53,7 @@ async fn enqueue(db: &TestDb, act: Act) -> JobId {
     Do { act }.enqueue(&db.pool).await.unwrap().id()
 }
 
-/// A job of each state that a worker makes: completed, dead, and one that waits.
+/// Creates a job in each state that a worker produces: completed, dead, and one that waits.
 async fn some_jobs(db: &TestDb) -> [JobId; 3] {
     let (done, dead) = (enqueue(db, Act::Ok("fine".into())).await, enqueue(db, Act::Terminal("no way".into())).await);
     db.run_until_idle(db.worker()).await;

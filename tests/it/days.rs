@@ -1,4 +1,4 @@
-//! Partitions by day: made ahead, dropped once their retention is over, and what outlives its day.
+//! Day partitions: created ahead, dropped when their retention has ended; and jobs that outlive their day.
 
 mod claims;
 mod edges;
@@ -18,14 +18,14 @@ use tests::{
     within,
 };
 
-/// Longer than a machine stands still.
+/// Longer than a machine freezes.
 const PATIENCE: Duration = Duration::from_secs(30);
 
 async fn connect(db: &TestDb) -> PgConnection {
     PgConnection::connect(&db.url).await.unwrap()
 }
 
-/// The partitions of `job`, without the default one, by age.
+/// Returns the partitions of `job` by age, without the default one.
 async fn days(db: &TestDb) -> Vec<String> {
     let names = "select c.relname from pg_inherits i join pg_class c on c.oid = i.inhrelid
        where i.inhparent = 'queue.job'::regclass and c.relname <> 'job_default' order by 1";
@@ -40,7 +40,7 @@ async fn drop_day(on: &mut PgConnection, retention_days: f64) -> sqlx::Result<bo
     sqlx::query_scalar("select queue.drop_day($1 * interval '1 second') is not null").bind(retention_days * 86_400.0).fetch_one(on).await
 }
 
-/// Makes the partitions of a day in the past.
+/// Creates the partitions of a day in the past.
 async fn make_past_day(pool: &PgPool, days_ago: i32) {
     let make = "do $$ declare day date := (now() at time zone 'UTC')::date - N; parent text; begin
        foreach parent in array array['job', 'done', 'done_many', 'failure', 'step'] loop
@@ -51,7 +51,7 @@ async fn make_past_day(pool: &PgPool, days_ago: i32) {
     sqlx::raw_sql(sqlx::AssertSqlSafe(make.replace('N', &days_ago.to_string()))).execute(pool).await.unwrap();
 }
 
-/// Puts a job of the past where `entry` says; `$1` is its id. Each has a failure too.
+/// Creates a job of a past day in the state that `entry` writes; `$1` is its id. Each has a failure too.
 async fn past_job(pool: &PgPool, days_ago: i32, entry: &'static str) -> JobId {
     let job = "with j as (
          insert into queue.job (id, lane, max_attempts, payload)
@@ -77,7 +77,7 @@ const DONE_LATELY: &str =
 const DONE_LONG_AGO: &str = "insert into queue.done (id, finished_at, ran_ms, attempts) values ($1, now() - interval '9 days', 1, 2)";
 
 #[tokio::test]
-async fn days_are_made_ahead_once() {
+async fn days_are_created_ahead_once() {
     let db = TestDb::new().await;
     let mut connection = connect(&db).await;
     let made = days(&db).await;
@@ -95,7 +95,7 @@ async fn days_are_made_ahead_once() {
 }
 
 #[tokio::test]
-async fn a_day_whose_jobs_are_in_the_default_partition_is_passed_over() {
+async fn a_day_whose_jobs_are_in_the_default_partition_is_skipped() {
     let db = TestDb::new().await;
     let mut connection = connect(&db).await;
     past_job(&db.pool, -9, READY).await;
@@ -146,7 +146,7 @@ async fn a_day_is_dropped_and_what_outlives_it_is_kept_whole() {
     assert_eq!(db.state(recent).await, Some(JobState::Completed), "another day's");
     assert_eq!(db.count("select count(*) from queue.failure").await, 6);
 
-    // They go on as if nothing had happened.
+    // They continue unchanged.
     let lease = claim(&mut connection, worker, 10).await.unwrap();
     assert_eq!(lease.ids(), [kept[0], live]);
     assert_eq!(settle(&mut connection, &lease.all("complete")).await.unwrap(), []);
@@ -206,7 +206,7 @@ async fn steps_outlive_their_day_with_their_jobs_and_a_day_of_very_many_stays() 
 }
 
 #[tokio::test]
-async fn days_are_dropped_from_the_oldest_on_and_never_before_they_are_over() {
+async fn days_are_dropped_oldest_first_and_never_before_their_end() {
     let db = TestDb::new().await;
     let mut connection = connect(&db).await;
     for days_ago in [1, 12, 10, 11] {
@@ -223,7 +223,7 @@ async fn days_are_dropped_from_the_oldest_on_and_never_before_they_are_over() {
 }
 
 #[tokio::test]
-async fn history_without_a_day_goes_once_its_retention_is_over() {
+async fn history_without_a_day_is_deleted_after_its_retention() {
     let db = TestDb::new().await;
     let over = past_job(&db.pool, 9, DONE_LONG_AGO).await;
     let mut kept = Vec::new();
@@ -247,13 +247,13 @@ async fn history_without_a_day_goes_once_its_retention_is_over() {
 }
 
 #[tokio::test]
-async fn of_two_sessions_one_works_on_days_and_the_other_returns_at_once() {
+async fn of_two_sessions_one_works_on_days_and_the_other_returns_immediately() {
     let db = TestDb::new().await;
     make_past_day(&db.pool, 9).await;
     let (mut first, mut second) = (connect(&db).await, connect(&db).await);
     let mut working = first.begin().await.unwrap();
     assert!(add_days(&mut working, 9).await >= 2);
-    // If they waited, it would be for ever.
+    // If they waited, it would be forever.
     let at_once = async { (add_days(&mut second, 20).await, drop_day(&mut second, 7.0).await.unwrap()) };
     assert_eq!(tokio::time::timeout(PATIENCE, at_once).await.unwrap(), (0, false));
     working.rollback().await.unwrap();
@@ -261,7 +261,7 @@ async fn of_two_sessions_one_works_on_days_and_the_other_returns_at_once() {
     db.finish().await;
 }
 
-/// Tries to drop a day until told to stop, while somebody reads it; returns how often.
+/// Tries to drop a day until stopped, while another session reads it; returns the number of tries.
 async fn drop_again_and_again(dropper: &mut PgConnection, stop: &AtomicBool) -> usize {
     let mut tries = 0;
     while !stop.load(SeqCst) {
@@ -273,7 +273,7 @@ async fn drop_again_and_again(dropper: &mut PgConnection, stop: &AtomicBool) -> 
 }
 
 #[tokio::test]
-async fn a_day_that_somebody_reads_is_dropped_later_and_producers_hardly_wait() {
+async fn a_day_that_is_being_read_is_dropped_later_and_producers_hardly_wait() {
     const BEHIND: &str = "select count(*) from pg_stat_activity
       where datname = current_database() and wait_event_type = 'Lock' and query like '%insert_job%'";
     let db = TestDb::new().await;
@@ -284,7 +284,7 @@ async fn a_day_that_somebody_reads_is_dropped_later_and_producers_hardly_wait() 
     sqlx::query("select count(*) from queue.job").execute(&mut *reading).await.unwrap();
     sqlx::query("set statement_timeout = '30s'").execute(&mut dropper).await.unwrap();
     let (stop, met) = (AtomicBool::new(false), AtomicBool::new(false));
-    // Enough jobs, and until one producer has been seen waiting behind a dropper.
+    // Enough jobs, and until a producer has been seen waiting behind a dropper.
     let produce = async || {
         let mut jobs = Vec::new();
         while jobs.len() < 20 || !met.load(SeqCst) {
@@ -296,7 +296,7 @@ async fn a_day_that_somebody_reads_is_dropped_later_and_producers_hardly_wait() 
         eventually("a producer waits behind a dropper", async || db.count(BEHIND).await > 0).await;
         met.store(true, SeqCst);
     };
-    // Behind a dropper that waited for the reader, a producer would wait as long as that reads: until all of them are done.
+    // Behind a dropper that waited for the reader, a producer would wait until that read has ended: until all of them have finished.
     let producing = async {
         let (one, two, three, ()) = tokio::join!(produce(), produce(), produce(), watch());
         stop.store(true, SeqCst);
@@ -320,7 +320,7 @@ async fn a_job_that_is_settled_while_its_day_is_dropped_is_kept() {
     let db = TestDb::new().await;
     make_past_day(&db.pool, 9).await;
     let (mut settler, mut dropper) = (connect(&db).await, connect(&db).await);
-    // It waits for the settle for as long as it takes.
+    // Waits for the settle without a timeout.
     sqlx::query("alter function queue.drop_day set lock_timeout = '60s'").execute(&db.pool).await.unwrap();
     let worker = register(&mut settler).await.unwrap();
     let jobs = [past_job(&db.pool, 9, READY).await, past_job(&db.pool, 9, READY).await];
@@ -341,7 +341,7 @@ async fn a_job_that_is_settled_while_its_day_is_dropped_is_kept() {
 }
 
 #[tokio::test]
-async fn a_worker_keeps_house_by_itself() {
+async fn a_worker_runs_housekeeping_by_itself() {
     let db = TestDb::new().await;
     make_past_day(&db.pool, 3).await;
     let dropped = past_job(&db.pool, 3, DONE_LONG_AGO).await;
@@ -357,13 +357,13 @@ async fn a_worker_keeps_house_by_itself() {
     let mut config = Config::default();
     config.retention = Duration::from_secs(1);
     db.run_while(queue_worker::Worker::new(db.pool.clone()).config(config).register::<Do>(), async {
-        // A day that somebody reads just then is left for the next round, a minute later.
+        // A day that is being read is left for the next round, a minute later.
         let gone = async || {
             let jobs = db.state(dropped).await.is_none() && db.state(pruned).await.is_none();
             jobs && days(&db).await.len() == before
         };
         within(Duration::from_mins(3), "the past is gone", gone).await;
-        // Once it is completed it is history of the past, and may be gone at any moment.
+        // A completed straggler is history of the past, and may be deleted at any moment.
         eventually("its straggler has run", async || tests::effects(&db.pool, ready).await.unwrap() == 1).await;
     })
     .await;
@@ -373,7 +373,7 @@ async fn a_worker_keeps_house_by_itself() {
 }
 
 #[tokio::test]
-async fn a_day_is_passed_over_whichever_table_has_rows_of_it() {
+async fn a_day_is_skipped_whichever_table_has_rows_of_it() {
     let db = TestDb::new().await;
     let mut connection = connect(&db).await;
     let id = "select queue.id_at(((now() at time zone 'UTC')::date + $1 + time '12:00') at time zone 'UTC')";

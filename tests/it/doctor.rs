@@ -1,4 +1,4 @@
-//! What is wrong with a store or its server: each finding made to be one, found, and cured by what it says.
+//! Faults of a store or its server: each finding is provoked, found, and cured by its own fix.
 
 mod healthy;
 mod jobs;
@@ -24,13 +24,13 @@ async fn ask(pool: &PgPool, checkup: &Checkup) -> Diagnosis {
     operate::doctor(pool, Store::default(), checkup).await
 }
 
-/// Those of this kind.
+/// Returns the findings of this kind.
 async fn found_by(pool: &PgPool, checkup: &Checkup, kind: FindingKind) -> Vec<Finding> {
     let found = ask(pool, checkup).await.findings;
     found.into_iter().filter(|finding| finding.kind == kind).collect()
 }
 
-/// The one of this kind.
+/// Returns the only finding of this kind.
 async fn one(pool: &PgPool, checkup: &Checkup, kind: FindingKind) -> Finding {
     let found = ask(pool, checkup).await;
     let mut of_kind: Vec<&Finding> = found.findings.iter().filter(|finding| finding.kind == kind).collect();
@@ -38,12 +38,12 @@ async fn one(pool: &PgPool, checkup: &Checkup, kind: FindingKind) -> Finding {
     of_kind.remove(0).clone()
 }
 
-/// Waits until nothing of this kind is found.
+/// Waits until there is no finding of this kind.
 async fn is_gone(pool: &PgPool, checkup: &Checkup, kind: FindingKind) {
     eventually(&format!("{kind} is gone"), async || found_by(pool, checkup, kind).await.is_empty()).await;
 }
 
-/// As somebody pastes it into `psql` as a superuser, or into a shell.
+/// Runs the fix as pasted into `psql` as a superuser, or into a shell.
 async fn paste(url: &str, finding: &Finding) {
     assert!(finding.can_be_pasted, "{finding:#?}");
     if finding.fix.starts_with("queue-worker ") {
@@ -58,7 +58,7 @@ async fn paste(url: &str, finding: &Finding) {
     on.close().await.unwrap();
 }
 
-/// It is found, can be pasted, and is gone then.
+/// Checks that the fault is found, that its fix can be pasted, and that it is gone afterwards.
 async fn is_cured(url: &str, pool: &PgPool, checkup: &Checkup, kind: FindingKind) {
     let finding = one(pool, checkup, kind).await;
     paste(url, &finding).await;
@@ -83,6 +83,6 @@ fn shell(url: &str, command: &str) -> Output {
 }
 
 fn cli(url: &str, arguments: &[&str]) -> Output {
-    // What our environment says to tests is no setting, and would be told.
+    // Environment variables for tests are not settings, and would be reported.
     Command::new(CLI).args(arguments).env_remove("QUEUE_TEST_SKIPS").env("DATABASE_URL", url).output().unwrap()
 }

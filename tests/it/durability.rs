@@ -1,4 +1,4 @@
-//! Which commits wait for the disk: those that may be lost were said to be, and nobody else's commit is among them.
+//! The commits that wait for the disk: only jobs with relaxed durability may be lost, and their setting affects no other commit.
 
 use std::{
     future::{Future, IntoFuture as _, poll_fn},
@@ -15,7 +15,7 @@ use tests::{
     protocol::{claim, register, silence},
 };
 
-/// As it is stored: `Do` under another name would do as well.
+/// Stored like `Do`, under another name.
 #[job(send_only, durability = relaxed)]
 #[derive(Serialize, Deserialize, Clone)]
 struct Light;
@@ -24,7 +24,7 @@ fn quick() -> Do {
     Do { act: Act::Ok(String::new()) }
 }
 
-/// Notes of every job that becomes ready, as the last thing before its commit, how that is committed and by whom.
+/// Records for every job that becomes ready how its transaction commits, and by which session, as the last statement before the commit.
 const NOTE: &str = "
 create table seen (n serial, setting text, who text);
 create function note() returns trigger language plpgsql as $$ begin
@@ -34,8 +34,8 @@ end $$;
 create constraint trigger note after insert on queue.ready deferrable initially deferred for each row execute function note();
 do $$ begin execute format('alter database %I set synchronous_commit = on', current_database()); end $$";
 
-/// A database in which a commit waits for the disk unless somebody says otherwise, and is noted.
-async fn noting() -> TestDb {
+/// Creates a database in which commits wait for the disk by default and are recorded.
+async fn with_commit_notes() -> TestDb {
     let db = TestDb::new().await;
     connect(&db).await.execute(sqlx::raw_sql(NOTE)).await.unwrap();
     db
@@ -49,13 +49,13 @@ async fn single(db: &TestDb) -> PgPool {
     PgPoolOptions::new().max_connections(1).test_before_acquire(false).connect(&db.url).await.unwrap()
 }
 
-/// How the jobs that were enqueued since the last call were committed, each kind once.
-async fn seen(db: &TestDb) -> Vec<String> {
+/// Returns how the jobs enqueued since the last call were committed, each setting once.
+async fn commit_settings(db: &TestDb) -> Vec<String> {
     let query = "with gone as (delete from seen returning setting) select distinct setting from gone order by 1";
     sqlx::query_scalar(query).fetch_all(&db.pool).await.unwrap()
 }
 
-/// What a connection commits with, outside a transaction that somebody left open.
+/// Returns the connection's commit setting outside of a transaction.
 async fn setting(connection: &mut PgConnection) -> String {
     let query =
         "select current_setting('synchronous_commit') || case when now() <> statement_timestamp() then ', in a transaction' else '' end";
@@ -71,7 +71,7 @@ const MANY: usize = 8192 + 10;
 
 #[tokio::test]
 async fn a_relaxed_enqueue_does_not_wait_for_the_disk_and_the_next_user_of_the_connection_does() {
-    let db = noting().await;
+    let db = with_commit_notes().await;
     let pool = single(&db).await;
     let mut own = connect(&db).await;
     let mut batch = Batch::new().durability(Durability::Relaxed);
@@ -84,9 +84,13 @@ async fn a_relaxed_enqueue_does_not_wait_for_the_disk_and_the_next_user_of_the_c
             3 => drop(Light::enqueue_all(vec![Light; MANY], &pool).await.unwrap()),
             _ => drop(batch.enqueue(&pool).await.unwrap()),
         }
-        assert_eq!((seen(&db).await, setting_of(&pool).await), (vec!["off".to_owned()], "on".to_owned()), "on a pool, round {round}");
+        assert_eq!(
+            (commit_settings(&db).await, setting_of(&pool).await),
+            (vec!["off".to_owned()], "on".to_owned()),
+            "on a pool, round {round}"
+        );
         quick().enqueue(&pool).await.unwrap();
-        assert_eq!(seen(&db).await, ["on"], "the next");
+        assert_eq!(commit_settings(&db).await, ["on"], "the next");
         match round {
             0 => drop(quick().enqueue(&mut own).durability(Durability::Relaxed).await.unwrap()),
             1 => drop(Light.enqueue(&mut own).await.unwrap()),
@@ -94,28 +98,32 @@ async fn a_relaxed_enqueue_does_not_wait_for_the_disk_and_the_next_user_of_the_c
             3 => drop(Light::enqueue_all(vec![Light; MANY], &mut own).await.unwrap()),
             _ => drop(batch.enqueue(&mut own).await.unwrap()),
         }
-        assert_eq!((seen(&db).await, setting(&mut own).await), (vec!["off".to_owned()], "on".to_owned()), "on a connection, round {round}");
+        assert_eq!(
+            (commit_settings(&db).await, setting(&mut own).await),
+            (vec!["off".to_owned()], "on".to_owned()),
+            "on a connection, round {round}"
+        );
     }
     Light.enqueue(&pool).durability(Durability::Full).await.unwrap();
     Light::enqueue_all([Light], &pool).durability(Durability::Full).await.unwrap();
-    assert_eq!(seen(&db).await, ["on"], "what is said of a job goes before what its type says");
+    assert_eq!(commit_settings(&db).await, ["on"], "an option of the job overrides that of its type");
     db.finish().await;
 }
 
 #[tokio::test]
 async fn a_batch_waits_for_the_disk_if_one_of_its_types_does() {
-    let db = noting().await;
+    let db = with_commit_notes().await;
     let mut batch = Batch::new();
     batch.add(Light).unwrap();
     batch.enqueue(&db.pool).await.unwrap();
-    assert_eq!(seen(&db).await, ["off"]);
+    assert_eq!(commit_settings(&db).await, ["off"]);
     batch.add(quick()).unwrap();
     batch.enqueue(&db.pool).await.unwrap();
-    assert_eq!(seen(&db).await, ["on"]);
+    assert_eq!(commit_settings(&db).await, ["on"]);
     db.finish().await;
 }
 
-/// In a transaction of the caller's, who has said that it is to be committed so.
+/// Enqueues in a caller's transaction with this commit setting.
 async fn enqueue_all_ways(tx: &mut PgConnection, wanted: &str) {
     if wanted == "off" {
         tx.execute("set local synchronous_commit = off").await.unwrap();
@@ -131,25 +139,29 @@ async fn enqueue_all_ways(tx: &mut PgConnection, wanted: &str) {
 
 #[tokio::test]
 async fn a_relaxed_enqueue_leaves_the_durability_of_the_callers_transaction_alone() {
-    let db = noting().await;
+    let db = with_commit_notes().await;
     let mut own = connect(&db).await;
     for (begin, commit) in [("begin", "commit"), ("start transaction", "end")] {
         for wanted in ["on", "off"] {
             own.execute(begin).await.unwrap();
             enqueue_all_ways(&mut own, wanted).await;
             own.execute(commit).await.unwrap();
-            assert_eq!((seen(&db).await, setting(&mut own).await), (vec![wanted.to_owned()], "on".to_owned()), "begun in SQL");
+            assert_eq!((commit_settings(&db).await, setting(&mut own).await), (vec![wanted.to_owned()], "on".to_owned()), "begun in SQL");
 
             let mut tx = own.begin().await.unwrap();
             enqueue_all_ways(&mut tx, wanted).await;
             tx.commit().await.unwrap();
-            assert_eq!((seen(&db).await, setting(&mut own).await), (vec![wanted.to_owned()], "on".to_owned()), "begun by the driver");
+            assert_eq!(
+                (commit_settings(&db).await, setting(&mut own).await),
+                (vec![wanted.to_owned()], "on".to_owned()),
+                "begun by the driver"
+            );
         }
     }
     db.finish().await;
 }
 
-/// Drops the future after so many polls; whether it was done by then.
+/// Drops the future after this number of polls; returns whether it had finished.
 async fn dropped_after<T>(polls: usize, future: impl Future<Output = T>) -> bool {
     let mut future = pin!(future);
     for _ in 0..polls {
@@ -162,8 +174,8 @@ async fn dropped_after<T>(polls: usize, future: impl Future<Output = T>) -> bool
 }
 
 #[tokio::test]
-async fn a_relaxed_enqueue_that_is_dropped_half_way_leaves_nothing_relaxed_behind() {
-    let db = noting().await;
+async fn a_dropped_relaxed_enqueue_leaves_no_relaxed_setting() {
+    let db = with_commit_notes().await;
     let pool = single(&db).await;
     let mut own = connect(&db).await;
     let mut dropped = 0;
@@ -182,10 +194,10 @@ async fn a_relaxed_enqueue_that_is_dropped_half_way_leaves_nothing_relaxed_behin
             };
             dropped += ended.iter().filter(|ended| !**ended).count();
             assert_eq!((setting_of(&pool).await, setting(&mut own).await), ("on".to_owned(), "on".to_owned()), "after {polls} polls");
-            drop(seen(&db).await);
+            drop(commit_settings(&db).await);
             quick().enqueue(&pool).await.unwrap();
             quick().enqueue(&mut own).await.unwrap();
-            assert_eq!(seen(&db).await, ["on"]);
+            assert_eq!(commit_settings(&db).await, ["on"]);
         }
     }
     assert!(dropped > 20, "only {dropped} were dropped before they were done");
@@ -193,8 +205,8 @@ async fn a_relaxed_enqueue_that_is_dropped_half_way_leaves_nothing_relaxed_behin
 }
 
 #[tokio::test]
-async fn a_relaxed_enqueue_that_fails_leaves_nothing_relaxed_behind() {
-    let db = noting().await;
+async fn a_failed_relaxed_enqueue_leaves_no_relaxed_setting() {
+    let db = with_commit_notes().await;
     let pool = single(&db).await;
     let mut own = connect(&db).await;
     let limit = "create or replace function queue.payload_limit() returns integer language sql immutable parallel safe return 1";
@@ -206,11 +218,12 @@ async fn a_relaxed_enqueue_that_fails_leaves_nothing_relaxed_behind() {
         assert!(Light::enqueue_all([Light], &pool).await.is_err() && Light::enqueue_all([Light], &mut own).await.is_err());
         assert_eq!((setting_of(&pool).await, setting(&mut own).await), ("on".to_owned(), "on".to_owned()));
     }
-    assert_eq!(seen(&db).await, [] as [String; 0]);
+    assert_eq!(commit_settings(&db).await, [] as [String; 0]);
     db.finish().await;
 }
 
-/// Notes of the tables that a worker writes to, as the last thing before its commit, how that is committed and by which connection.
+/// Records for the tables that a worker writes how each transaction commits, and by which connection, as the last statement before the
+/// commit.
 const NOTE_WORKER: &str = "
 create table seen (who text, setting text, unique (who, setting));
 create function note() returns trigger language plpgsql as $$ begin

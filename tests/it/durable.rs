@@ -1,5 +1,5 @@
-//! Durable jobs: a step is done once, whatever ends its attempt; a sleep holds nothing, nor does a wait for a signal; and nobody journals without
-//! the lease.
+//! Durable jobs: a step takes effect once, however its attempt ends; sleeps and waits for signals hold no resources; and nothing is
+//! journaled without the lease.
 
 mod children;
 mod deploys;
@@ -22,53 +22,53 @@ use serde::{Deserialize, Serialize};
 use sqlx::{Postgres, pool::PoolConnection};
 use tests::TestDb;
 
-/// Goes through what its plan says, one after the other.
+/// Runs the parts of its plan one after the other.
 #[job(name = "durable_plan", durable, max_attempts = 2, backoff = fixed("1ms"), output = Vec<String>)]
 #[derive(Serialize, Deserialize)]
 pub(crate) struct Plan {
     parts: Vec<Part>,
 }
 
-/// A part of it.
+/// One part of a plan.
 #[derive(Clone, Serialize, Deserialize)]
 pub(crate) enum Part {
-    /// A step with an effect, which gives its name.
+    /// A step with an effect, which returns its name.
     Step(String),
-    /// The same, in one transaction.
+    /// The same in one transaction.
     StepTx(String),
-    /// As that, and then it fails, and so does its transaction.
+    /// The same, and then it fails, and its transaction is rolled back.
     Undone(String),
-    /// So many steps at once.
+    /// This number of concurrent steps.
     Many(u32),
-    /// The attempt fails, unless that step is journaled, which it journals before.
+    /// Fails the attempt unless this step is journaled; journals it first.
     FailOnce(String),
-    /// Fails whenever it comes here.
+    /// Fails every attempt that reaches it.
     Fail(String),
     Panic,
     Sleep(String, u64),
-    /// A sleep and something that would take longer, of which the first ends both.
+    /// A sleep and a future that takes longer; the sleep ends both.
     Race(u64),
-    /// A sleep beside a step.
+    /// A sleep concurrent with a step.
     Beside(u64),
-    /// A sleep beside something that is read, and then done.
+    /// A sleep concurrent with a query, followed by a step.
     Slow(u64),
-    /// A signal of this name.
+    /// Receives a signal of this name.
     Receive(String),
-    /// So many of this name, one after the other.
+    /// Receives this number of signals of the name, one after the other.
     Votes(String, u32),
-    /// So many of this name, all at once.
+    /// Receives this number of signals of the name, concurrently.
     Ballot(String, u32),
-    /// The same, within so many ms, or none.
+    /// Receives a signal with this timeout in ms, or none.
     Within(String, u64),
-    /// The first of two signals.
+    /// Receives the first of two signals.
     Either(String, String),
-    /// A signal beside a step that takes so many ms.
+    /// Receives a signal concurrently with a step that takes this number of ms.
     During(String, u64),
     /// A number, where an earlier release had a text.
     Number(String),
 }
 
-/// That this was done, by which attempt.
+/// Records this effect with its attempt.
 async fn effect(cx: &Durable, what: &str) -> Result<String, sqlx::Error> {
     let statement = sqlx::query("insert into done_by (job, what, attempt) values ($1, $2, $3)").bind(cx.id()).bind(what);
     statement.bind(i64::from(cx.attempt())).execute(cx.pool()).await?;
@@ -130,7 +130,7 @@ impl Handler for Plan {
                     said.push(done?);
                 }
                 Part::Receive(_) | Part::Votes(..) | Part::Ballot(..) | Part::Within(..) | Part::Either(..) | Part::During(..) => {
-                    hear(cx, part, &mut said).await?;
+                    receive_signals(cx, part, &mut said).await?;
                 }
                 Part::Number(name) => {
                     cx.step(name.as_str(), async { Ok::<_, Failure>(7_i64) }).await?;
@@ -141,8 +141,8 @@ impl Handler for Plan {
     }
 }
 
-/// A part that waits for signals.
-async fn hear(cx: &Durable, part: Part, said: &mut Vec<String>) -> JobResult {
+/// Runs a part that waits for signals.
+async fn receive_signals(cx: &Durable, part: Part, said: &mut Vec<String>) -> JobResult {
     match part {
         Part::Receive(name) => said.push(cx.receive(name.as_str()).await),
         Part::Votes(name, count) => {
@@ -189,7 +189,7 @@ pub(crate) async fn db() -> TestDb {
     db
 }
 
-/// The same, and a connection of its pool.
+/// Creates the database, and a connection of its pool.
 async fn db_by_hand() -> (TestDb, PoolConnection<Postgres>) {
     let db = db().await;
     let on = db.pool.acquire().await.unwrap();
@@ -204,18 +204,18 @@ fn step(name: &str) -> Part {
     Part::Step(name.to_owned())
 }
 
-/// What was done, and by which attempts.
+/// Returns the recorded effects with their attempts.
 async fn done(db: &TestDb, job: JobId) -> Vec<(String, i64)> {
     let statement = sqlx::query_as("select what, attempt from done_by where job = $1 order by what, attempt").bind(job);
     statement.fetch_all(&db.pool).await.unwrap()
 }
 
-/// The names of its steps.
+/// Returns the names of the journaled steps.
 async fn journal(db: &TestDb, job: JobId) -> Vec<String> {
     db.all(&format!("select name from queue.step where id = {job} order by name")).await
 }
 
-/// Runs the job to its end.
+/// Runs the job until this state.
 async fn run_to(db: &TestDb, job: JobId, state: JobState) {
     db.run_while(db.worker().register::<Plan>(), async { db.until(job, state).await }).await;
 }
@@ -225,12 +225,12 @@ fn pairs(expected: &[(&str, i64)]) -> Vec<(String, i64)> {
 }
 
 #[tokio::test]
-async fn a_job_that_does_not_go_forward_is_dead_after_its_attempts_which_are_counted_anew_when_it_is_requeued() {
+async fn a_job_without_progress_is_dead_after_its_attempts_which_are_reset_by_a_requeue() {
     let db = db().await;
     let parts = [step("a"), Part::FailOnce("x".into()), Part::Fail("for ever".into())];
     let job = plan(parts).enqueue(&db.pool).await.unwrap().id();
     let attempts = format!("select attempts::bigint from queue.dead where id = {job}");
-    // The first of them journaled, as if it were a late one.
+    // Before the second requeue, the step is changed as if a late attempt had journaled it.
     for late in ["", "update queue.step set attempt = 200"] {
         run_to(&db, job, JobState::Dead).await;
         assert_eq!((db.count(&attempts).await, done(&db, job).await), (2, pairs(&[("a", 1)])), "what is done stays done");
@@ -254,7 +254,7 @@ async fn a_step_whose_type_has_changed_is_an_error_of_the_attempt() {
 }
 
 #[tokio::test]
-async fn a_completed_job_that_is_brought_back_begins_anew_and_what_is_gone_has_no_steps() {
+async fn a_requeued_completed_job_starts_again_and_a_deleted_one_has_no_steps() {
     let db = db().await;
     let job = plan([step("a"), Part::FailOnce("x".into())]).enqueue(&db.pool).await.unwrap().id();
     run_to(&db, job, JobState::Completed).await;
@@ -287,7 +287,7 @@ async fn a_dead_letter_is_discarded_with_its_steps_and_others_keep_theirs() {
     db.finish().await;
 }
 
-/// Written by hand, with options that do not go together.
+/// Implements a job type without the macro, with incompatible options.
 macro_rules! by_hand {
     ($($name:ident, $cx:ty: $options:expr;)*) => {
         $(
@@ -316,7 +316,7 @@ by_hand! {
 }
 
 #[test]
-fn a_registry_refuses_what_is_durable_by_half() {
+fn a_registry_refuses_a_partly_durable_type() {
     let said = [Registry::new().register::<NotSaid>(), Registry::new().register::<NotTaken>(), Registry::new().register::<Both>()];
     for refused in said {
         let why = refused.unwrap_err().to_string();

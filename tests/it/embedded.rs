@@ -1,4 +1,4 @@
-//! The embedded server through its public door. Its users are processes of their own, to be killed: this test binary, run again.
+//! The embedded server through its public API. Its users are separate processes that can be killed: this test binary, run again.
 #![cfg(target_os = "linux")]
 
 mod refusals;
@@ -64,7 +64,7 @@ fn eight_racing_starters_make_one_server() {
 
 #[test]
 #[ignore = "deep"]
-fn a_user_that_comes_while_the_server_stops_gets_a_server() {
+fn a_user_that_arrives_while_the_server_stops_gets_a_server() {
     let folder = scratch_folder("turn");
     let mut fresh = 0;
     let mut user = User::start(&folder);
@@ -78,7 +78,7 @@ fn a_user_that_comes_while_the_server_stops_gets_a_server() {
         assert_eq!(sql(&user.url, "select 1"), "1", "round {round}, later");
         fresh += i32::from(!user.attached);
     }
-    assert!(fresh > 0, "nobody met a stopping server");
+    assert!(fresh > 0, "no process met a stopping server");
     user.leave();
     remove(&folder);
 }
@@ -140,7 +140,7 @@ fn killed_scripts_are_replaced_at_the_next_start() {
     let folder = scratch_folder("scripts");
     let mut first = User::start(&folder);
     sql(&first.url, "create table kept as select 42 as n");
-    // The watcher; all that there is, the server too.
+    // The watcher only, or all of its processes including the server.
     for which in ["watcher", "all"] {
         let mut doomed = scripts(&folder);
         assert_eq!(doomed.len(), 2);
@@ -188,12 +188,12 @@ fn an_ephemeral_folder_goes_with_its_last_user() {
         let user = User::spawn(command).unwrap();
         assert_eq!(sql(&user.url, "show fsync"), "off");
         user.kill();
-        // The second comes while the first one's folder is being removed.
+        // The second starts while the folder of the first is being removed.
         if round == 1 {
             eventually("it is removed", || !folder.exists());
         }
     }
-    // Who removed the folder leaves right after it.
+    // The process that removed the folder ends right after it.
     eventually("no process of it is left", || processes(&folder).is_empty());
 }
 
@@ -219,7 +219,7 @@ fn a_long_or_strange_path_gets_a_short_socket() {
 
 #[test]
 #[ignore = "deep"]
-fn nothing_of_the_users_stays_open() {
+fn no_file_of_the_user_stays_open() {
     let (folder, lock) = (scratch_folder("descriptors"), scratch_folder("descriptors-lock"));
     let mut command = Command::new("bash");
     command.args(["-c", "exec 7>\"$1\" 23>\"$1\"; flock 23; lock=$1; shift; exec \"$@\"", "bash"]).arg(&lock);
@@ -248,7 +248,7 @@ fn group(pid: u32) -> String {
 
 #[test]
 #[ignore = "deep"]
-fn a_script_that_is_told_to_end_stops_the_server_cleanly() {
+fn a_script_that_gets_a_signal_stops_the_server_cleanly() {
     let folder = scratch_folder("terminated");
     let user = User::start(&folder);
     let script = scripts(&folder)[0];

@@ -1,4 +1,4 @@
-//! Enqueuing: inside the caller's transaction, on whatever connection, with whatever was said, or with an error that says why not.
+//! Enqueuing: in the caller's transaction, on every kind of connection, with every option, or with an error that names the reason.
 
 use std::{future::IntoFuture as _, str::FromStr as _, time::Duration};
 
@@ -29,7 +29,7 @@ async fn a_job_exists_if_and_only_if_its_transaction_commits() {
     let undone = quick().queue("mail", &mut inner).await;
     inner.rollback().await.unwrap();
     let again = quick().queue("mail", &mut tx).await;
-    assert_eq!(db.state(kept).await, None, "nobody sees it before the commit");
+    assert_eq!(db.state(kept).await, None, "no session sees it before the commit");
     tx.commit().await.unwrap();
 
     db.run_until_idle(db.worker()).await;
@@ -81,7 +81,7 @@ async fn a_job_is_enqueued_on_every_kind_of_connection() {
 }
 
 #[tokio::test]
-async fn what_is_said_of_a_job_is_what_is_stored() {
+async fn what_is_enqueued_with_a_job_is_stored() {
     type Row = (String, String, i16, i16, i16, String, Option<DateTime<Utc>>);
     let db = TestDb::new().await;
     let (past, future) = (DateTime::UNIX_EPOCH, "9999-12-31T23:59:59.999999Z".parse::<DateTime<Utc>>().unwrap());
@@ -130,7 +130,7 @@ async fn a_wait_counts_from_the_enqueue_not_from_the_transactions_start() {
 }
 
 #[tokio::test]
-async fn a_lane_first_met_in_a_transaction_that_is_rolled_back_works_for_all_others() {
+async fn a_lane_created_in_a_transaction_that_is_rolled_back_works_for_all_others() {
     let db = TestDb::new().await;
     db.run_while(db.worker(), async {
         let mut first = db.pool.begin().await.unwrap();
@@ -146,7 +146,7 @@ async fn a_lane_first_met_in_a_transaction_that_is_rolled_back_works_for_all_oth
 }
 
 #[tokio::test]
-async fn producers_that_meet_the_same_new_lane_do_not_wait_for_each_other() {
+async fn producers_that_create_the_same_lane_do_not_wait_for_each_other() {
     let db = TestDb::new().await;
     let (mut first, mut second) = (db.pool.begin().await.unwrap(), db.pool.begin().await.unwrap());
     let one = quick().queue("new", &mut first).await;
@@ -164,7 +164,7 @@ async fn producers_that_meet_the_same_new_lane_do_not_wait_for_each_other() {
 }
 
 #[tokio::test]
-async fn a_store_without_tables_is_an_error_that_says_so() {
+async fn a_store_without_tables_is_a_clear_error() {
     let db = TestDb::new().await;
     let elsewhere = Store::new("elsewhere").unwrap();
     db.pool.execute("create schema half").await.unwrap();
@@ -198,7 +198,7 @@ async fn the_sql_function_does_what_the_rust_call_does() {
     db.finish().await;
 }
 
-/// What a schema may hold that comes before `pg_catalog`: everything that our statements name, and each of it fails.
+/// Contents of a schema that precedes `pg_catalog`: every name that our statements use, and each fails.
 const HOSTILE: &str = "
 create schema evil;
 create function evil.fail() returns text language plpgsql as $$ begin raise exception 'hijacked'; end $$;
@@ -253,10 +253,10 @@ async fn f21_a_hostile_search_path_has_no_effect() {
     db.finish().await;
 }
 
-/// A lock for each would fill the server's table of locks for everybody.
+/// A lock per job would fill the server's lock table for all sessions.
 #[tokio::test]
 #[ignore = "deep"]
-async fn a_transaction_that_meets_thousands_of_new_queues_holds_a_bounded_number_of_locks() {
+async fn a_transaction_that_creates_thousands_of_queues_holds_a_bounded_number_of_locks() {
     let db = TestDb::new().await;
     let mut tx = db.pool.begin().await.unwrap();
     let meet = "select count(queue.enqueue('do', '{}', jsonb_build_object('queue', 'queue-' || n))) from generate_series(1, 3000) n";

@@ -1,4 +1,4 @@
-//! Versions of a payload: a newer release reads what an older one has enqueued, and an older one leaves alone what it does not know.
+//! Versions of a payload: a newer release reads the jobs of an older one, and an older one leaves unknown versions in the queue.
 
 mod operators;
 mod releases;
@@ -69,7 +69,7 @@ async fn a_newer_release_reads_what_older_ones_have_enqueued_and_its_own() {
 }
 
 #[tokio::test]
-async fn an_upgrade_that_is_refused_ends_the_job_at_once_and_says_where_but_never_what() {
+async fn a_refused_upgrade_ends_the_job_immediately_and_the_error_contains_no_value() {
     let db = TestDb::new().await;
     let unfit = sqlx::query_scalar(r#"select queue.enqueue('release_mail', '{"to": ["hunter2", 7]}', '{"version": 2}')"#);
     let unfit: JobId = unfit.fetch_one(&db.pool).await.unwrap();
@@ -103,7 +103,7 @@ async fn the_test_kit_upgrades_as_a_worker_does() {
     to("ada").enqueue(&mut *tx).await.unwrap();
     about("bea", "tea").enqueue(&mut *tx).await.unwrap();
     queue_core::assert_enqueued!(&mut tx, third::Mail { to, subject } if to == &["ada"] && subject == "none");
-    // It knows the first version only, of which there is one.
+    // It knows only the first version, of which there is one job.
     let drained = testing::drain(&mut tx).register::<first::Mail>().await.unwrap();
     assert_eq!(drained.outputs::<first::Mail>(), ["first: ada"]);
     let drained = testing::drain(&mut tx).register::<third::Mail>().await.unwrap();
@@ -134,7 +134,7 @@ async fn a_schedule_enqueues_the_version_of_the_release_that_made_it() {
 }
 
 #[tokio::test]
-async fn a_schedule_of_a_type_that_is_not_known_here_says_the_version_of_its_payload() {
+async fn a_schedule_of_an_unknown_type_names_the_version_of_its_payload() {
     let db = TestDb::new().await;
     let (store, to) = (Store::default(), serde_json::json!({ "to": ["ada"] }));
     let daily = || Schedule::every(Duration::from_hours(24));
@@ -143,11 +143,11 @@ async fn a_schedule_of_a_type_that_is_not_known_here_says_the_version_of_its_pay
     let first = daily().job_json_version("release_mail", 1, &serde_json::json!({ "to": "bea" }));
     queue_core::schedule::create(&db.pool, store, "first", &first).await.unwrap();
     let other = queue_core::schedule::run_now(&db.pool, store, "first").await.unwrap();
-    assert_eq!(db.count("select count(*) from queue.schedule where options ? 'version'").await, 1, "the first is not said");
+    assert_eq!(db.count("select count(*) from queue.schedule where options ? 'version'").await, 1, "the first is omitted");
     for version in [0, 10_000] {
         let error =
             queue_core::schedule::create(&db.pool, store, "no", &daily().job_json_version("release_mail", version, &to)).await.unwrap_err();
-        assert!(error.to_string().contains(&format!("from 1 to 9999, not {version}")), "{error}");
+        assert!(error.to_string().contains(&format!("1 to 9999, not {version}")), "{error}");
     }
     let ended = db.run_while(of_third(&db), async {
         db.until(job, JobState::Completed).await;

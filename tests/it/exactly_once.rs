@@ -1,4 +1,4 @@
-//! A handler's own transaction: what it writes and the end of its job are one commit, whatever goes wrong around it.
+//! A handler's own transaction: its writes and the end of its job are one commit, whatever fails around it.
 
 mod faults;
 
@@ -22,7 +22,7 @@ async fn go(db: &TestDb) {
     db.pool.execute("create table go ()").await.unwrap();
 }
 
-/// Waits until a handler has written in its transaction, and holds, with the other connection that it holds with.
+/// Waits until a handler has written in its transaction and waits, with the other connection that it waits on.
 async fn in_the_middle(db: &TestDb) {
     eventually("a handler is in the middle of its transaction", async || {
         db.count(
@@ -35,7 +35,7 @@ async fn in_the_middle(db: &TestDb) {
     .await;
 }
 
-/// Attempts, crashes and failures of a job, and how many of its effects are there.
+/// Returns attempts, crashes and failures of a job, and the number of its effects.
 async fn charged(db: &TestDb, id: JobId) -> (i16, i16, i64, i64) {
     let (attempts, crashes): (i16, i16) =
         sqlx::query_as("select attempts, crashes from queue.jobs where id = $1").bind(id).fetch_one(&db.pool).await.unwrap();
@@ -47,7 +47,7 @@ async fn output(db: &TestDb, id: JobId) -> Option<String> {
     sqlx::query_scalar("select output #>> '{}' from queue.jobs where id = $1").bind(id).fetch_one(&db.pool).await.unwrap()
 }
 
-/// How often the error of a failed attempt says this.
+/// Counts the failed attempts whose error matches.
 async fn errors(db: &TestDb, like: &str) -> i64 {
     sqlx::query_scalar("select count(*) from queue.failure where error like $1").bind(like).fetch_one(&db.pool).await.unwrap()
 }
@@ -61,7 +61,7 @@ async fn run(how: &str) -> (TestDb, JobId) {
 }
 
 #[tokio::test]
-async fn what_a_handler_writes_and_its_completion_are_seen_at_once() {
+async fn a_handlers_writes_and_its_completion_become_visible_together() {
     let db = TestDb::new().await;
     let job = enqueue(&db, "hold").await;
     db.run_while(worker(&db), async {
@@ -84,7 +84,7 @@ async fn what_a_handler_writes_and_its_completion_are_seen_at_once() {
 }
 
 #[tokio::test]
-async fn a_job_fails_for_good_in_the_same_commit_as_what_was_written() {
+async fn a_job_fails_terminally_in_the_same_commit_as_its_writes() {
     let (db, job) = run("fail").await;
     assert_eq!((db.state(job).await, charged(&db, job).await), (Some(JobState::Dead), (1, 0, 1, 1)));
     assert_eq!(errors(&db, "as told").await, 1);
@@ -92,7 +92,7 @@ async fn a_job_fails_for_good_in_the_same_commit_as_what_was_written() {
 }
 
 #[tokio::test]
-async fn errors_and_panics_before_the_commit_roll_back_and_are_tried_again() {
+async fn errors_and_panics_before_the_commit_roll_back_and_are_retried() {
     for how in ["error first", "panic first"] {
         let (db, job) = run(how).await;
         assert_eq!((db.state(job).await, charged(&db, job).await), (Some(JobState::Completed), (2, 0, 1, 1)), "{how}");
@@ -104,7 +104,7 @@ async fn errors_and_panics_before_the_commit_roll_back_and_are_tried_again() {
 }
 
 #[tokio::test]
-async fn f53_children_in_the_transaction_share_its_fate_and_others_do_not() {
+async fn f53_children_in_the_transaction_commit_with_it_and_others_do_not() {
     for (how, state, children) in [
         ("child", JobState::Completed, 1),
         ("child, fail", JobState::Dead, 1),
@@ -129,7 +129,7 @@ async fn a_handler_that_returns_ok_without_completing_its_transaction_has_failed
 }
 
 #[tokio::test]
-async fn once_its_transaction_is_committed_a_job_is_completed_whatever_its_handler_does() {
+async fn once_its_transaction_is_committed_a_job_is_completed_even_if_its_handler_fails() {
     for how in ["error after", "panic after"] {
         let (db, job) = run(how).await;
         assert_eq!((db.state(job).await, charged(&db, job).await), (Some(JobState::Completed), (1, 0, 0, 1)), "{how}");
@@ -168,12 +168,12 @@ async fn f02_a_nul_in_an_output_becomes_the_replacement_character_here_too() {
     db.finish().await;
 }
 
-/// Ends while a task of its own still has the transaction.
+/// Ends while a task that it spawned still has the transaction.
 #[job(send_only, max_attempts = 1)]
 #[derive(Serialize, Deserialize)]
 struct Leak;
 
-/// What became of the task: whether it was told that the lease is lost.
+/// Outcome of the task: whether it got the error that the lease is lost.
 static LEAKED: Mutex<Option<bool>> = Mutex::new(None);
 
 impl Handler for Leak {
@@ -204,7 +204,7 @@ async fn f52_a_task_that_outlives_its_handler_can_commit_nothing() {
     db.finish().await;
 }
 
-/// Has less time than its commit takes.
+/// Has a timeout shorter than its commit.
 #[job(send_only, max_attempts = 1, timeout = "300ms")]
 #[derive(Serialize, Deserialize)]
 struct Hasty {
@@ -224,7 +224,7 @@ impl Handler for Hasty {
 }
 
 #[tokio::test]
-async fn a_timeout_during_the_commit_waits_for_what_comes_of_it() {
+async fn a_timeout_during_the_commit_waits_for_its_outcome() {
     let db = TestDb::new().await;
     let mut connection = PgConnection::connect(&db.url).await.unwrap();
     let mut slow = connection.begin().await.unwrap();
@@ -245,7 +245,7 @@ async fn a_timeout_during_the_commit_waits_for_what_comes_of_it() {
 }
 
 #[tokio::test]
-async fn jobs_of_one_lease_end_by_their_own_transactions_and_plainly_in_any_mixture() {
+async fn jobs_of_one_lease_end_by_their_own_transactions_or_verdicts_in_any_mixture() {
     let db = TestDb::new().await;
     let kinds = ["beside", "plain", "ok", "beside", "error first", "beside", "plain", "fail", "error after", "beside"];
     for round in 0..12 {
@@ -258,11 +258,11 @@ async fn jobs_of_one_lease_end_by_their_own_transactions_and_plainly_in_any_mixt
     assert_eq!(db.count("select count(distinct job) from effect").await, 600);
     assert_eq!(db.count("select count(*) from queue.lease").await, 0);
     let again = db.count("select count(*) from queue.jobs where payload ->> 'how' in ('error first', 'fail')").await;
-    assert_eq!(db.count("select count(*) from queue.failure").await, again, "only those that said so failed");
+    assert_eq!(db.count("select count(*) from queue.failure").await, again, "only those that were meant to fail failed");
     db.finish().await;
 }
 
-/// Asks for a transaction beside the one that it has.
+/// Requests a second transaction.
 #[job(send_only, transactional, max_attempts = 1)]
 #[derive(Serialize, Deserialize)]
 struct Both;
@@ -275,7 +275,7 @@ impl Handler for Both {
 }
 
 #[tokio::test]
-async fn a_transactional_job_that_begins_another_transaction_is_told_which_one_it_has() {
+async fn a_transactional_job_that_begins_another_transaction_gets_an_error_that_names_its_own() {
     let db = TestDb::new().await;
     let job = Both.enqueue(&db.pool).await.unwrap().id();
     db.run_while(Worker::new(db.pool.clone()).register::<Both>().register::<Within>(), db.until(job, JobState::Dead)).await;

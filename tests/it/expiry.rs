@@ -1,8 +1,8 @@
-//! Jobs that are worth beginning until a time: what has not begun by then is not run.
+//! Jobs with an expiry time: a job that has not begun by then does not run.
 
 mod attacks;
-mod hands;
-mod looks;
+mod operations;
+mod sweeps;
 mod refused;
 mod statements;
 mod ways;
@@ -13,7 +13,7 @@ use queue_core::{Context, Handler, Job as _, JobHandle, JobId, JobResult, JobSta
 use queue_worker::Worker;
 use serde::{Deserialize, Serialize};
 use sqlx::{Connection as _, PgConnection};
-use tests::{Act, Do, TestDb, effects, eventually, operate as by_hand};
+use tests::{Act, Do, TestDb, effects, eventually, operate as steps};
 
 const HOUR: Duration = Duration::from_hours(1);
 
@@ -21,7 +21,7 @@ async fn connect(db: &TestDb) -> PgConnection {
     PgConnection::connect(&db.url).await.unwrap()
 }
 
-/// One that may begin within an hour.
+/// Enqueues a job that expires in an hour.
 async fn enqueue(db: &TestDb, act: Act) -> JobHandle<Do> {
     Do { act }.enqueue(&db.pool).expires_in(HOUR).await.unwrap()
 }
@@ -30,34 +30,34 @@ async fn ok(db: &TestDb) -> JobId {
     enqueue(db, Act::Ok(String::new())).await.id()
 }
 
-/// The time of these jobs is over, as if an hour had passed for them; so it is for whoever has them to look for.
-async fn late(db: &TestDb, jobs: &[JobId]) {
+/// Expires these jobs, as if an hour had passed for them and for their expiry entries.
+async fn expire_now(db: &TestDb, jobs: &[JobId]) {
     let back = "with m as (update queue.job set system = queue.with_expiry(system, clock_timestamp() - interval '1 s') where id = any ($1))
       update queue.expiry set at = clock_timestamp() - (1 + random()) * interval '1 s' where id = any ($1)";
     sqlx::query(back).bind(jobs).execute(&db.pool).await.unwrap();
 }
 
-/// Nobody looks for jobs that expire.
-async fn unseen(db: &TestDb) {
+/// Deletes all expiry entries, so that no sweep finds jobs that expire.
+async fn delete_entries(db: &TestDb) {
     sqlx::query("delete from queue.expiry").execute(&db.pool).await.unwrap();
 }
 
-/// When the store says that a job expires.
-async fn said(db: &TestDb, job: JobId) -> Option<String> {
+/// Returns the job's expiry time in the store.
+async fn stored_expiry(db: &TestDb, job: JobId) -> Option<String> {
     let said = "select system ->> 'expires_at' from queue.job where id = $1";
     sqlx::query_scalar(said).bind(job).fetch_one(&db.pool).await.unwrap()
 }
 
-/// How often workers look for it.
-async fn looked_for(db: &TestDb, job: JobId) -> i64 {
+/// Counts the job's expiry entries.
+async fn count_entries(db: &TestDb, job: JobId) -> i64 {
     sqlx::query_scalar("select count(*) from queue.expiry where id = $1").bind(job).fetch_one(&db.pool).await.unwrap()
 }
 
 #[tokio::test]
-async fn a_job_that_has_not_begun_in_time_is_not_run_and_whoever_waits_is_told() {
+async fn a_job_that_has_not_begun_in_time_does_not_run_and_waiters_are_notified() {
     let db = TestDb::new().await;
     let (job, other) = (enqueue(&db, Act::Ok("done".into())).await, enqueue(&db, Act::Ok("in time".into())).await);
-    late(&db, &[job.id()]).await;
+    expire_now(&db, &[job.id()]).await;
     let waits = async { tokio::join!(job.wait(&db.pool), other.wait(&db.pool)) };
     let (expired, done) = db.run_while(db.worker(), waits).await;
     let said = expired.unwrap_err();
@@ -83,7 +83,7 @@ async fn a_job_that_has_not_begun_in_time_is_not_run_and_whoever_waits_is_told()
 }
 
 #[tokio::test]
-async fn a_job_past_its_time_does_not_begin_though_nobody_has_looked_for_it() {
+async fn a_job_past_its_time_does_not_begin_even_before_a_sweep() {
     let db = TestDb::new().await;
     let mut jobs = Vec::new();
     for _ in 0..50 {
@@ -92,12 +92,12 @@ async fn a_job_past_its_time_does_not_begin_though_nobody_has_looked_for_it() {
     let keyed = Do { act: Act::Ok(String::new()) }.enqueue(&db.pool).key("k").expires_in(HOUR).await.unwrap().id();
     let behind = Do { act: Act::Ok(String::new()) }.enqueue(&db.pool).key("k").await.unwrap().id();
     jobs.push(keyed);
-    late(&db, &jobs).await;
-    unseen(&db).await;
+    expire_now(&db, &jobs).await;
+    delete_entries(&db).await;
     let in_time = ok(&db).await;
     db.run_while(
         db.worker(),
-        eventually("all are over", async || {
+        eventually("all have finished", async || {
             db.count("select count(*) from queue.jobs where state in ('ready', 'running', 'blocked')").await == 0
         }),
     )
@@ -105,12 +105,12 @@ async fn a_job_past_its_time_does_not_begin_though_nobody_has_looked_for_it() {
     assert_eq!(db.count("select count(*) from queue.jobs where state = 'expired' and attempts = 0").await, 51);
     assert_eq!(db.count("select count(*) from effect").await, 2);
     for job in [in_time, behind] {
-        assert_eq!(db.state(job).await, Some(JobState::Completed), "what may begin does, and a key goes on");
+        assert_eq!(db.state(job).await, Some(JobState::Completed), "unexpired jobs begin, and a key continues");
     }
     db.finish().await;
 }
 
-/// Runs in the transaction that holds its entry.
+/// Runs in the transaction that deletes its entry.
 #[job(name = "expires_within", transactional, expires = "1h")]
 #[derive(Serialize, Deserialize)]
 struct ExpiresWithin;
@@ -127,8 +127,8 @@ impl Handler for ExpiresWithin {
 async fn a_transactional_job_past_its_time_does_not_begin() {
     let db = TestDb::new().await;
     let (job, in_time) = (ExpiresWithin.enqueue(&db.pool).await.unwrap(), ExpiresWithin.enqueue(&db.pool).await.unwrap());
-    late(&db, &[job.id()]).await;
-    unseen(&db).await;
+    expire_now(&db, &[job.id()]).await;
+    delete_entries(&db).await;
     let worker = Worker::new(db.pool.clone()).register::<ExpiresWithin>();
     let (expired, done) = db.run_while(worker, async { tokio::join!(job.wait(&db.pool), in_time.wait(&db.pool)) }).await;
     assert!(matches!(expired, Err(WaitError::Expired { .. })), "{expired:?}");
@@ -139,19 +139,19 @@ async fn a_transactional_job_past_its_time_does_not_begin() {
 }
 
 #[tokio::test]
-async fn a_job_that_had_begun_in_time_goes_on_and_what_was_given_back_uncharged_had_not() {
+async fn a_job_that_had_begun_in_time_continues_and_a_released_one_had_not_begun() {
     let db = TestDb::new().await;
     let put_off = Act::First(Box::new(Act::RetryIn(HOUR.as_millis() as u64 / 2)), Box::new(Act::Ok(String::new())));
     let (retried, snoozed) = (enqueue(&db, put_off).await, enqueue(&db, Act::Snooze(HOUR.as_millis() as u64, 9)).await);
     let first = async || effects(&db.pool, retried.id()).await.unwrap() > 0 && effects(&db.pool, snoozed.id()).await.unwrap() > 0;
     let waits = eventually("both are put off", async || first().await && db.count("select count(*) from queue.scheduled").await == 2);
     db.run_while(db.worker(), waits).await;
-    late(&db, &[retried.id(), snoozed.id()]).await;
+    expire_now(&db, &[retried.id(), snoozed.id()]).await;
     sqlx::query("update queue.scheduled set run_at = now() where id = $1").bind(retried.id()).execute(&db.pool).await.unwrap();
     let (done, expired) = db.run_while(db.worker(), async { tokio::join!(retried.wait(&db.pool), snoozed.wait(&db.pool)) }).await;
     done.unwrap();
     assert!(matches!(expired, Err(WaitError::Expired { .. })), "{expired:?}");
-    assert_eq!(looked_for(&db, retried.id()).await, 0, "nobody looks for it any more");
+    assert_eq!(count_entries(&db, retried.id()).await, 0, "it is no longer checked");
     db.finish().await;
 }
 
@@ -164,8 +164,8 @@ async fn a_job_whose_process_ended_had_begun() {
     assert_eq!(tests::protocol::claim(&mut on, dies, 1).await.unwrap().ids(), [job]);
     tests::protocol::silence(&mut on, dies).await.unwrap();
     tests::protocol::recover(&mut on).await.unwrap();
-    late(&db, &[job]).await;
-    assert_eq!(by_hand::expire_due(&mut on).await.unwrap(), 0);
+    expire_now(&db, &[job]).await;
+    assert_eq!(steps::expire_due(&mut on).await.unwrap(), 0);
     db.run_while(db.worker(), db.until(job, JobState::Completed)).await;
     assert_eq!(effects(&db.pool, job).await.unwrap(), 1);
     db.finish().await;

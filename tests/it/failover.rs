@@ -1,5 +1,5 @@
-//! Several hosts in one address, and a primary that is gone: each test on two servers of its own, of which one follows the other. What is lost, and how
-//! soon work goes on, is printed.
+//! Several hosts in one URL, and a failed primary: each test has two servers, one of which follows the other. Prints the number of lost
+//! jobs and the time until work continues.
 
 mod addresses;
 mod behind;
@@ -29,20 +29,20 @@ use tokio::task::JoinHandle;
 
 const NAME: &str = "moving";
 
-/// For what must come to pass, however busy the machine is.
+/// Timeout for events that must happen, however busy the machine is.
 const PATIENCE: Duration = Duration::from_secs(30);
 
-/// The address of both, in this order.
+/// Returns the URL with both hosts in this order.
 fn both(one: &TestServer, two: &TestServer) -> String {
     format!("postgres://postgres@127.0.0.1:{},127.0.0.1:{}/{NAME}?sslmode=disable", one.port(), two.port())
 }
 
 fn worker(url: &str, ttl: Duration) -> WorkerProcess {
     let ttl = ttl.as_millis().to_string();
-    WorkerProcess::logged(env!("CARGO_BIN_EXE_test-worker"), url, &[("TTL_MS", &ttl)])
+    WorkerProcess::start_logged(env!("CARGO_BIN_EXE_test-worker"), url, &[("TTL_MS", &ttl)])
 }
 
-/// The database on this server, past everything.
+/// Returns the database on this server, bypassing all proxies.
 async fn on(server: &TestServer) -> Database {
     let pool = PgPoolOptions::new().max_connections(4).connect(&server.url(NAME)).await.unwrap();
     Database { name: NAME.to_owned(), pool }
@@ -57,12 +57,12 @@ async fn announced(database: &Database, workers: i64) {
     within(PATIENCE, "all workers are announced", all).await;
 }
 
-/// The first transaction that was not given out yet.
+/// Returns the next transaction id.
 async fn number(database: &Database) -> i64 {
     database.count("select pg_snapshot_xmax(pg_current_snapshot())::text::bigint").await.unwrap()
 }
 
-/// From now on the primary waits for its standby with every commit.
+/// Makes the primary wait for its standby at every commit.
 async fn wait_for_standby(primary: &Database) {
     for statement in ["alter system set synchronous_standby_names = '*'", "select pg_reload_conf()"] {
         sqlx::raw_sql(AssertSqlSafe(statement)).execute(&primary.pool).await.unwrap();
@@ -71,7 +71,7 @@ async fn wait_for_standby(primary: &Database) {
     within(PATIENCE, "the standby is waited for", async || primary.count(waits).await.unwrap() == 1).await;
 }
 
-/// Until the first job was completed after this moment; by the database's clock.
+/// Returns the time from this moment until the first job completed, by the database's clock.
 async fn first_after(database: &Database, moment: DateTime<Utc>) -> Duration {
     let first = async || {
         let first = "select min(finished_at) from queue.done where finished_at > $1";
@@ -86,8 +86,8 @@ async fn is_completed(database: &Database, job: JobId) -> bool {
     state.fetch_optional(&database.pool).await.unwrap().as_deref() == Some("completed")
 }
 
-/// Somebody who enqueues without end: jobs of one queue, of two others, under ordering keys, to be run later, and now and then in a queue that
-/// nobody has seen before. What was acknowledged is remembered.
+/// A producer that enqueues until stopped: jobs of one queue, of two others, under ordering keys, scheduled ones, and occasionally in a new
+/// queue. Remembers the acknowledged jobs.
 struct Load {
     acknowledged: Arc<Mutex<Vec<JobId>>>,
     tried: Arc<AtomicU64>,
@@ -110,7 +110,7 @@ impl Load {
                     _ => String::new(),
                 };
                 let one = sqlx::query_scalar("select queue.enqueue('do', '{\"act\": {\"Ok\": \"\"}}', $1::jsonb)");
-                // One that takes longer is not acknowledged.
+                // An enqueue that takes longer counts as not acknowledged.
                 match tokio::time::timeout(Duration::from_secs(1), one.bind(format!("{{\"max_attempts\": 90{options}}}")).fetch_one(&pool))
                     .await
                 {
@@ -122,7 +122,7 @@ impl Load {
         Self { acknowledged, tried, ends, task }
     }
 
-    /// How many were acknowledged so far.
+    /// Returns the number of acknowledged jobs so far.
     fn count(&self) -> usize {
         lock(&self.acknowledged).len()
     }
@@ -132,7 +132,7 @@ impl Load {
         within(PATIENCE, "more is acknowledged", async || self.count() >= until).await;
     }
 
-    /// What was acknowledged, and how many were tried.
+    /// Stops; returns the acknowledged jobs, and the number of tries.
     async fn end(self) -> (Vec<JobId>, u64) {
         self.ends.store(true, Relaxed);
         self.task.await.unwrap();
@@ -140,13 +140,13 @@ impl Load {
     }
 }
 
-/// Of these jobs, how many the store knows nothing of.
+/// Returns how many of these jobs the store does not know.
 async fn lost(database: &Database, jobs: &[JobId]) -> i64 {
     let lost = "select count(*) from unnest($1::bigint[]) j (id) where not exists (select from queue.jobs k where k.id = j.id)";
     sqlx::query_scalar(lost).bind(jobs).fetch_one(&database.pool).await.unwrap()
 }
 
-/// All that is there is over, and completed; and nothing breaks the invariant.
+/// Checks that every job is completed, and that the invariant holds.
 async fn all_are_completed(database: &Database) {
     let open = "select count(*) from queue.jobs where state not in ('completed', 'dead')";
     within(PATIENCE, "nothing is left to do", async || database.count(open).await.unwrap() == 0).await;
@@ -155,13 +155,13 @@ async fn all_are_completed(database: &Database) {
     assert!(broken.is_empty(), "(id, entries, jobs) that break the invariant: {broken:?}");
 }
 
-/// How long the job was ready that was so for longest, of all that were between now and the end.
-struct Longest {
+/// Measures the longest time that a job was ready between now and the end.
+struct LongestWait {
     ends: Arc<AtomicBool>,
     task: JoinHandle<Duration>,
 }
 
-impl Longest {
+impl LongestWait {
     fn begin(pool: PgPool) -> Self {
         let ends = Arc::<AtomicBool>::default();
         let is_over = Arc::clone(&ends);

@@ -1,4 +1,4 @@
-//! Who goes first, and who is not kept waiting by it: priority, aging, and slow queues beside fast ones.
+//! Claim order and starvation: priority, aging, and slow queues beside fast ones.
 
 use std::{
     sync::{Arc, Mutex},
@@ -10,7 +10,7 @@ use queue_worker::{Config, Worker};
 use serde::{Deserialize, Serialize};
 use tests::{Act, Do, TestDb, eventually};
 
-/// A job that enqueues another of its kind before it ends, so that there is always one more.
+/// A job that enqueues another of its type before it ends, so that there is always one more.
 #[job(send_only, priority = 200)]
 #[derive(Serialize, Deserialize)]
 struct Again;
@@ -22,7 +22,7 @@ impl Handler for Again {
     }
 }
 
-/// One job at a time, claimed by twos, so that urgent ones are always waiting still.
+/// Returns a worker with one slot that claims two jobs at a time, so that urgent ones are always waiting.
 fn narrow(db: &TestDb) -> Worker {
     let mut config = Config::default();
     (config.concurrency, config.batch) = (1, 2);
@@ -33,23 +33,23 @@ async fn keep_coming(db: &TestDb) {
     Again::enqueue_all((0..40).map(|_| Again), &db.pool).await.unwrap();
 }
 
-/// How many of the urgent ones are over.
+/// Counts the finished urgent jobs.
 async fn again(db: &TestDb) -> i64 {
     db.count("select count(*) from queue.jobs where job_type = 'again' and state = 'completed'").await
 }
 
 #[tokio::test]
-async fn without_aging_urgent_jobs_that_keep_coming_keep_others_waiting() {
+async fn without_aging_a_stream_of_urgent_jobs_starves_others() {
     let db = TestDb::new().await;
     let patient = Do { act: Act::Ok(String::new()) }.enqueue(&db.pool).priority(Priority::BACKFILL).await.unwrap().id();
     keep_coming(&db).await;
-    db.run_while(narrow(&db), eventually("many urgent ones are over", async || again(&db).await > 200)).await;
+    db.run_while(narrow(&db), eventually("many urgent ones have finished", async || again(&db).await > 200)).await;
     assert_eq!(db.state(patient).await, Some(JobState::Ready));
     db.finish().await;
 }
 
 #[tokio::test]
-async fn with_aging_urgent_jobs_that_keep_coming_keep_nobody_waiting_for_ever() {
+async fn with_aging_a_stream_of_urgent_jobs_does_not_starve_others() {
     let db = TestDb::new().await;
     let mut patient = Vec::new();
     for priority in [Priority::BACKFILL, Priority::DISCOVERED, i16::MIN] {
@@ -68,7 +68,7 @@ async fn with_aging_urgent_jobs_that_keep_coming_keep_nobody_waiting_for_ever() 
     db.finish().await;
 }
 
-/// Says its number.
+/// Records its number.
 #[job(send_only)]
 #[derive(Serialize, Deserialize)]
 struct Numbered(i16);
@@ -81,7 +81,7 @@ impl Handler for Numbered {
 }
 
 #[tokio::test]
-async fn higher_priorities_go_first_and_equals_in_their_order() {
+async fn higher_priorities_run_first_and_equal_ones_in_order() {
     let db = TestDb::new().await;
     let priorities = [30, 100, 150, -7, 32767];
     for n in 0..50_i16 {
@@ -117,7 +117,7 @@ async fn a_slow_queue_takes_no_slot_from_a_fast_one() {
         db.run_while(worker, async {
             eventually("the slow ones run", async || db.count("select count(*) from queue.jobs where state = 'running'").await >= 2).await;
             Do::enqueue_all((0..500).map(|_| Do { act: Act::Ok(String::new()) }), &db.pool).await.unwrap();
-            eventually("all fast ones are over", async || db.count("select count(*) from queue.done").await == 500).await;
+            eventually("all fast ones have finished", async || db.count("select count(*) from queue.done").await == 500).await;
             assert_eq!(db.count("select count(*) from queue.jobs where job_type = 'slow' and state in ('ready', 'running')").await, 100);
         })
         .await;

@@ -1,4 +1,4 @@
-//! Flows: a node runs once those before it are over, and has what they returned; what becomes of it when they die; and no release is lost.
+//! Flows: a node runs once the nodes before it have finished, with their outputs; what happens when one dies; and no release is lost.
 
 mod bounds;
 mod ends;
@@ -14,7 +14,7 @@ use serde::{Deserialize, Serialize};
 use sqlx::PgConnection;
 use tests::{Sql as _, TestDb, complete, within};
 
-/// Says what it is, and what it was given; or does what it is told to.
+/// Returns its name and its inputs, or runs its act.
 #[job(name = "flow_part", max_attempts = 1, output = String)]
 #[derive(Serialize, Deserialize)]
 pub(crate) struct Part {
@@ -26,11 +26,11 @@ pub(crate) struct Part {
 #[derive(Clone, Copy, Serialize, Deserialize)]
 pub(crate) enum Act {
     Give,
-    /// Until a row of `mended` is there.
+    /// Fails until the table `mended` has a row.
     Fail,
-    /// So many bytes.
+    /// Returns this number of bytes.
     Large(usize),
-    /// Until it is cancelled.
+    /// Runs until it is cancelled.
     Hang,
 }
 
@@ -101,7 +101,7 @@ pub(super) fn worker(db: &TestDb) -> queue_worker::Worker {
     db.worker().register::<Part>().register::<PartTx>().register::<PartOwn>().queue("default", 8)
 }
 
-/// The names of a flow's nodes and their states.
+/// Returns the names of a flow's nodes with their states.
 pub(super) async fn states(db: &TestDb, flow: &FlowHandle) -> Vec<String> {
     let nodes = operate::flow(&db.pool, Store::default(), flow.id()).await.unwrap();
     nodes.into_iter().map(|node| format!("{} {}", node.name, node.state.as_deref().unwrap_or("gone"))).collect()
@@ -112,24 +112,24 @@ pub(super) async fn output<J>(db: &TestDb, flow: &FlowHandle, node: &Node<J>) ->
     statement.fetch_one(&db.pool).await.unwrap()
 }
 
-/// Ends a job as a settle does that gave this output, and tells of it.
+/// Completes a job with this output as a settle does, and reports its end.
 pub(super) async fn end(on: &mut PgConnection, job: JobId, output: &str) {
     complete(on, job, output).await;
     on.run(&format!("select queue.note_ends(array[{job}]); select queue.tell_ends(0, 1000)")).await;
 }
 
-/// Runs a worker until these jobs have come to these states.
+/// Runs a worker until these jobs are in these states.
 pub(crate) async fn settle(db: &TestDb, states_wanted: &[(JobId, JobState)]) {
     db.run_while(worker(db), async {
         for (job, state) in states_wanted {
-            within(Duration::from_mins(1), "it is over", async || db.state(*job).await == Some(*state)).await;
+            within(Duration::from_mins(1), "it has finished", async || db.state(*job).await == Some(*state)).await;
         }
     })
     .await;
 }
 
 #[tokio::test]
-async fn a_diamond_runs_in_its_order_and_each_is_given_what_the_others_returned() {
+async fn a_diamond_runs_in_order_and_each_node_gets_the_outputs_of_its_inputs() {
     let db = db().await;
     let mut flow = Flow::new("diamond");
     let top = flow.add("top", give("top", []));
@@ -177,7 +177,7 @@ async fn a_dead_letter_holds_what_is_after_it_until_it_completes() {
 }
 
 #[tokio::test]
-async fn what_becomes_of_the_others_is_said_of_the_node_that_dies() {
+async fn the_dying_node_decides_the_outcome_of_the_others() {
     let db = db().await;
     let mut flow = Flow::new("policies");
     let stops = flow.add("stops", part("stops", Act::Fail, [])).if_dead(IfDead::Cancel);
@@ -215,7 +215,7 @@ async fn what_becomes_of_the_others_is_said_of_the_node_that_dies() {
 }
 
 #[tokio::test]
-async fn a_test_gives_the_handler_what_it_is_to_have() {
+async fn a_test_sets_the_inputs_of_the_handler() {
     let db = db().await;
     let ran = testing::run(give("alone", [Of::given("a".to_owned()), Of::ended_as("dead")])).pool(&db.pool).await;
     assert_eq!(ran.output(), "alone(a dead)");

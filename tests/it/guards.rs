@@ -1,10 +1,10 @@
-//! Guards of statements that no other test would miss: an order that a plan happens to give, a row of history that would hold too much, names
-//! that are written twice. `cargo guards` removes each of them and runs these tests, among others.
+//! Guards in statements that no other test would miss: an order that a plan happens to produce, a row of history that would become too
+//! large, names written twice. `cargo guards` removes each of them and runs these tests, among others.
 
 mod control;
 mod forgotten;
 mod late;
-mod looks;
+mod queries;
 mod notices;
 mod order;
 mod prune;
@@ -24,7 +24,7 @@ async fn connect(db: &TestDb) -> PgConnection {
     PgConnection::connect(&db.url).await.unwrap()
 }
 
-/// Jobs of these queues, in this order.
+/// Enqueues jobs in these queues, in this order.
 async fn enqueue(on: &mut PgConnection, queues: &[&str]) -> Vec<JobId> {
     let mut ids = Vec::new();
     for queue in queues {
@@ -38,7 +38,7 @@ async fn lanes(on: &mut PgConnection) -> Vec<i64> {
 }
 
 #[tokio::test]
-async fn claims_begin_at_the_floor_of_each_lane_and_take_no_more_of_it_than_asked() {
+async fn claims_begin_at_the_floor_of_each_lane_and_take_at_most_the_requested_number() {
     let db = TestDb::new().await;
     let mut connection = connect(&db).await;
     let mut jobs = enqueue(&mut connection, &["a", "a", "a", "b", "b", "b"]).await;
@@ -56,12 +56,12 @@ async fn claims_begin_at_the_floor_of_each_lane_and_take_no_more_of_it_than_aske
     let lane: Option<i64> = sqlx::query_scalar("select lane from queue.lease").fetch_one(&mut connection).await.unwrap();
     assert_eq!(lane, None, "it is of two");
     let rest = protocol::claim_of(&mut connection, worker, &all, &[0, 0], &[9, 9], 2).await.unwrap();
-    assert_eq!(rest.jobs.len(), 2, "no more than so many in all");
+    assert_eq!(rest.jobs.len(), 2, "no more than the total maximum");
     db.finish().await;
 }
 
 #[tokio::test]
-async fn each_transactional_job_has_a_lease_of_its_own_and_others_have_one_in_common() {
+async fn each_transactional_job_has_its_own_lease_and_others_share_one() {
     let db = TestDb::new().await;
     let mut connection = connect(&db).await;
     enqueue(&mut connection, &["a", "b", "a", "b", "a"]).await;
@@ -101,7 +101,7 @@ async fn a_lease_that_lists_more_jobs_than_there_are_verdicts_is_not_settled_as_
 }
 
 #[tokio::test]
-async fn a_completed_job_is_in_history_whatever_number_its_attempt_has() {
+async fn a_completed_job_is_in_history_for_any_attempt_number() {
     let db = TestDb::new().await;
     let mut connection = connect(&db).await;
     let jobs = enqueue(&mut connection, &["default"; 4]).await;
@@ -119,7 +119,7 @@ async fn a_completed_job_is_in_history_whatever_number_its_attempt_has() {
 }
 
 #[tokio::test]
-async fn a_job_that_lost_its_payload_is_claimed_nonetheless_so_that_it_can_end() {
+async fn a_job_that_lost_its_payload_is_claimed_so_that_it_can_end() {
     let db = TestDb::new().await;
     let mut connection = connect(&db).await;
     let jobs = enqueue(&mut connection, &["default"; 2]).await;
@@ -131,7 +131,7 @@ async fn a_job_that_lost_its_payload_is_claimed_nonetheless_so_that_it_can_end()
     db.finish().await;
 }
 
-/// Jobs under one lease of no lane in particular, with these ids and, by turns, of these lanes.
+/// Creates jobs under one lease without a lane, with these ids and alternating between these lanes.
 async fn leased(on: &mut PgConnection, ids: &[i64], of: &[i64]) -> Lease {
     let (worker, token) = (register(on).await.unwrap(), Uuid::new_v4());
     let lanes: Vec<i64> = of.iter().cycle().take(ids.len()).copied().collect();
@@ -178,7 +178,7 @@ async fn a_lane_that_was_written_twice_doubles_nothing() {
 }
 
 #[tokio::test]
-async fn a_suspect_goes_to_the_solo_twin_of_its_own_type_and_keeps_a_run_of_any_length() {
+async fn a_suspect_job_moves_to_the_solo_twin_of_its_own_type_and_keeps_its_duration() {
     let db = TestDb::new().await;
     let mut connection = connect(&db).await;
     let text =
@@ -209,7 +209,7 @@ async fn a_suspect_goes_to_the_solo_twin_of_its_own_type_and_keeps_a_run_of_any_
 }
 
 #[tokio::test]
-async fn what_a_worker_says_of_itself_is_of_no_other() {
+async fn a_workers_reports_change_no_other_worker() {
     let db = TestDb::new().await;
     let mut connection = connect(&db).await;
     let (first, second) = (register(&mut connection).await.unwrap(), register(&mut connection).await.unwrap());
@@ -220,7 +220,7 @@ async fn what_a_worker_says_of_itself_is_of_no_other() {
     for worker in [first, second, second] {
         operate::sleep(&mut connection, worker).await.unwrap();
     }
-    assert_eq!(db.count("select count(*) from queue.idle").await, 2, "said twice is said once");
+    assert_eq!(db.count("select count(*) from queue.idle").await, 2, "reported twice counts once");
     operate::wake_up(&mut connection, first).await.unwrap();
     assert_eq!(db.count("select count(*) from queue.idle").await, 1);
     operate::sleep(&mut connection, first).await.unwrap();
@@ -235,7 +235,7 @@ async fn what_a_worker_says_of_itself_is_of_no_other() {
 }
 
 #[tokio::test]
-async fn housekeeping_and_recovery_take_no_more_at_a_time_than_asked() {
+async fn housekeeping_and_recovery_take_at_most_the_requested_number() {
     let db = TestDb::new().await;
     let mut connection = connect(&db).await;
     while operate::drop_day(&mut connection).await.unwrap_or(true) {}
@@ -269,7 +269,7 @@ async fn of_two_verdicts_on_a_job_the_one_under_a_wrong_token_is_refused() {
     enqueue(&mut connection, &["default"; 2]).await;
     let worker = register(&mut connection).await.unwrap();
     let (mine, other) = (claim(&mut connection, worker, 1).await.unwrap(), claim(&mut connection, worker, 1).await.unwrap());
-    let wrong = protocol::Said { token: other.token, ..mine.one(0, "dead") };
+    let wrong = protocol::JobVerdict { token: other.token, ..mine.one(0, "dead") };
     assert_eq!(settle(&mut connection, &[wrong, mine.one(0, "retry")]).await.unwrap(), [(other.token, Some(mine.jobs[0].id))]);
     assert_eq!(db.count("select count(*) from queue.scheduled").await, 1);
     assert_eq!(db.count("select count(*) from queue.lease").await, 1, "what the other holds is still held");

@@ -1,4 +1,4 @@
-//! A worker that says whether it lives and works: while it starts, works, stalls, loses its database and drains; and whoever asks badly.
+//! The health endpoint of a worker: while it starts, works, stalls, loses its database and drains; and malformed requests.
 
 use std::{
     net::SocketAddr,
@@ -22,8 +22,7 @@ use tokio::{
 
 const WORKER: &str = env!("CARGO_BIN_EXE_test-worker");
 
-/// An address that was free just now.
-/// Below the ports that the system gives out, so that no connection of another test takes it meanwhile.
+/// Returns a free address. Below the ephemeral ports, so that no connection of another test takes it meanwhile.
 pub(crate) async fn free_address() -> SocketAddr {
     loop {
         let port = fastrand::u16(10_000..32_000);
@@ -33,12 +32,12 @@ pub(crate) async fn free_address() -> SocketAddr {
     }
 }
 
-/// The status and the body; `None` if nobody listens.
+/// Returns the status and the body; `None` if no process listens.
 pub(crate) async fn get(address: SocketAddr, path: &str) -> Option<(u16, String)> {
     get_as(address, path, "h").await
 }
 
-/// The same, of this host.
+/// The same with this `Host`.
 pub(crate) async fn get_as(address: SocketAddr, path: &str, host: &str) -> Option<(u16, String)> {
     let mut stream = TcpStream::connect(address).await.ok()?;
     stream.write_all(format!("GET {path} HTTP/1.1\r\nHost: {host}\r\nConnection: close\r\n\r\n").as_bytes()).await.ok()?;
@@ -48,7 +47,7 @@ pub(crate) async fn get_as(address: SocketAddr, path: &str, host: &str) -> Optio
     Some((head.split(' ').nth(1)?.parse().ok()?, body.to_owned()))
 }
 
-/// The status, and the reasons.
+/// Returns the status and the reasons.
 async fn ask(address: SocketAddr, path: &str) -> (u16, Vec<String>) {
     let Some((status, body)) = get(address, path).await else { return (0, Vec::new()) };
     let body: Value = serde_json::from_str(&body).unwrap_or_else(|error| panic!("{error}: {body}"));
@@ -68,9 +67,9 @@ async fn is_unready_for(address: SocketAddr, reason: &str) -> bool {
 }
 
 #[tokio::test]
-async fn a_worker_lives_before_it_is_ready_and_is_ready_once_it_is_announced() {
+async fn a_worker_is_live_before_it_is_ready_and_ready_once_registered() {
     let (db, address) = (TestDb::new().await, free_address().await);
-    // While this is held, nobody can be announced.
+    // While this is held, no worker can register.
     let mut other = PgConnection::connect(&db.url).await.unwrap();
     let mut held = other.begin().await.unwrap();
     sqlx::query("lock table queue.worker in exclusive mode").execute(&mut *held).await.unwrap();
@@ -82,23 +81,23 @@ async fn a_worker_lives_before_it_is_ready_and_is_ready_once_it_is_announced() {
         assert_eq!(get(address, "/nothing").await.unwrap().0, 404);
     })
     .await;
-    assert!(get(address, "/livez").await.is_none(), "a worker that has ended says nothing");
+    assert!(get(address, "/livez").await.is_none(), "a worker that has ended reports nothing");
     db.finish().await;
 }
 
 #[tokio::test]
-async fn a_worker_that_drains_is_not_ready_and_lives() {
+async fn a_draining_worker_is_live_and_not_ready() {
     let (db, address) = (TestDb::new().await, free_address().await);
     let job = UntilGo {}.enqueue(&db.pool).await.unwrap().id();
     let (stop, stopped) = oneshot::channel::<()>();
     let worker = db.worker().register::<UntilGo>().health(address).grace(Duration::from_mins(2));
     let running = tokio::spawn(worker.run(async move { stopped.await.unwrap_or_default() }));
-    // What was claimed and has not begun would be given back.
+    // Jobs that were claimed and have not begun would be released.
     db.until_count("select count(*) from effect", 1).await;
     within(Duration::from_secs(30), "it is ready", async || is_ready(address).await).await;
     stop.send(()).unwrap();
     eventually("it is not ready", async || is_unready_for(address, "stopping").await).await;
-    // `stopping` comes before the last claim has ended; this comes after it.
+    // `stopping` precedes the end of the last claim; this follows it.
     db.until_count("select count(*) from queue.worker where paused_seen = 9223372036854775807", 1).await;
     let other = Do { act: Act::Ok("x".into()) }.enqueue(&db.pool).await.unwrap().id();
     assert_eq!((db.state(job).await, ask(address, "/livez").await.0), (Some(JobState::Running), 200), "it drains");
@@ -108,9 +107,9 @@ async fn a_worker_that_drains_is_not_ready_and_lives() {
     db.finish().await;
 }
 
-/// A row that nothing can read, as a store may have it from before its tables refused it.
+/// A row that cannot be decoded, as a store may have it from before its tables had checks.
 #[tokio::test]
-async fn a_loop_that_panics_starts_again_and_goes_on_once_its_row_is_mended() {
+async fn a_loop_that_panics_restarts_and_continues_once_its_row_is_corrected() {
     let (db, address) = (TestDb::new().await, free_address().await);
     let each_second = Schedule::every(Duration::from_secs(1)).job(&Do { act: Act::Ok(String::new()) });
     schedule::create(&db.pool, Store::default(), "good", &each_second).await.unwrap();
@@ -120,7 +119,7 @@ async fn a_loop_that_panics_starts_again_and_goes_on_once_its_row_is_mended() {
     sqlx::raw_sql(spoilt).execute(&db.pool).await.unwrap();
     db.run_while(db.worker().health(address), async {
         eventually("the loop has panicked", async || is_unready_for(address, "loop_panicked").await).await;
-        assert_eq!(ask(address, "/livez").await, (200, vec![]), "it goes on by itself");
+        assert_eq!(ask(address, "/livez").await, (200, vec![]), "it continues by itself");
         let job = Do { act: Act::Ok(String::new()) }.enqueue(&db.pool).await.unwrap().id();
         db.until(job, JobState::Completed).await;
         sqlx::query("update queue.schedule set since = now(), next_at = null where name = 'bad'").execute(&db.pool).await.unwrap();
@@ -137,7 +136,7 @@ async fn a_loop_that_panics_starts_again_and_goes_on_once_its_row_is_mended() {
 
 /// On a table that no statement of an idle worker reads, so that nothing fails.
 #[tokio::test]
-async fn rows_that_are_hidden_from_a_running_worker_are_told_within_a_minute_with_the_fix() {
+async fn rows_hidden_from_a_running_worker_are_reported_within_a_minute_with_the_fix() {
     let (db, address, login) = (TestDb::new().await, free_address().await, format!("hidden_{}", std::process::id()));
     let run = async |sql: &str| sqlx::raw_sql(AssertSqlSafe(sql.to_owned())).execute(&db.pool).await.unwrap();
     run(&format!(
@@ -146,14 +145,14 @@ async fn rows_that_are_hidden_from_a_running_worker_are_told_within_a_minute_wit
     ))
     .await;
     let url = (*db.pool.connect_options()).clone().username(&login).to_url_lossy().to_string();
-    let worker = WorkerProcess::logged(WORKER, &url, &[("PACE", "60"), ("HEALTH", &address.to_string())]);
+    let worker = WorkerProcess::start_logged(WORKER, &url, &[("PACE", "60"), ("HEALTH", &address.to_string())]);
     within(Duration::from_secs(30), "it is ready", async || is_ready(address).await).await;
     run("alter table queue.failure enable row level security").await;
     eventually("it is not ready", async || is_unready_for(address, "no_access").await).await;
     let (fix, began) = ("alter table \"queue\".failure disable row level security", Instant::now());
     for _ in 0..2 {
         let since = Instant::now();
-        eventually("it is told again", async || worker.log_since(since).iter().any(|line| line.contains(fix))).await;
+        eventually("it is reported again", async || worker.log_since(since).iter().any(|line| line.contains(fix))).await;
     }
     run(fix).await;
     eventually("it is ready again", async || is_ready(address).await).await;
@@ -174,7 +173,7 @@ async fn verdicts_that_cannot_be_written_make_a_worker_unready_until_they_are() 
         sqlx::query("lock table queue.done, queue.done_many in access exclusive mode").execute(&mut *held).await.unwrap();
         let job = Do { act: Act::Ok("x".into()) }.enqueue(&db.pool).await.unwrap();
         within(Duration::from_mins(1), "its settles stall", async || is_unready_for(address, "settles_stall").await).await;
-        assert_eq!(ask(address, "/livez").await.0, 200, "starting it anew would mend nothing");
+        assert_eq!(ask(address, "/livez").await.0, 200, "a restart would not help");
         held.rollback().await.unwrap();
         assert_eq!(job.wait(&db.pool).await.unwrap(), "x");
         within(Duration::from_secs(30), "it is ready again", async || is_ready(address).await).await;
@@ -185,7 +184,7 @@ async fn verdicts_that_cannot_be_written_make_a_worker_unready_until_they_are() 
 
 #[tokio::test]
 #[ignore = "deep"]
-async fn while_the_database_is_away_a_worker_lives_and_is_not_ready() {
+async fn while_the_database_is_unreachable_a_worker_is_live_and_not_ready() {
     let (server, address) = (TestServer::start().await.unwrap(), free_address().await);
     let database = server.database("away").await.unwrap();
     let worker = Worker::new(database.pool.clone()).register::<Do>().health(address).lease_ttl(Duration::from_secs(6));
@@ -205,7 +204,7 @@ async fn while_the_database_is_away_a_worker_lives_and_is_not_ready() {
 }
 
 #[tokio::test]
-async fn jobs_are_done_while_another_process_has_the_addresses_which_are_served_once_they_are_free() {
+async fn jobs_run_while_another_process_uses_the_addresses_which_are_served_once_free() {
     let db = TestDb::new().await;
     let taken = [TcpListener::bind("127.0.0.1:0").await.unwrap(), TcpListener::bind("127.0.0.1:0").await.unwrap()];
     let [health, dashboard] = [0, 1].map(|at: usize| taken[at].local_addr().unwrap());
@@ -222,14 +221,14 @@ async fn jobs_are_done_while_another_process_has_the_addresses_which_are_served_
     let mut said = String::new();
     std::io::Read::read_to_string(worker.stderr.as_mut().unwrap(), &mut said).unwrap();
     assert_eq!(worker.wait().unwrap().code(), Some(0));
-    for what in ["health checks cannot be served yet", "the dashboard cannot be served yet", "another process has it"] {
+    for what in ["cannot serve health checks yet", "cannot serve the dashboard yet", "another process uses it"] {
         assert!(said.contains(what), "{what}: {said}");
     }
     db.finish().await;
 }
 
 #[tokio::test]
-async fn an_address_that_this_machine_has_not_keeps_a_worker_from_running_and_is_named() {
+async fn an_address_of_another_machine_prevents_the_start_and_is_named() {
     let db = TestDb::new().await;
     let address: SocketAddr = "192.0.2.1:7071".parse().unwrap();
     let job = Do { act: Act::Ok("x".into()) }.enqueue(&db.pool).await.unwrap().id();
@@ -252,11 +251,11 @@ async fn an_address_that_this_machine_has_not_keeps_a_worker_from_running_and_is
     db.finish().await;
 }
 
-/// Fills a pipe, so that whoever writes into it waits until somebody reads.
+/// Fills a pipe, so that writers wait until it is read.
 fn fill(pipe: &std::io::PipeWriter) -> std::thread::JoinHandle<()> {
     let mut pipe = pipe.try_clone().unwrap();
     std::thread::spawn(move || {
-        // As long as there is room; then it waits, as the worker does.
+        // While there is room; then it waits, as the worker does.
         for _ in 0..512 {
             if std::io::Write::write_all(&mut pipe, &[b'.'; 8 * 1024]).is_err() {
                 return;
@@ -267,7 +266,7 @@ fn fill(pipe: &std::io::PipeWriter) -> std::thread::JoinHandle<()> {
 
 #[tokio::test]
 #[ignore = "deep"]
-async fn loops_that_stand_still_because_nobody_reads_the_log_are_told_as_dead() {
+async fn loops_blocked_by_an_unread_log_are_reported_as_dead() {
     let (server, address) = (TestServer::start().await.unwrap(), free_address().await);
     let database = server.database("still").await.unwrap();
     let (mut reads, log) = std::io::pipe().unwrap();
@@ -277,7 +276,7 @@ async fn loops_that_stand_still_because_nobody_reads_the_log_are_told_as_dead() 
     drop(run);
     within(Duration::from_mins(1), "it is ready", async || is_ready(address).await).await;
     let filling = fill(&log);
-    // The loops complain of their database, and wait for whoever is to read it.
+    // The loops log errors of their database, and wait for the reader of the pipe.
     server.kill().unwrap();
     let dead = async |reason: &str| ask(address, "/livez").await.1.iter().any(|said| said == reason);
     within(Duration::from_mins(2), "the loops stand still", async || dead("engine_held_up").await).await;
@@ -296,7 +295,7 @@ async fn loops_that_stand_still_because_nobody_reads_the_log_are_told_as_dead() 
 
 #[tokio::test]
 #[ignore = "deep"]
-async fn clients_that_say_nothing_do_not_keep_a_supervisor_from_its_answer() {
+async fn silent_clients_do_not_delay_the_answer_to_a_supervisor() {
     let (db, address) = (TestDb::new().await, free_address().await);
     db.run_while(db.worker().health(address), async {
         within(Duration::from_secs(30), "it is ready", async || is_ready(address).await).await;

@@ -1,6 +1,6 @@
-//! What another session has locked: a statement waits for none of it, takes the rest, and takes it too once it is free.
+//! Rows locked by another session: a statement does not wait for them, processes the others, and processes them too once they are free.
 //!
-//! A case is SQL. Jobs and leases have names, which answers and rows show in place of their ids and tokens.
+//! A case is SQL. Jobs and leases have names, which appear in answers and rows instead of their ids and tokens.
 
 mod jobs;
 mod leases;
@@ -11,27 +11,27 @@ use queue_core::Store;
 use sqlx::{AssertSqlSafe, Connection as _, PgConnection, Row as _, postgres::PgRow};
 use tests::TestDb;
 
-/// A statement, and what is locked meanwhile.
+/// A statement, and the locks held meanwhile.
 pub(crate) struct Case {
-    /// Makes the rows.
+    /// Creates the rows.
     given: &'static str,
-    /// Locks some, in a transaction that stays open.
+    /// Locks some of them, in a transaction that stays open.
     held: &'static str,
     /// The statement.
     act: &'static str,
-    /// Its arguments and its answer, as often as it runs while they are locked.
+    /// Its arguments and its answer, for each run while the rows are locked.
     meanwhile: &'static [(&'static str, &'static str)],
-    /// What the same call answers beside one that has taken the first of `after` and is not committed.
+    /// Answer of the same call while another session has run the first of `after` and is not committed.
     beside: Option<&'static str>,
     /// Runs between the end of the lock and `after`.
     then: &'static str,
-    /// As `meanwhile`, once they are free.
+    /// Like `meanwhile`, once the rows are free.
     after: &'static [(&'static str, &'static str)],
     /// A query, its rows after `meanwhile`, and its rows after `after`.
     left: (&'static str, &'static str, &'static str),
 }
 
-/// What jobs and leases are called, and the rows that most cases begin with.
+/// Names of jobs and leases, and the rows that most cases begin with.
 const NAMES: &str = r#"
 create table named (name text primary key, value text not null);
 create function job(text) returns bigint language sql as 'select value::bigint from named where name = $1';
@@ -40,7 +40,7 @@ create function token(text) returns uuid immutable language sql as 'select encod
 -- Enqueues a job with these options.
 create function put(name text, options jsonb default '{}') returns void language sql as
   $$ insert into named select name, queue.enqueue('do', '{"act": {"Ok": ""}}', options) $$;
--- Announces the worker.
+-- Registers the worker.
 create function live() returns void language sql as $$
   insert into queue.worker (id, expires_at, name, host, pid, version, queues, paused_seen)
   values (token('worker'), now() + interval '1 hour', 'worker', '', 1, '', '{}', 9223372036854775807) $$;
@@ -50,15 +50,15 @@ create function lease(lease text, variadic jobs text[]) returns void language sq
   with gone as (delete from queue.ready where id = any (jobs(variadic jobs)) returning id, lane)
   insert into queue.lease (token, worker, lane, ids, attempts, crashes)
   select token(lease), token('worker'), min(lane), array_agg(id order by id), array_agg(1::smallint), array_agg(0::smallint) from gone $$;
--- Ends a job that is ready.
+-- Completes a ready job.
 create function over(name text) returns void language sql as $$
   with gone as (delete from queue.ready where id = job(name) returning id)
   insert into queue.done (id, finished_at, ran_ms, attempts, output) select id, now(), 1, 1, '7' from gone $$;
--- Parks a job that is ready.
+-- Parks a ready job.
 create function park(name text, waits_for text) returns void language sql as $$
   with gone as (delete from queue.ready where id = job(name) returning id, lane)
   insert into queue.parked (id, lane, attempts, crashes, since, names) select id, lane, 0, 0, now(), array[waits_for] from gone $$;
--- Deletes a job, and nothing else that is known of it.
+-- Deletes a job's row only.
 create function lose(name text) returns void language sql as $$
   delete from queue.ready where id = job(name);
   delete from queue.parked where id = job(name);
@@ -67,7 +67,7 @@ create function lose(name text) returns void language sql as $$
 "#;
 
 impl Case {
-    /// Without an end of the lock.
+    /// Defaults of a case: nothing runs after the lock has ended.
     pub(crate) const NONE: Self =
         Self { given: "", held: "", act: "", meanwhile: &[], beside: None, then: "", after: &[], left: ("select", "", "") };
 
@@ -111,7 +111,7 @@ impl Case {
     }
 }
 
-/// Rows as text, by their names: values with spaces between them, rows with commas. Of an error its SQLSTATE.
+/// Formats rows with the names: values separated by spaces, rows by commas. Formats an error as its SQLSTATE.
 pub(crate) async fn text(on: &mut PgConnection, query: &str) -> String {
     let names: Vec<(String, String)> = sqlx::query_as("select name, value from named").fetch_all(&mut *on).await.unwrap();
     let value = |row: &PgRow, at| row.try_get_raw(at).unwrap().as_str().map_or("-".to_owned(), str::to_owned);
@@ -133,7 +133,7 @@ async fn run(on: &mut PgConnection, sql: &str) {
     sqlx::raw_sql(AssertSqlSafe(sql.to_owned())).execute(on).await.unwrap_or_else(|error| panic!("{sql}: {error}"));
 }
 
-/// A test a case.
+/// Generates one test per case.
 macro_rules! cases {
     ($($(#[$about:meta])* fn $name:ident { $($field:ident: $value:expr),+ $(,)? })+) => {$(
         $(#[$about])*
@@ -145,7 +145,7 @@ macro_rules! cases {
 }
 use cases;
 
-/// A statement of a worker's, by the name of its file.
+/// Includes a statement of the worker by the name of its file.
 macro_rules! sql {
     ($name:literal) => {
         include_str!(concat!(env!("CARGO_MANIFEST_DIR"), "/../queue-worker/sql/", $name, ".sql"))

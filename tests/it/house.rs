@@ -1,4 +1,4 @@
-//! The house rules of ARCHITECTURE.md, read off the files themselves: boundaries that nothing checks erode.
+//! The rules of ARCHITECTURE.md, checked against the files: boundaries without a check erode.
 
 mod floors;
 mod imports;
@@ -14,14 +14,14 @@ use std::{
     path::{Path, PathBuf},
 };
 
-/// The crates that are ours. Some stand in the folder of another.
+/// Our crates. Some are in the folder of another.
 const MEMBERS: [&str; 8] =
     ["queue-core", "queue-macros", "queue-worker", "queue-worker/embedded", "examples", "tests", "tests/bench", "tests/torture"];
 
-/// The libraries: what users link.
+/// The libraries that users link.
 const LIBRARIES: [&str; 4] = ["queue-core", "queue-macros", "queue-worker", "queue-worker/embedded"];
 
-/// What is read by people: pages, and folders of pages.
+/// Documents for people: pages, and folders of pages.
 const DOCUMENTS: [&str; 5] = ["README.md", "CHANGELOG.md", "ARCHITECTURE.md", "docs", "examples"];
 
 pub(crate) fn root() -> &'static Path {
@@ -33,7 +33,7 @@ pub(crate) fn read(path: impl AsRef<Path>) -> String {
     fs::read_to_string(&path).unwrap_or_else(|error| panic!("{}: {error}", path.display()))
 }
 
-/// Every file of this extension below the folder, as a path from the root, with its text. What a build has made is nobody's.
+/// Returns every file of this extension below the folder, as a path from the root, with its text. Skips build output.
 fn files(folder: &str, extension: &str) -> Vec<(String, String)> {
     let walk = walkdir::WalkDir::new(root().join(folder)).sort_by_file_name();
     let walk = walk.into_iter().filter_entry(|entry| entry.file_name() != "target");
@@ -48,7 +48,7 @@ fn sources() -> impl Iterator<Item = (String, String)> {
     MEMBERS.into_iter().filter(|member| !member.contains('/')).flat_map(|member| files(member, "rs"))
 }
 
-/// What the libraries say at run time: no tests, no comments.
+/// Returns the library code that runs: no tests, no comments.
 fn library_code() -> impl Iterator<Item = (String, String)> {
     let of = |member: &str| files(&format!("{member}/src"), "rs");
     LIBRARIES
@@ -58,7 +58,7 @@ fn library_code() -> impl Iterator<Item = (String, String)> {
         .map(|(path, text)| (path, code(&text)))
 }
 
-/// The text up to the unit tests, which stand last, without whole-line comments; the lines keep their numbers.
+/// Returns the text up to the unit tests, which come last, without whole-line comments; line numbers are kept.
 fn code(text: &str) -> String {
     let comment = |line: &str| line.trim_start().starts_with("//");
     text.lines()
@@ -110,7 +110,7 @@ fn begins_function(line: &str) -> bool {
     words.by_ref().find(|word| !modifier(word)) == Some("fn")
 }
 
-/// Of a trait: ends with a semicolon before any body begins.
+/// Returns whether a function of a trait has no body: it ends with a semicolon before any body begins.
 fn is_declaration(lines: &[&str]) -> bool {
     lines.iter().find(|line| line.ends_with('{') || line.ends_with(';')).is_some_and(|line| line.ends_with(';'))
 }
@@ -175,7 +175,7 @@ fn every_dependency_has_a_reason() {
 fn every_dependency_of_a_member_is_named_in_its_code() {
     let (mut faults, mut seen) = (Vec::new(), 0);
     for member in MEMBERS {
-        // Not what stands in the folder of another member below.
+        // Skips what is in the folder of another member below.
         let below: Vec<String> =
             MEMBERS.into_iter().filter(|other| other.starts_with(&format!("{member}/"))).map(|other| format!("{other}/")).collect();
         let code: String = files(member, "rs")
@@ -200,7 +200,7 @@ fn every_dependency_of_a_member_is_named_in_its_code() {
     assert_none(&faults, "take it out");
 }
 
-/// Keys of a manifest that are of the workspace too, and are no dependencies.
+/// Keys of a manifest that are inherited from the workspace, and are no dependencies.
 const MEMBERS_OWN: [&str; 5] = ["version", "edition", "rust-version", "license", "publish"];
 
 #[test]

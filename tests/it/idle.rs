@@ -1,5 +1,5 @@
-//! Whatever a worker serves, it comes to rest when there is nothing to do: beside what the clock asks for, it sends two statements a second. Nor does a
-//! job cost more of them for what else is served.
+//! A worker with any mix of features becomes idle when there is nothing to do: apart from periodic statements, it sends two statements a
+//! second. Nor do its features make a plain job cost more statements.
 
 use std::time::Duration;
 
@@ -68,11 +68,11 @@ impl Handler for Long {
     }
 }
 
-/// Features by a bit each.
+/// Features, one per bit.
 const FEATURES: [&str; 13] =
     ["batch", "limited", "keyed", "rated", "fair", "ordered", "expiring", "within", "durable", "paused", "unserved", "schedule", "plain"];
 
-/// What a worker asks and says each second, or less often, whatever it serves and whatever comes.
+/// Statements that a worker sends every second or less often, regardless of its features and jobs.
 const BY_THE_CLOCK: [&str; 11] = [
     include_str!("../../queue-worker/sql/hinted.sql"),
     include_str!("../../queue-worker/sql/silent.sql"),
@@ -87,18 +87,18 @@ const BY_THE_CLOCK: [&str; 11] = [
     include_str!("../../queue-core/sql/unserved.sql"),
 ];
 
-/// What else is not of a job: looks on the way to sleep, which go on while others' transactions are open, what is asked because a claim took long, and
-/// what a shared connection is set to before a statement.
+/// Statements that do not belong to a job: probes before it sleeps, which continue while others' transactions are open; queries after a
+/// slow claim; and settings of a shared connection.
 const OF_NO_JOB: [&str; 2] = [include_str!("../../queue-worker/sql/glance.sql"), include_str!("../../queue-worker/sql/extent.sql")];
 const SETTINGS: [&str; 2] = ["set synchronous_commit", "reset synchronous_commit"];
 
 const UNBLOCK: &str = include_str!("../../queue-worker/sql/unblock.sql");
 
-/// A job may cost this many statements more than where the worker serves nothing else.
+/// Number of statements that a job may cost more than with a worker without features.
 const MORE: usize = 2;
 
-/// While a snapshot is open on the server, and those of other tests are, a worker looks at all its lanes once a second. It is not said of a statement
-/// whether it is of that, so that of the last jobs not all keep the bound.
+/// While a snapshot is open on the server, as in other tests, a worker scans all its lanes once a second. A statement does not show whether
+/// it belongs to such a scan, so not all of the last jobs keep the bound.
 const LAST: usize = 9;
 const MOST_OF_LAST: usize = 5;
 
@@ -106,7 +106,7 @@ fn bit(name: &str) -> u32 {
     1 << FEATURES.iter().position(|known| *known == name).unwrap()
 }
 
-/// The features of the mix of this name.
+/// Returns the features of the mix of this name.
 fn mix(name: &str) -> u32 {
     fastrand::Rng::with_seed(name[1..].parse().unwrap()).u32(1..1 << FEATURES.len())
 }
@@ -116,12 +116,12 @@ fn names(mix: u32) -> String {
     has.collect::<Vec<_>>().join(" ")
 }
 
-/// Whether a text, cut off as it is, is of one of these statements.
+/// Returns whether a truncated text belongs to one of these statements.
 fn is_of(statements: &[&str], text: &str) -> bool {
     statements.iter().any(|statement| statement.starts_with(text))
 }
 
-/// Waits until a worker sends two statements a second, beside those of the clock, which come as seldom each.
+/// Waits until a worker sends two statements a second, apart from periodic ones, which are checked against their own intervals.
 async fn come_to_rest(counted: &Counted, mix: u32) {
     let mut all = Vec::new();
     for _ in 0..60 {
@@ -137,7 +137,7 @@ async fn come_to_rest(counted: &Counted, mix: u32) {
     panic!("{}: it never comes to rest: {all:#?}", names(mix));
 }
 
-/// How many statements one plain job costs, until its worker has nothing to do any more.
+/// Returns the number of statements of one plain job, until its worker is idle again.
 async fn cost(db: &TestDb, counted: &Counted) -> usize {
     Plain::default().enqueue(&db.pool).await.unwrap();
     all_are_over(db).await;
@@ -158,10 +158,10 @@ async fn cost(db: &TestDb, counted: &Counted) -> usize {
 
 async fn all_are_over(db: &TestDb) {
     let left = "select count(*) from queue.jobs where state in ('ready', 'running') and job_type not in ('idle_paused', 'idle_unserved')";
-    eventually("all are over", async || db.count(left).await == 0).await;
+    eventually("all have finished", async || db.count(left).await == 0).await;
 }
 
-/// What a job costs a worker that serves nothing else: the most of three.
+/// Returns the cost of a job for a worker without features: the maximum of three.
 async fn cost_alone(db: &TestDb, counted: &Counted) -> usize {
     let worker = Worker::new(counted.pool.clone()).register::<Plain>();
     let costs = async {
@@ -171,7 +171,7 @@ async fn cost_alone(db: &TestDb, counted: &Counted) -> usize {
     db.run_while(worker, costs).await
 }
 
-/// A worker that serves this mix has a job of each type, and then plain ones, one by one. Soon most of these cost no more than alone.
+/// A worker that serves this mix runs a job of each type, and then plain ones, one by one. Soon most of these cost no more than alone.
 async fn serve(mix: u32) {
     let db = TestDb::new().await;
     let counted = Counted::start(&db.url);
@@ -217,7 +217,7 @@ async fn serve(mix: u32) {
 }
 
 #[tokio::test]
-async fn an_ordering_key_whose_next_job_is_locked_is_looked_for_a_few_times_a_second() {
+async fn an_ordering_key_whose_next_job_is_locked_is_polled_a_few_times_a_second() {
     let db = TestDb::new().await;
     let counted = Counted::start(&db.url);
     for _ in 0..2 {
@@ -228,7 +228,7 @@ async fn an_ordering_key_whose_next_job_is_locked_is_looked_for_a_few_times_a_se
     let worker = Worker::new(counted.pool.clone()).register::<Ordered>();
     db.run_while(worker, async {
         all_are_over(&db).await;
-        eventually("it looks for it a few times a second", async || {
+        eventually("it polls a few times a second", async || {
             counted.take();
             tokio::time::sleep(Duration::from_millis(500)).await;
             counted.take().iter().filter(|(text, _)| is_of(&[UNBLOCK], text)).map(|(_, count)| count).sum::<usize>() <= 6
@@ -254,12 +254,12 @@ macro_rules! tests {
     };
 }
 
-mod a_worker_comes_to_rest_beside {
+mod a_worker_becomes_idle_beside {
     tests!(bit: batch limited keyed rated fair ordered expiring within durable paused unserved schedule plain);
 }
 
-/// Seeded by their names, so that each run plays the same fifty.
-mod a_worker_comes_to_rest_whatever_it_serves {
+/// Seeded by their names, so that each run tests the same fifty.
+mod a_worker_becomes_idle_with_any_features {
     tests!(mix: m00 m01 m02 m03 m04 m05 m06 m07 m08 m09 m10 m11 m12 m13 m14 m15 m16 m17 m18 m19 m20 m21 m22 m23 m24);
     tests!(mix: m25 m26 m27 m28 m29 m30 m31 m32 m33 m34 m35 m36 m37 m38 m39 m40 m41 m42 m43 m44 m45 m46 m47 m48 m49);
 }

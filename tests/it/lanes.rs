@@ -1,4 +1,4 @@
-//! Lanes that nobody uses are forgotten, whatever a producer does meanwhile, and are met again.
+//! Unused lanes are deleted beside concurrent producers, and are created again.
 
 mod attacks;
 mod steps;
@@ -14,24 +14,24 @@ fn quick() -> Do {
     Do::ok()
 }
 
-/// How many rows this queue's lanes have.
+/// Counts the rows of this queue's lanes.
 async fn rows(db: &TestDb, queue: &str) -> i64 {
     db.count(&format!("select count(*) from queue.lane where queue = '{queue}'")).await
 }
 
-/// As if the history of all that is over had gone.
+/// Deletes the history of all finished jobs.
 async fn forget_history(on: &mut PgConnection) {
     let over = "with d as (delete from queue.done returning id), m as (delete from queue.done_many returning ids)
       delete from queue.job where id = any (array(select id from d union all select unnest(ids) from m))";
     on.run(over).await;
 }
 
-/// All steps, each a minute's; returns how many lanes went.
+/// Runs all steps, one per minute in production; returns the number of deleted lanes.
 async fn forget(on: &mut PgConnection) -> i64 {
     lanes::leave_lanes(on, -1.0, 1000).await.unwrap();
     let mut gone = 0;
     for _ in 0..2 {
-        // Housekeeping of the server may have a snapshot just now.
+        // Housekeeping of the server may hold a snapshot.
         let mut unseen = Vec::new();
         for _ in 0..200 {
             unseen = lanes::unseen_lanes(on).await.unwrap();
@@ -48,7 +48,7 @@ async fn forget(on: &mut PgConnection) -> i64 {
 
 #[tokio::test]
 #[ignore = "deep"]
-async fn a_lane_that_nobody_used_goes_and_a_running_worker_serves_it_when_it_is_born_again() {
+async fn an_unused_lane_is_deleted_and_a_running_worker_serves_it_when_it_is_created_again() {
     let (db, mut on) = TestDb::with_connection().await;
     let mut config = Config::default();
     config.poll_interval = Duration::from_millis(200);
@@ -62,7 +62,7 @@ async fn a_lane_that_nobody_used_goes_and_a_running_worker_serves_it_when_it_is_
                 rows(&db, "once").await == 0
             })
             .await;
-            // Only a look at all lanes finds one with a number that is yet to come: by then the worker has seen that the other is gone.
+            // Only a scan of all lanes finds one with a higher number: by then the worker has seen that the other is gone.
             let number = 4_000_000_000_000_i64 + round;
             let restored = format!(
                 "with l as (
@@ -85,7 +85,7 @@ async fn a_lane_that_nobody_used_goes_and_a_running_worker_serves_it_when_it_is_
 
 #[tokio::test]
 #[ignore = "deep"]
-async fn housekeeping_forgets_lanes_that_nobody_uses_and_those_of_jobs_that_are_there_stay() {
+async fn housekeeping_deletes_unused_lanes_and_those_with_jobs_stay() {
     let (db, mut on) = TestDb::with_connection().await;
     let mut over = Vec::new();
     for queue in ["gone", "used"] {
@@ -101,12 +101,12 @@ async fn housekeeping_forgets_lanes_that_nobody_uses_and_those_of_jobs_that_are_
     })
     .await;
     forget_history(&mut on).await;
-    // The last thing that a look does, whether or not there is a row to delete.
+    // The last operation of a scan, whether or not there is a row to delete.
     let note_pruned = "create table pruned ();
       create function note_pruned() returns trigger language plpgsql as 'begin insert into public.pruned default values; return null; end';
       create trigger note_pruned after delete on queue.node for each statement execute function note_pruned()";
     on.run(note_pruned).await;
-    // Each start of a worker is a minute's step.
+    // Each start of a worker runs one step.
     for step in ["leaving", "passed", "above"] {
         on.run("update queue.lane set since = now() - interval '30 days'").await;
         if step == "passed" {
@@ -114,7 +114,7 @@ async fn housekeeping_forgets_lanes_that_nobody_uses_and_those_of_jobs_that_are_
         }
         let left = format!("select count(*) from queue.lane where queue <> 'used' and {step} is null");
         let stepped = async || db.count(&left).await == 0 && (step != "above" || rows(&db, "gone").await == 0);
-        // Transactions of other databases may be in its way, and the next look is a minute later.
+        // Transactions of other databases may delay it, and the next scan is a minute later.
         let mut starts = 0;
         while !stepped().await {
             starts += 1;
@@ -133,12 +133,12 @@ async fn housekeeping_forgets_lanes_that_nobody_uses_and_those_of_jobs_that_are_
 
 #[tokio::test]
 #[ignore = "deep"]
-async fn a_queue_with_a_capacity_keeps_it_when_its_lane_is_met_again() {
+async fn a_queue_with_a_capacity_keeps_it_when_its_lane_is_created_again() {
     let (db, mut on) = TestDb::with_connection().await;
     on.run("select queue.enqueue('do', '{}')").await;
     on.run("delete from queue.ready; delete from queue.job").await;
     lanes::leave_lanes(&mut on, -1.0, 10).await.unwrap();
-    // A row that is leaving takes no mark.
+    // A row that is leaving gets no mark.
     on.run("select queue.set_capacity('default', 2)").await;
     let full = "select count(*) from generate_series(1, 5) n cross join lateral queue.try_enqueue('do', jsonb_build_object('n', n)) e where e.id is null";
     assert_eq!(db.count(full).await, 3);

@@ -1,4 +1,4 @@
-//! Large payloads: how much a claim brings at once, and that what it does not bring is run all the same.
+//! Large payloads: how much a claim loads, and jobs whose payloads it does not load run nevertheless.
 
 use std::time::{Duration, Instant};
 
@@ -6,7 +6,7 @@ use queue_core::Store;
 use sqlx::Executor as _;
 use tests::{TestDb, WorkerProcess, within};
 
-/// As `queue-worker/src/lanes/left_out.rs` has it.
+/// As in `queue-worker/src/lanes/left_out.rs`.
 const LARGEST: usize = 32 * MB;
 
 const MB: usize = 1024 * 1024;
@@ -15,13 +15,13 @@ const MB: usize = 1024 * 1024;
 #[derive(Debug)]
 struct Claim {
     jobs: usize,
-    /// Of the payloads that came.
+    /// Size of the payloads that were loaded.
     bytes: usize,
-    /// Jobs whose payloads did not.
+    /// Number of jobs whose payloads were not.
     unread: usize,
 }
 
-/// A store that takes jobs of any size.
+/// Creates a store that accepts jobs of any size.
 async fn store() -> TestDb {
     let db = TestDb::new().await;
     let limit = "create or replace function queue.payload_limit() returns integer language sql immutable parallel safe return 100000000";
@@ -29,18 +29,18 @@ async fn store() -> TestDb {
     db
 }
 
-/// Enqueues jobs with so many bytes each.
+/// Enqueues jobs of this size each.
 async fn enqueue(db: &TestDb, count: i32, bytes: usize) {
     let enqueue = "select queue.enqueue('do', jsonb_build_object('act', jsonb_build_object('Ok', ''), 'ballast', repeat('x', $2)))
       from generate_series(1, $1)";
     sqlx::query(enqueue).bind(count).bind(i32::try_from(bytes).unwrap()).execute(&db.pool).await.unwrap();
 }
 
-/// What a worker logs of its claims until all jobs are run, at the first attempt each.
+/// Returns the claims that a worker logs until all jobs have run, each at its first attempt.
 async fn run(db: &TestDb, jobs: i64) -> Vec<Claim> {
     let since = Instant::now();
     let settings = [("QUEUE_LOG", "queue_worker=debug"), ("QUEUE_CONCURRENCY", "500")];
-    let worker = WorkerProcess::running(env!("CARGO_BIN_EXE_test-cli"), &db.url, &["run", "--log-format", "json"], &settings);
+    let worker = WorkerProcess::start_with(env!("CARGO_BIN_EXE_test-cli"), &db.url, &["run", "--log-format", "json"], &settings);
     let over = "select count(*) from queue.done where attempts = 1";
     within(Duration::from_mins(5), "all are run", async || db.count(over).await == jobs).await;
     assert_eq!(db.count("select count(*) from queue.failure").await, 0);
@@ -53,13 +53,13 @@ async fn run(db: &TestDb, jobs: i64) -> Vec<Claim> {
 
 #[tokio::test]
 #[ignore = "deep"]
-async fn a_claim_of_large_jobs_brings_no_more_bytes_than_its_limit_and_all_are_run() {
+async fn a_claim_of_large_jobs_loads_no_more_bytes_than_its_limit_and_all_run() {
     let db = store().await;
     enqueue(&db, 500, MB).await;
     let claims = run(&db, 500).await;
     let most = claims.iter().map(|claim| claim.bytes).max().unwrap();
     assert!((MB..=LARGEST + MB).contains(&most), "{claims:?}");
-    // Only the first one does not know how large they are; another may be in the air beside it.
+    // Only the first claim does not know their size; another may be in flight beside it.
     let given_back: usize = claims.iter().map(|claim| claim.unread).sum();
     assert!((1..=1000).contains(&given_back), "{claims:?}");
     db.finish().await;
@@ -67,7 +67,7 @@ async fn a_claim_of_large_jobs_brings_no_more_bytes_than_its_limit_and_all_are_r
 
 #[tokio::test]
 #[ignore = "deep"]
-async fn a_job_larger_than_the_limit_is_run_and_keeps_no_other_waiting() {
+async fn a_job_larger_than_the_limit_runs_and_delays_no_other() {
     let db = store().await;
     enqueue(&db, 3, 40 * MB).await;
     enqueue(&db, 300, 10).await;
@@ -78,7 +78,7 @@ async fn a_job_larger_than_the_limit_is_run_and_keeps_no_other_waiting() {
 
 #[tokio::test]
 #[ignore = "deep"]
-async fn small_jobs_come_in_large_batches_again_after_large_ones() {
+async fn small_jobs_are_claimed_in_large_batches_again_after_large_ones() {
     let db = store().await;
     enqueue(&db, 60, MB).await;
     enqueue(&db, 3000, 10).await;
@@ -90,13 +90,13 @@ async fn small_jobs_come_in_large_batches_again_after_large_ones() {
 
 #[tokio::test]
 #[ignore = "deep"]
-async fn a_worker_has_no_more_bytes_in_hand_than_it_may_and_small_jobs_go_on() {
+async fn a_worker_keeps_within_its_payload_memory_and_small_jobs_continue() {
     let db = store().await;
     let slow = "select queue.enqueue('do', jsonb_build_object('act', jsonb_build_object('Sleep', 4000), 'ballast', repeat('x', $2)))
       from generate_series(1, $1)";
     let settings = [("QUEUE_CONCURRENCY", "500"), ("QUEUE_PAYLOAD_MEMORY", "192")];
-    let worker = WorkerProcess::running(env!("CARGO_BIN_EXE_test-cli"), &db.url, &["run"], &settings);
-    // A first claim does not know how large they are: what it cannot bring it gives back.
+    let worker = WorkerProcess::start_with(env!("CARGO_BIN_EXE_test-cli"), &db.url, &["run"], &settings);
+    // A first claim does not know their size: it releases the jobs whose payloads it cannot load.
     enqueue(&db, 3, MB).await;
     let over = async || db.count("select count(*) from queue.jobs where state = 'completed'").await;
     within(Duration::from_secs(30), "the first are run", async || over().await == 3).await;
@@ -127,7 +127,7 @@ async fn a_worker_has_no_more_bytes_in_hand_than_it_may_and_small_jobs_go_on() {
 type Read = (i64, Option<i16>, Option<String>, Option<i64>, Option<String>, Option<String>, bool);
 
 #[tokio::test]
-async fn of_a_job_whose_payload_does_not_fit_all_else_is_read() {
+async fn of_a_job_whose_payload_does_not_fit_everything_else_is_read() {
     let db = TestDb::new().await;
     let write = "insert into queue.job (id, lane, max_attempts, payload, key, meta, system)
       select n, 1, n, to_jsonb(repeat('x', 1000)), n, '{\"a\": 1}', '{\"child_of\": \"1\"}' from generate_series(1, 9) n where n <> 5";

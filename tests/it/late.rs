@@ -1,4 +1,4 @@
-//! Jobs that are committed late, below the floors of their lanes, while a held snapshot keeps all that is dead where it is.
+//! Late commits: jobs that become visible below the floors of their lanes, while an old snapshot keeps all dead rows.
 
 use std::time::Duration;
 
@@ -10,7 +10,7 @@ use queue_worker::{Config, Worker};
 use sqlx::{Connection as _, PgConnection};
 use tests::{Act, Do, TestDb, within};
 
-/// One that finds what it is told of, or looks for by itself: it polls once an hour.
+/// Returns a worker that relies on notifications and late scans: it polls once an hour.
 fn sleeper(db: &TestDb) -> Worker {
     let mut config = Config::default();
     config.poll_interval = Duration::from_hours(1);
@@ -30,7 +30,7 @@ async fn connect(db: &TestDb) -> PgConnection {
     PgConnection::connect(&db.url).await.unwrap()
 }
 
-/// Keeps all that is dead where it is: a look at all that lies below a floor takes long then, so it goes by blocks.
+/// Keeps all dead rows: a scan of everything below a floor is then slow, so it proceeds by blocks.
 async fn with_many_dead(db: &TestDb, jobs: i64) -> PgConnection {
     let mut other = connect(db).await;
     sqlx::raw_sql("begin isolation level repeatable read; select count(*) from queue.ready").execute(&mut other).await.unwrap();
@@ -48,11 +48,11 @@ async fn goes_by_blocks(db: &TestDb) -> bool {
 
 #[tokio::test]
 #[ignore = "deep"]
-async fn jobs_committed_late_are_found_by_blocks_where_all_that_is_dead_stays() {
+async fn jobs_committed_late_are_found_by_blocks_while_dead_rows_stay() {
     let db = TestDb::new().await;
     let other = with_many_dead(&db, 400_000).await;
     db.run_while(sleeper(&db), async {
-        // 1 and 25: as few as one look takes at once, and more.
+        // 1 and 25: within one scan's limit, and more.
         for count in [1, 25] {
             let mut connection = connect(&db).await;
             let mut late = connection.begin().await.unwrap();
@@ -104,7 +104,7 @@ async fn a_job_committed_late_is_found_by_blocks_by_a_busy_worker() {
 
 #[tokio::test]
 #[ignore = "deep"]
-async fn a_worker_that_looks_by_blocks_comes_to_rest_and_so_it_does_when_all_is_paused_meanwhile() {
+async fn a_worker_that_scans_by_blocks_becomes_idle_even_if_everything_is_paused_meanwhile() {
     let db = TestDb::new().await;
     let other = with_many_dead(&db, 400_000).await;
     let mut on = connect(&db).await;
@@ -118,8 +118,8 @@ async fn a_worker_that_looks_by_blocks_comes_to_rest_and_so_it_does_when_all_is_
             if pauses {
                 operate::pause(&mut on, Store::default(), &Scope::queue("default"), None).await.unwrap();
             }
-            // At rest there are 10 to 30; a worker that goes on for ever makes hundreds.
-            db.comes_to_rest(60.0).await;
+            // Idle workers end 10 to 30; one that does not stop ends hundreds.
+            db.until_idle(60.0).await;
         }
     })
     .await;

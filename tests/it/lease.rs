@@ -1,4 +1,4 @@
-//! Heartbeats, and what becomes of jobs whose process ended: suspects, tried alone.
+//! Heartbeats, and the jobs of a process that ended: quarantined and tried alone.
 
 use std::{
     sync::atomic::{AtomicBool, AtomicUsize, Ordering::SeqCst},
@@ -14,7 +14,7 @@ use tests::{
     protocol::{claim, recover, register, settle, silence},
 };
 
-/// Lets the process of a worker that holds these jobs end, as far as the database can tell.
+/// Ends the process of a worker that holds these jobs, as far as the database can see.
 async fn crash(connection: &mut PgConnection, jobs: &[JobId]) {
     let worker = register(connection).await.unwrap();
     assert_eq!(claim(connection, worker, 1000).await.unwrap().ids(), jobs);
@@ -45,7 +45,7 @@ async fn a_recovered_job_is_alone_in_a_solo_lane_with_its_crash_and_its_attempt(
 }
 
 #[tokio::test]
-async fn f50_the_third_crash_makes_a_dead_letter_with_its_history() {
+async fn f50_the_third_crash_makes_a_dead_letter_with_its_failures() {
     let db = TestDb::new().await;
     let mut connection = PgConnection::connect(&db.url).await.unwrap();
     let job = enqueue(&db, Act::Panic).await;
@@ -67,7 +67,7 @@ async fn f50_the_third_crash_makes_a_dead_letter_with_its_history() {
 }
 
 #[tokio::test]
-async fn crashes_are_remembered_over_failures_and_releases() {
+async fn crashes_still_count_after_failures_and_releases() {
     let db = TestDb::new().await;
     let mut connection = PgConnection::connect(&db.url).await.unwrap();
     let job = enqueue(&db, Act::Panic).await;
@@ -87,7 +87,7 @@ async fn crashes_are_remembered_over_failures_and_releases() {
     db.finish().await;
 }
 
-/// Sees whether others run beside it.
+/// Observes whether other jobs run beside it.
 #[job(timeout = "5s")]
 #[derive(Serialize, Deserialize)]
 struct Beside {
@@ -96,7 +96,7 @@ struct Beside {
 
 static SUSPECTS: AtomicUsize = AtomicUsize::new(0);
 static OTHERS: AtomicUsize = AtomicUsize::new(0);
-/// How often a suspect saw others, and how often another suspect.
+/// How often a quarantined job saw others, and how often another quarantined one.
 static DISTURBED: [AtomicUsize; 2] = [const { AtomicUsize::new(0) }; 2];
 
 impl Handler for Beside {
@@ -117,7 +117,7 @@ impl Handler for Beside {
 
 #[tokio::test]
 #[ignore = "deep"]
-async fn f50_suspects_of_one_crash_run_together_and_those_of_two_alone_while_nothing_else_runs_in_their_process() {
+async fn f50_quarantined_jobs_of_one_crash_run_together_and_those_of_two_alone_in_their_process() {
     for (crashes, together) in [(1, true), (2, false)] {
         let db = TestDb::new().await;
         let mut connection = PgConnection::connect(&db.url).await.unwrap();
@@ -144,7 +144,7 @@ async fn f50_suspects_of_one_crash_run_together_and_those_of_two_alone_while_not
 }
 
 #[tokio::test]
-async fn f50_one_that_must_be_tried_alone_parts_the_row_of_those_that_need_not() {
+async fn f50_a_quarantined_job_of_two_crashes_splits_the_group_of_those_with_one() {
     let db = TestDb::new().await;
     let mut connection = PgConnection::connect(&db.url).await.unwrap();
     let mut jobs = Vec::new();
@@ -161,15 +161,15 @@ async fn f50_one_that_must_be_tried_alone_parts_the_row_of_those_that_need_not()
 }
 
 #[tokio::test]
-async fn f50_a_suspect_begins_only_once_the_verdict_of_the_one_before_is_written() {
+async fn f50_a_quarantined_job_begins_only_once_the_verdict_of_the_previous_one_is_written() {
     let db = TestDb::new().await;
     let mut connection = PgConnection::connect(&db.url).await.unwrap();
     let (first, second) = (enqueue(&db, Act::Ok("1".into())).await, enqueue(&db, Act::Ok("2".into())).await);
-    let poison = enqueue(&db, Act::AbortAtOnce).await;
+    let poison = enqueue(&db, Act::AbortImmediately).await;
     crash(&mut connection, &[first, second, poison]).await;
     sqlx::query("update queue.ready set crashes = 2").execute(&mut connection).await.unwrap();
 
-    // Nothing can be completed for a while: a slow disk.
+    // No job can be completed for a while: a slow disk.
     let mut slow = connection.begin().await.unwrap();
     sqlx::query("lock table queue.done in share mode").execute(&mut *slow).await.unwrap();
     let mut process = WorkerProcess::start(env!("CARGO_BIN_EXE_test-worker"), &db.url, &[]);
@@ -188,7 +188,7 @@ async fn f50_a_suspect_begins_only_once_the_verdict_of_the_one_before_is_written
 
 #[tokio::test]
 #[ignore = "deep"]
-async fn a_heartbeat_row_that_is_locked_for_a_moment_harms_nobody() {
+async fn a_briefly_locked_heartbeat_row_does_no_harm() {
     let db = TestDb::new().await;
     let job = enqueue(&db, Act::Sleep(2500)).await;
     let mut connection = PgConnection::connect(&db.url).await.unwrap();
@@ -207,7 +207,7 @@ async fn a_heartbeat_row_that_is_locked_for_a_moment_harms_nobody() {
     db.finish().await;
 }
 
-/// Notes that it was told to end, at its first attempt.
+/// Records that it was asked to end, at its first attempt.
 #[job(timeout = "8s")]
 #[derive(Serialize, Deserialize)]
 struct Told;
@@ -225,7 +225,7 @@ impl Handler for Told {
 }
 
 #[tokio::test]
-async fn f33_a_worker_that_cannot_beat_drops_its_jobs_and_starts_over() {
+async fn f33_a_worker_that_cannot_send_heartbeats_drops_its_jobs_and_starts_again() {
     let db = TestDb::new().await;
     let job = Told.enqueue(&db.pool).await.unwrap().id();
     let mut connection = PgConnection::connect(&db.url).await.unwrap();
@@ -234,7 +234,7 @@ async fn f33_a_worker_that_cannot_beat_drops_its_jobs_and_starts_over() {
         db.until(job, JobState::Running).await;
         let mut locked = connection.begin().await.unwrap();
         sqlx::query("select from queue.worker for update").execute(&mut *locked).await.unwrap();
-        eventually("its handler is told to end", async || TOLD.load(SeqCst)).await;
+        eventually("its handler is cancelled", async || TOLD.load(SeqCst)).await;
         db.until(job, JobState::Completed).await;
         assert_eq!(
             db.count("select count(*) from queue.worker where expires_at > now()").await,
@@ -245,16 +245,12 @@ async fn f33_a_worker_that_cannot_beat_drops_its_jobs_and_starts_over() {
         locked.rollback().await.unwrap();
     })
     .await;
-    assert_eq!(
-        db.count("select count(*) from queue.done where attempts = 2").await,
-        1,
-        "what it said as it was told to end does not count"
-    );
+    assert_eq!(db.count("select count(*) from queue.done where attempts = 2").await, 1, "its result after the cancellation does not count");
     db.finish().await;
 }
 
 #[tokio::test]
-async fn a_worker_that_retires_with_jobs_in_hand_is_recovered_at_once() {
+async fn a_worker_that_retires_with_leased_jobs_is_recovered_immediately() {
     let db = TestDb::new().await;
     let mut connection = PgConnection::connect(&db.url).await.unwrap();
     enqueue(&db, Act::Ok(String::new())).await;
@@ -270,7 +266,7 @@ async fn a_worker_that_retires_with_jobs_in_hand_is_recovered_at_once() {
 }
 
 #[tokio::test]
-async fn a_silent_worker_is_forgotten_after_an_hour_unless_it_holds_jobs() {
+async fn a_silent_worker_is_deleted_after_an_hour_unless_it_holds_jobs() {
     let db = TestDb::new().await;
     let mut connection = PgConnection::connect(&db.url).await.unwrap();
     enqueue(&db, Act::Ok(String::new())).await;
@@ -284,12 +280,12 @@ async fn a_silent_worker_is_forgotten_after_an_hour_unless_it_holds_jobs() {
     let left: Vec<uuid::Uuid> = sqlx::query_scalar("select id from queue.worker").fetch_all(&mut connection).await.unwrap();
     assert!(left.contains(&holder) && left.contains(&fresh) && !left.contains(&empty), "{left:?}");
     let idle: Vec<uuid::Uuid> = sqlx::query_scalar("select worker from queue.idle").fetch_all(&mut connection).await.unwrap();
-    assert_eq!(idle, [fresh], "nobody is to be notified for those that are gone");
+    assert_eq!(idle, [fresh], "no notification is due for deleted ones");
     db.finish().await;
 }
 
 #[tokio::test]
-async fn a_silent_worker_is_in_no_list_once_its_jobs_were_recovered_and_announces_itself_anew() {
+async fn a_silent_worker_is_in_no_list_once_its_jobs_were_recovered_and_registers_again() {
     let db = TestDb::new().await;
     let mut connection = PgConnection::connect(&db.url).await.unwrap();
     let job = enqueue(&db, Act::Ok(String::new())).await;
@@ -307,7 +303,7 @@ async fn a_silent_worker_is_in_no_list_once_its_jobs_were_recovered_and_announce
     .await;
     let left: Vec<uuid::Uuid> = sqlx::query_scalar(silent).fetch_all(&mut connection).await.unwrap();
     assert_eq!(left, [empty], "who held nothing is shown for an hour");
-    assert_eq!(db.count("select count(*) from queue.idle where queue = 'mail'").await, 0, "nobody is to be notified for it");
+    assert_eq!(db.count("select count(*) from queue.idle where queue = 'mail'").await, 0, "no notification is due for it");
     assert!(!tests::protocol::beat(&mut connection, holder).await.unwrap(), "it starts over should it come back");
     db.finish().await;
 }

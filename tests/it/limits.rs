@@ -1,11 +1,12 @@
-//! Limits: no more run at once, or begin in a time, than a limit says, whatever becomes of workers; and what there is room for begins at once.
+//! Limits: no more jobs run concurrently, or start within a window, than a limit allows, even if workers crash; and jobs within the
+//! limit start immediately.
 
 mod ahead;
 mod apart;
 mod attacks;
 mod behind;
 mod beside;
-mod by_hand;
+mod claim_steps;
 mod floors;
 mod key_claims;
 mod key_costs;
@@ -14,7 +15,7 @@ mod keys;
 mod rates;
 mod settings;
 mod statements;
-mod suspects;
+mod quarantined;
 mod turned;
 mod turns;
 
@@ -25,7 +26,7 @@ use queue_worker::{Config, Worker};
 use serde::{Deserialize, Serialize};
 use tests::{TestDb, eventually};
 
-/// Job types that write when each of their attempts begins and ends.
+/// Job types that record when each of their attempts begins and ends.
 macro_rules! spans {
     ($($(#[$attribute:meta])* $name:ident;)*) => {$(
         $(#[$attribute])*
@@ -45,27 +46,27 @@ macro_rules! spans {
 spans! {
     #[job(limit(concurrency = 3), backoff = fixed("50ms"), aliases = ["limited_before"])]
     Limited;
-    /// Two types under one limit of their names.
+    /// Two types under one limit, shared by name.
     #[job(limit(name = "shared", concurrency = 2))]
     SharedOne;
     #[job(limit(name = "shared"), limit(concurrency = 1))]
     SharedTwo;
-    /// Without any limit in its code.
+    /// No limit in its code.
     #[job(backoff = fixed("50ms"))]
     Unlimited;
 }
 
-/// Goes on until there is a table `go`.
+/// Runs until the table `go` exists.
 const UNTIL_GO: u64 = u64::MAX;
 
-/// The span of one attempt.
+/// Records the span of one attempt.
 async fn span(cx: &Context, ms: u64) -> JobResult {
     span_of(cx, cx.job_type(), ms).await
 }
 
-/// The same, of whatever is counted.
+/// The same, under another name.
 async fn span_of(cx: &Context, what: &str, ms: u64) -> JobResult {
-    // When it began, not when the database came to hear of it.
+    // The start time by this clock, not the time of the insert.
     let now = chrono::Utc::now();
     let begun = "insert into effect_span (job, job_type, began) values ($1, $2, $3) returning n";
     let n: i64 = sqlx::query_scalar(begun).bind(cx.id()).bind(what).bind(now).fetch_one(cx.pool()).await?;
@@ -80,7 +81,7 @@ async fn span_of(cx: &Context, what: &str, ms: u64) -> JobResult {
     Ok(())
 }
 
-/// A database for spans, each of which is shown with its job's queue, priority and ordering key.
+/// Creates a database for spans, each shown with its job's queue, priority and ordering key.
 async fn fresh() -> TestDb {
     let db = TestDb::new().await;
     db.run(
@@ -96,12 +97,12 @@ async fn fresh() -> TestDb {
 const BEGUN: &str = "select count(*) from effect_span";
 const ENDED: &str = "select count(*) from effect_span where ended is not null";
 
-/// How many of these spans there are.
+/// Query for the number of these spans.
 fn begun(of: &str) -> String {
     format!("select count(*) from span where {of}")
 }
 
-/// The most of these spans that there were at once.
+/// Returns the maximum number of concurrent spans.
 async fn most_at_once(db: &TestDb, of: &str) -> i64 {
     let most = format!(
         "select coalesce(max(n), 0) from (select sum(e.step) over (order by e.at, e.step) as n from (
@@ -110,7 +111,7 @@ async fn most_at_once(db: &TestDb, of: &str) -> i64 {
     db.count(&most).await
 }
 
-/// The largest number of spans with the same value of this expression that began within this number of ms.
+/// Returns the maximum number of spans with the same value of this expression that began within this number of ms.
 async fn most_within(db: &TestDb, each: &str, ms: u64) -> i64 {
     let most = format!(
         "select coalesce(max(n), 0) from (select count(*) over (partition by {each} order by began
@@ -123,7 +124,7 @@ fn worker(db: &TestDb) -> Worker {
     db.worker().register::<Limited>().register::<SharedOne>().register::<SharedTwo>().register::<Unlimited>()
 }
 
-/// A worker with this number of slots, which claims two jobs at a time.
+/// Returns a worker with this number of slots that claims two jobs at a time.
 fn narrow(db: &TestDb, slots: usize) -> Worker {
     let mut config = Config::default();
     (config.concurrency, config.batch) = (slots, 2);
@@ -134,7 +135,7 @@ async fn set(db: &TestDb, name: &str, limit: Limit) {
     operate::set_limit(&db.pool, Store::default(), name, limit, None).await.unwrap();
 }
 
-/// Has claims under limits counted by the sequence `claims`.
+/// Counts claims under limits with the sequence `claims`.
 async fn count_claims(db: &TestDb) {
     let counted = "create sequence public.claims; create schema counted;
         do $do$ declare f record; begin
@@ -150,10 +151,10 @@ async fn count_claims(db: &TestDb) {
     db.run(counted).await;
 }
 
-/// How many claims under limits there were.
+/// Query for the number of claims under limits.
 const CLAIMS: &str = "select case when is_called then last_value else 0 end from claims";
 
-/// Every row of `permit` is of a lease, and counts no less than that lists under the limit.
+/// Checks that every row of `permit` belongs to a lease, and counts at least the jobs that the lease lists under the limit.
 async fn held_equals_the_leases(db: &TestDb) {
     let wrong = "select count(*) from queue.permit h full join (
         select b.gate, l.token, count(*) as n from queue.lease l cross join unnest(l.ids) u (id) join queue.job j on j.id = u.id
@@ -163,16 +164,18 @@ async fn held_equals_the_leases(db: &TestDb) {
     assert_eq!(db.count(wrong).await, 0, "a lease that holds permits is missing in held");
 }
 
-/// Limits of a type, of several types by a name, of a queue by the code of one of its workers: each lets as many run as it says.
+/// Limits of a type, of several types by a name, of a queue by the code of one of its workers: each allows as many as it says.
 #[tokio::test]
-async fn as_many_run_at_once_as_each_limit_says_and_all_run() {
+async fn each_limit_is_used_fully_and_never_exceeded_and_all_jobs_run() {
     let db = fresh().await;
     let ms = UNTIL_GO;
     let (one, two) = (worker(&db).limit("render", Limit::queue().concurrency(2)), worker(&db));
     let test = async {
-        // What begins before is not held against it.
-        eventually("code has said its word", async || db.count("select count(*) from queue.bound where name = 'queue:render'").await > 0)
-            .await;
+        // Jobs that begin before that do not count.
+        eventually("the limit in code is published", async || {
+            db.count("select count(*) from queue.bound where name = 'queue:render'").await > 0
+        })
+        .await;
         for n in 0..10 {
             for queue in ["default", "render"] {
                 Limited { ms }.enqueue(&db.pool).queue(queue).await.unwrap();
@@ -201,9 +204,9 @@ async fn as_many_run_at_once_as_each_limit_says_and_all_run() {
     db.finish().await;
 }
 
-/// Each permit leads to the next start without a look: with one, each would take a second.
+/// Each released permit leads to the next start without a poll; with polls, each would take a second.
 #[tokio::test]
-async fn a_permit_that_is_freed_leads_to_the_next_start_in_this_worker_and_in_others_also_by_key() {
+async fn a_released_permit_leads_to_the_next_start_in_every_worker_also_by_key() {
     const JOBS: u64 = 100;
     for (name, limit) in [("of all", Limit::new().concurrency(1)), ("by key", Limit::new().concurrency(1).keyed())] {
         let db = fresh().await;

@@ -1,6 +1,6 @@
-//! Jobs with a fair key: they take turns by it, whoever has how many waiting.
+//! Fair keys: jobs take turns by key, regardless of how many are waiting for each.
 
-mod acts;
+mod operations;
 mod attacks;
 mod claims;
 mod combined;
@@ -11,7 +11,7 @@ mod ways;
 use queue_core::JobId;
 use sqlx::PgConnection;
 
-/// The fair key of a job that stands in a line, of these.
+/// Returns which of these is the fair key of a queued job.
 async fn key_of(on: &mut PgConnection, job: JobId, keys: &[&str]) -> Option<String> {
     let found = "select k from queue.ready r join queue.lane l on l.lane = r.lane and l.lined cross join unnest($2) k where r.id = $1 and r.line = queue.line_id(k)";
     sqlx::query_scalar(found).bind(job).bind(keys).fetch_optional(on).await.unwrap()

@@ -1,4 +1,4 @@
-//! A lease that an open transaction has locked: what becomes of its own verdicts, and who is told. `held` has what goes on meanwhile.
+//! A lease locked by an open transaction: its own verdicts, and who is notified. `held` tests what continues meanwhile.
 
 use std::time::Instant;
 
@@ -17,7 +17,7 @@ async fn connect(db: &TestDb) -> PgConnection {
     PgConnection::connect(&db.url).await.unwrap()
 }
 
-/// Ends at once without an output, so that its lease is settled as a whole.
+/// Ends immediately without an output, so that its lease is settled as a whole.
 #[job(name = "beside_locked_leases")]
 #[derive(Serialize, Deserialize)]
 struct Plain;
@@ -28,17 +28,17 @@ impl Handler for Plain {
     }
 }
 
-/// Ends once it may, as it is told.
+/// Ends as its payload says, once the gate opens.
 #[job(name = "of_a_locked_lease", max_attempts = 1)]
 #[derive(Serialize, Deserialize)]
-struct Told {
+struct GatedJob {
     fails: bool,
 }
 
 static MAY_FAIL: Semaphore = Semaphore::const_new(0);
 static MAY_SUCCEED: Semaphore = Semaphore::const_new(0);
 
-impl Handler for Told {
+impl Handler for GatedJob {
     async fn run(self, _: &Context) -> JobResult {
         let may = if self.fails { &MAY_FAIL } else { &MAY_SUCCEED };
         may.acquire().await.unwrap().forget();
@@ -46,16 +46,16 @@ impl Handler for Told {
     }
 }
 
-/// The verdict that waits is not that of the others of its lease, which completed and would be settled by its token.
+/// The waiting verdict is not that of the others of its lease, which completed and would be settled by its token.
 #[tokio::test]
 #[ignore = "deep"]
-async fn a_failure_that_waited_for_its_lease_is_not_completed_with_what_is_left_of_it() {
+async fn a_failure_that_waited_for_its_lease_is_not_completed_with_the_rest_of_it() {
     let db = TestDb::new().await;
     let mut both = db.pool.begin().await.unwrap();
-    let bad = Told { fails: true }.enqueue(&mut both).await.unwrap().id();
-    let good = Told { fails: false }.enqueue(&mut both).await.unwrap().id();
+    let bad = GatedJob { fails: true }.enqueue(&mut both).await.unwrap().id();
+    let good = GatedJob { fails: false }.enqueue(&mut both).await.unwrap().id();
     both.commit().await.unwrap();
-    db.run_while(Worker::new(db.pool.clone()).register::<Told>().register::<Plain>(), async {
+    db.run_while(Worker::new(db.pool.clone()).register::<GatedJob>().register::<Plain>(), async {
         db.until(good, JobState::Running).await;
         assert_eq!(db.count("select count(*) from queue.lease").await, 1);
         let mut holder = connect(&db).await;
@@ -78,11 +78,11 @@ async fn a_failure_that_waited_for_its_lease_is_not_completed_with_what_is_left_
 
 #[tokio::test]
 #[ignore = "deep"]
-async fn verdicts_go_on_and_the_log_says_whose_transaction_has_a_lease_locked() {
+async fn other_verdicts_are_written_and_the_log_names_the_session_that_has_a_lease_locked() {
     let db = TestDb::new().await;
     let since = Instant::now();
     let settings = [("QUEUE_LOG", "warn")];
-    let worker = WorkerProcess::running(env!("CARGO_BIN_EXE_test-cli"), &db.url, &["run", "--log-format", "json"], &settings);
+    let worker = WorkerProcess::start_with(env!("CARGO_BIN_EXE_test-cli"), &db.url, &["run", "--log-format", "json"], &settings);
     let enqueue = async |act| Do { act }.enqueue(&db.pool).await.unwrap().id();
     let first: JobId = enqueue(Act::UntilGo(Box::new(Act::Ok("x".to_owned())))).await;
     db.until(first, JobState::Running).await;
@@ -95,7 +95,7 @@ async fn verdicts_go_on_and_the_log_says_whose_transaction_has_a_lease_locked() 
         let lines: Vec<serde_json::Value> = worker.log_since(since).iter().map(|line| serde_json::from_str(line).unwrap()).collect();
         lines.into_iter().find(|line| line["fields"]["pid"] == pid)
     };
-    eventually("it is told", async || told().is_some()).await;
+    eventually("it is reported", async || told().is_some()).await;
     assert!(told().unwrap()["fields"]["message"].as_str().unwrap().contains("pg_terminate_backend"), "{:?}", told());
     for act in [Act::Ok("x".to_owned()), Act::Terminal("x".to_owned())] {
         let state = if matches!(act, Act::Ok(_)) { JobState::Completed } else { JobState::Dead };
@@ -109,10 +109,10 @@ async fn verdicts_go_on_and_the_log_says_whose_transaction_has_a_lease_locked() 
     db.finish().await;
 }
 
-/// A trigger that waits for a lock that is none of a row or a table.
+/// A trigger that waits for a lock that is not on a row or table.
 #[tokio::test]
 #[ignore = "deep"]
-async fn a_verdict_whose_lock_is_of_no_table_stands_alone_and_is_written_once_it_is_free() {
+async fn a_verdict_behind_a_lock_of_no_table_waits_alone_and_is_written_once_it_is_free() {
     let db = TestDb::new().await;
     let mut holder = connect(&db).await;
     let waits = "create function waits() returns trigger language plpgsql as 'begin perform pg_advisory_xact_lock(7); return new; end';
@@ -134,11 +134,11 @@ async fn a_verdict_whose_lock_is_of_no_table_stands_alone_and_is_written_once_it
     db.finish().await;
 }
 
-/// The table, and the lease or the job, and the session that has it.
+/// The table, the lease or the job, and the session that holds the lock.
 type LockedRow = (String, Option<Uuid>, Option<JobId>, Option<i32>);
 
 #[tokio::test]
-async fn of_the_leases_and_jobs_named_those_are_told_that_another_has_locked() {
+async fn of_the_given_leases_and_jobs_the_locked_ones_are_reported() {
     let db = TestDb::new().await;
     let (mut on, mut holder) = (connect(&db).await, connect(&db).await);
     let (mut tokens, mut jobs) = (Vec::new(), Vec::new());

@@ -1,5 +1,5 @@
-//! One table at a time that an open transaction has locked, by its rows or as `create index` does: jobs that have nothing to do with what is locked go
-//! on meanwhile, and all others once it ends. If any waits, the log names the table, the session and a job.
+//! One table at a time locked by an open transaction, by its rows or as `create index` does: jobs that do not need what is locked continue,
+//! and all others once the lock ends. If any waits, the log names the table, the session and a job.
 
 mod busy;
 
@@ -20,7 +20,7 @@ use tests::TestDb;
 use tokio::sync::Semaphore;
 use tracing::level_filters::LevelFilter;
 
-/// What jobs of a database wait for, by its name and theirs.
+/// Gates that the jobs of a database wait for, by the database's name and theirs.
 static GATES: LazyLock<Mutex<HashMap<String, Arc<Semaphore>>>> = LazyLock::new(Mutex::default);
 
 pub(crate) fn gate(name: &str) -> Arc<Semaphore> {
@@ -129,7 +129,7 @@ impl Handler for Steps {
     }
 }
 
-/// Leaves no record, but for that of its first attempt, which fails.
+/// Leaves no record, except of its first attempt, which fails.
 #[job(name = "locked_again", retain = "none")]
 #[derive(Clone, Serialize, Deserialize)]
 struct Again(Of);
@@ -143,7 +143,7 @@ impl Handler for Again {
     }
 }
 
-/// Begins anew once.
+/// Restarts once.
 #[job(name = "locked_anew", durable)]
 #[derive(Clone, Serialize, Deserialize)]
 struct Anew {
@@ -184,20 +184,20 @@ pub(crate) fn worker(pool: &PgPool) -> Worker {
 
 /// Jobs of a store.
 pub(crate) struct Jobs {
-    /// Of every kind, which end once the first gate is open.
+    /// One of every kind, which end once the first gate is open.
     pub(crate) all: Vec<JobId>,
-    /// Which have nothing to do with those: each ends once the second gate is open.
+    /// Independent jobs: each ends once the second gate is open.
     pub(crate) others: Vec<JobId>,
-    /// One of the first, which is dead by then, and whose child is not over.
+    /// One of the first, which is dead by then, and whose child has not finished.
     pub(crate) fallen: JobId,
 }
 
-/// What there is once all have begun: attempts that wait for a gate, and failures; who waits for others; and who is dead.
+/// The state once all have begun: attempts that wait for a gate, and failures; jobs that wait for others; and dead ones.
 pub(crate) const BEGUN: &str = "select (select count(*) from queue.lease l, unnest(l.ids)) + (select count(*) from queue.failure)
     + 100 * (select count(*) from queue.parked) + 1000 * (select count(*) from queue.dead)";
 pub(crate) const ALL_BEGUN: i64 = 24 + 300 + 1000;
 
-/// A node that waits for another one.
+/// Enqueues a node that waits for another one.
 async fn enqueue_flow(pool: &PgPool, of: Of) -> Vec<JobId> {
     let mut flow = Flow::new("flow");
     let before = flow.add("before", Child(of.clone()));
@@ -227,13 +227,13 @@ pub(crate) async fn enqueue(pool: &PgPool, first: &str, second: &str) -> Jobs {
     Jobs { all, others, fallen }
 }
 
-/// How many of these jobs are not over.
+/// Counts the unfinished ones of these jobs.
 async fn count_left(pool: &PgPool, jobs: &[JobId]) -> i64 {
     let left = "select count(*) from unnest($1::bigint[]) j (id) where queue.state_of(j.id) not in ('completed', 'dead')";
     sqlx::query_scalar(left).bind(jobs).fetch_one(pool).await.unwrap()
 }
 
-/// How many of these jobs are not over after half a minute.
+/// Counts the unfinished ones of these jobs after half a minute.
 pub(crate) async fn left(pool: &PgPool, jobs: &[JobId]) -> i64 {
     for _ in 0..600 {
         if count_left(pool, jobs).await == 0 {
@@ -244,7 +244,7 @@ pub(crate) async fn left(pool: &PgPool, jobs: &[JobId]) -> i64 {
     count_left(pool, jobs).await
 }
 
-/// What workers of this process warn of, as JSON lines: their loops are on threads of their own.
+/// Collects the warnings of this process's workers as JSON lines: their loops run on threads of their own.
 #[derive(Clone, Default)]
 struct Warnings(Arc<Mutex<Vec<u8>>>);
 
@@ -268,7 +268,7 @@ impl Warnings {
         warnings
     }
 
-    /// The table and the job of the first one with this field, if there is one.
+    /// Returns the table and the job of the first warning with this field, if any.
     fn with(&self, name: &str, value: impl Into<Value>) -> Option<(String, String)> {
         let value = value.into();
         let printed = String::from_utf8(self.0.lock().unwrap().clone()).unwrap();
@@ -279,8 +279,8 @@ impl Warnings {
     }
 }
 
-/// Tables without which no verdict can be written: `settle.sql` is one statement for every way in which a job ends, and the server locks all tables that
-/// a statement writes to before it begins. While one of these is locked as a whole, all verdicts wait.
+/// Tables without which no verdict can be written: `settle.sql` is one statement for every ending, and the server locks all tables that a
+/// statement writes before it begins. While one of these is locked as a whole, all verdicts wait.
 const OF_ALL: [(&str, &str); 9] = [
     ("lease", "a verdict takes its job out of its lease"),
     ("done", "jobs that completed with an output or after a failure, and those that were cancelled"),
@@ -293,7 +293,7 @@ const OF_ALL: [(&str, &str); 9] = [
     ("key_hint", "that the ordering key of a job that ended may go on"),
 ];
 
-/// Whether this table is one of those, as the statement says too.
+/// Returns whether this table is one of those, as the statement confirms.
 fn is_of_all(table: &str) -> bool {
     let settle = include_str!("../../queue-worker/sql/settle.sql");
     let writes = ["insert into", "delete from", "update"]
@@ -303,7 +303,7 @@ fn is_of_all(table: &str) -> bool {
     writes
 }
 
-/// What holds the rows of this table, but for those of these jobs.
+/// Locks the rows of this table, except those of these jobs.
 async fn lock_rows(on: &mut PgConnection, table: &str, others: &[JobId]) -> String {
     let column = "select a.attname::text from pg_attribute a where a.attrelid = ('queue.' || $1)::regclass and a.attname in ('id', 'ids')";
     let column: Option<String> = sqlx::query_scalar(column).bind(table).fetch_optional(on).await.unwrap();
@@ -315,13 +315,13 @@ async fn lock_rows(on: &mut PgConnection, table: &str, others: &[JobId]) -> Stri
     }
 }
 
-/// Whether a table is the default part of this one, or that of a day.
+/// Returns whether a table is the default partition of this one, or that of a day.
 fn is_part(part: &str, table: &str) -> bool {
     let end = part.strip_prefix(table).and_then(|rest| rest.strip_prefix('_'));
     end.is_some_and(|end| end == "default" || end.bytes().all(|byte| byte.is_ascii_digit()))
 }
 
-/// What is wrong with how it goes on: others wait, or jobs wait and no warning says for which table, for whom, and which job for one.
+/// Returns what failed: other jobs wait, or jobs wait and no warning names the table, the session and a job.
 async fn faults(db: &TestDb, table: &str, is_of_all: bool, jobs: &Jobs, warned: impl Fn() -> Option<(String, String)>) -> Vec<String> {
     let mut faults = Vec::new();
     let stopped = if is_of_all { 0 } else { left(&db.pool, &jobs.others).await };
@@ -347,7 +347,7 @@ async fn faults(db: &TestDb, table: &str, is_of_all: bool, jobs: &Jobs, warned: 
     faults
 }
 
-/// Locks a table, or its rows, while jobs of every kind end; says what did not go on, or without a warning.
+/// Locks a table, or its rows, while jobs of every kind end; returns what stopped, or stopped without a warning.
 async fn check(table: &str, is_row: bool, warnings: &Warnings) -> Option<String> {
     let db = TestDb::new().await;
     let name: String = db.one("select current_database()::text").await;
@@ -378,7 +378,7 @@ async fn check(table: &str, is_row: bool, warnings: &Warnings) -> Option<String>
 
 #[tokio::test]
 #[ignore = "deep"]
-async fn what_is_locked_in_one_table_stops_no_job_that_has_nothing_to_do_with_it() {
+async fn a_lock_in_one_table_stops_no_unrelated_job() {
     let db = TestDb::new().await;
     let tables: Vec<String> = sqlx::query_scalar(
         "select c.relname::text from pg_class c where c.relnamespace = 'queue'::regnamespace and c.relkind in ('r', 'p')

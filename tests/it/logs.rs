@@ -1,6 +1,6 @@
-//! What handlers log is kept with their attempts, for types that ask for it: bounded, harmless, and in nobody's way.
+//! Log events of handlers are stored with their attempts, for types that request it: bounded, sanitised, and without delaying anything.
 //!
-//! Handlers of these tests run on the test's own thread, and so does what collects.
+//! Handlers of these tests run on the test's own thread, and so does the collector.
 
 mod attacks;
 mod statements;
@@ -20,7 +20,7 @@ use tests::{Act, Do, TestDb};
 use tracing::{Instrument as _, subscriber::DefaultGuard};
 use tracing_subscriber::{Layer as _, filter::LevelFilter, layer::SubscriberExt as _};
 
-/// Says things, and ends as `how` says.
+/// Logs events, and ends as `how` says.
 #[job(name = "logs_say", keep_logs = "4KiB", max_attempts = 2, backoff = fixed("1ms"), timeout = "5s", retain = "default")]
 #[derive(Serialize, Deserialize)]
 pub(crate) struct Say {
@@ -65,10 +65,10 @@ impl Handler for Say {
     }
 }
 
-/// What a payload could not say.
+/// What a payload could not contain.
 const NASTY: &str = "nul\0 red\u{1b}[31m\r\n2026-01-01T00:00:00.000Z  INFO forged: <script>alert(1)</script>\u{202e}";
 
-/// What is in the attempt's span, and what is not.
+/// Logs inside the attempt's span, and outside of it.
 async fn around() {
     tracing::debug!("too low");
     tracing::warn!(code = 7, name = "a b", "in the handler");
@@ -78,7 +78,7 @@ async fn around() {
     tokio::spawn(async { tracing::info!("in a task of nobody") }).await.unwrap();
 }
 
-/// Leaves nothing behind but dead letters.
+/// Keeps no record, except of dead letters.
 #[job(name = "logs_forget", keep_logs = "1KiB", max_attempts = 3, backoff = fixed("1ms"), retain = "none")]
 #[derive(Serialize, Deserialize)]
 struct Forget;
@@ -113,14 +113,14 @@ async fn logs(db: &TestDb, job: JobId) -> Vec<AttemptLog> {
     operate::logs(&db.pool, Store::default(), job).await.unwrap()
 }
 
-/// Without their times, which stand first, and where they are logged.
+/// Returns the lines without their leading times and their targets.
 fn lines(log: &AttemptLog) -> Vec<String> {
     let here = concat!(" ", module_path!(), ":");
     log.text.lines().map(|line| line.split_once('Z').map_or(line, |(_, said)| said).trim_start().replacen(here, "", 1)).collect()
 }
 
 #[tokio::test]
-async fn what_a_handler_logs_is_kept_with_its_attempt() {
+async fn the_logs_of_a_handler_are_stored_with_its_attempt() {
     let (db, _guard) = (TestDb::new().await, collect());
     let (job, around) = (say(&db, "retry", "hello", 2).await, say(&db, "around", "", 0).await);
     let other = Do { act: Act::Ok(String::new()) }.enqueue(&db.pool).await.unwrap().id();
@@ -129,7 +129,7 @@ async fn what_a_handler_logs_is_kept_with_its_attempt() {
         for job in [job, around, other] {
             db.until(job, JobState::Completed).await;
         }
-        // Once a job is seen to be over its logs are there.
+        // Once a job is seen as finished, its logs are stored.
         let [first, second] = <[_; 2]>::try_from(logs(&db, job).await).unwrap();
         assert_eq!((first.attempt, second.attempt, first.cut), (1, 2, 0));
         for log in [&first, &second] {
@@ -149,7 +149,7 @@ async fn what_a_handler_logs_is_kept_with_its_attempt() {
     db.finish().await;
 }
 
-/// What is printed.
+/// Collects the printed output.
 #[derive(Clone, Default)]
 struct Printed(Arc<Mutex<Vec<u8>>>);
 
@@ -165,7 +165,7 @@ impl io::Write for Printed {
 }
 
 #[tokio::test]
-async fn a_line_after_a_statement_of_the_drivers_is_kept_and_printed() {
+async fn a_line_after_a_statement_of_the_driver_is_stored_and_printed() {
     let (db, printed) = (TestDb::new().await, Printed::default());
     let to = printed.clone();
     let print = tracing_subscriber::fmt::layer().with_ansi(false).with_writer(move || to.clone()).with_filter(LevelFilter::INFO);
@@ -180,7 +180,7 @@ async fn a_line_after_a_statement_of_the_drivers_is_kept_and_printed() {
 }
 
 #[tokio::test]
-async fn however_an_attempt_ends_its_logs_are_kept() {
+async fn logs_are_stored_however_the_attempt_ends() {
     let (db, _guard) = (TestDb::new().await, collect());
     let (dead, panicked) = (say(&db, "fail", "failing", 1).await, say(&db, "panic", "about to panic", 1).await);
     let (committed, within) = (say(&db, "commit", "committing", 1).await, Within.enqueue(&db.pool).await.unwrap().id());
@@ -204,7 +204,7 @@ async fn however_an_attempt_ends_its_logs_are_kept() {
 }
 
 #[tokio::test]
-async fn of_a_job_that_leaves_nothing_no_log_is_left() {
+async fn a_job_without_a_record_leaves_no_logs() {
     let (db, _guard) = (TestDb::new().await, collect());
     let job = Forget.enqueue(&db.pool).await.unwrap().id();
     db.run_while(db.worker().register::<Forget>(), async {
@@ -219,7 +219,7 @@ async fn of_a_job_that_leaves_nothing_no_log_is_left() {
 
 #[tokio::test]
 async fn without_a_collector_a_type_that_keeps_logs_runs_as_any_other() {
-    // Else the worker would set one that collects.
+    // Otherwise the worker would install one that collects.
     let _subscriber = tracing::subscriber::set_default(tracing::subscriber::NoSubscriber::default());
     let db = TestDb::new().await;
     let job = say(&db, "ok", "hello", 1).await;

@@ -1,6 +1,6 @@
-//! `#[job]`: what it accepts works, and what it refuses is answered with one message for each mistake.
+//! `#[job]`: what it accepts works, and each mistake is refused with one message.
 //!
-//! After a change of a message: `UI_OVERWRITE=1 cargo ui`, and read the difference.
+//! After a change of a message, run `UI_OVERWRITE=1 cargo ui` and review the difference.
 
 mod compile;
 
@@ -10,7 +10,7 @@ use compile::{Compiler, each};
 
 #[test]
 #[ignore = "ui: runs rustc"]
-fn what_the_macro_accepts_compiles_and_does_what_it_says() {
+fn what_the_macro_accepts_compiles_and_works() {
     let compiler = Compiler::find();
     let faults = each("ui/pass", |case| match compiler.build(case) {
         Ok(program) => compile::run(&program),
@@ -21,7 +21,7 @@ fn what_the_macro_accepts_compiles_and_does_what_it_says() {
 
 #[test]
 #[ignore = "ui: runs rustc"]
-fn what_the_macro_refuses_is_answered_as_written_down() {
+fn what_the_macro_refuses_has_the_expected_message() {
     let compiler = Compiler::find();
     let overwrite = std::env::var_os("UI_OVERWRITE").is_some();
     let faults = each("ui/fail", |case| {
@@ -37,7 +37,7 @@ fn what_the_macro_refuses_is_answered_as_written_down() {
 }
 
 #[test]
-fn every_message_that_is_written_down_is_of_a_case() {
+fn every_expected_message_belongs_to_a_case() {
     for entry in fs::read_dir("ui/fail").unwrap() {
         let path = entry.unwrap().path();
         let case = path.with_extension("");

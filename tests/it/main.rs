@@ -1,4 +1,4 @@
-//! One binary, a module a step of a job's path. Every test has a database of its own, and all run in parallel.
+//! One binary, with a module per step of a job's life. Every test has its own database, and all run concurrently.
 #![allow(clippy::unwrap_used, reason = "a test that fails may panic")]
 
 mod macros;
@@ -61,8 +61,8 @@ mod panics;
 mod published;
 mod bad_rows;
 mod parked;
-mod go_on;
-mod told;
+mod liveness;
+mod attempt_reports;
 mod unserved;
 mod registry;
 mod schedule;

@@ -1,4 +1,5 @@
-//! What users may build that the suite does not: other features, packages, the oldest compiler, other drivers; and what may be linked.
+//! Builds that users may make and the suite does not: other features, packages, the oldest compiler, other drivers; and the licences of
+//! what may be linked.
 
 use std::process::Command;
 
@@ -25,12 +26,12 @@ fn cargo(arguments: &str) {
     run(env!("CARGO"), &arguments.split(' ').collect::<Vec<_>>());
 }
 
-/// Whether a program is there and answers.
+/// Returns whether a program is installed and works.
 fn answers(program: &str, argument: &str) -> bool {
     Command::new(program).arg(argument).output().is_ok_and(|ran| ran.status.success())
 }
 
-/// All features together are what the suite is built with.
+/// The suite itself is built with all features.
 #[test]
 #[ignore = "matrix"]
 fn each_feature_of_the_worker_compiles_alone() {
@@ -50,7 +51,7 @@ fn each_feature_of_the_core_compiles_alone() {
 #[test]
 #[ignore = "matrix"]
 fn the_libraries_build_from_their_packages() {
-    // Without the lints of a build that has some, which their folder does not configure.
+    // Without this build's lints, because their folder does not configure them.
     let mut script = Command::new("scripts/check-packages.sh");
     script.env_remove("RUSTC_WORKSPACE_WRAPPER");
     run_as(script, "scripts/check-packages.sh", &[]);
@@ -63,7 +64,7 @@ fn the_libraries_compile_with_the_oldest_rust_that_is_promised() {
     let oldest = manifest.lines().find_map(|line| line.strip_prefix("rust-version = \"")).unwrap().trim_end_matches('"');
     let used = Command::new("rustc").arg("--version").output().unwrap();
     if String::from_utf8_lossy(&used.stdout).starts_with(&format!("rustc {oldest}.")) {
-        return; // The suite was built with it.
+        return; // The suite was built with this compiler.
     }
     if !answers("cargo", &format!("+{oldest}")) {
         run("rustup", &["toolchain", "install", "--profile", "minimal", oldest]);
@@ -75,19 +76,19 @@ fn the_libraries_compile_with_the_oldest_rust_that_is_promised() {
 
 #[test]
 #[ignore = "matrix"]
-fn what_is_linked_has_an_allowed_licence_and_source() {
+fn linked_crates_have_an_allowed_licence_and_source() {
     if !answers("cargo-deny", "--version") {
-        // Unoptimized: it is built in a minute instead of several, and runs for a second.
+        // Unoptimised: it builds in one minute instead of several, and runs for a second.
         cargo("install --quiet --locked --debug cargo-deny");
     }
-    // Crates of other systems are not built here, but their licences count.
+    // Crates for other systems are not built here, but their licences count.
     cargo("fetch --quiet --locked");
     cargo("deny --offline check bans licenses sources");
     cargo("fetch --quiet --locked --manifest-path examples/drivers/Cargo.toml");
     cargo("deny --offline --manifest-path examples/drivers/Cargo.toml check licenses sources");
 }
 
-/// They enqueue by the SQL functions, each on an embedded server.
+/// They enqueue through the SQL functions, each on an embedded server.
 #[test]
 #[ignore = "matrix"]
 fn programs_with_other_drivers_enqueue() {

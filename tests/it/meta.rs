@@ -1,4 +1,4 @@
-//! Metadata: small, free for jobs without it, carried whichever way a job is enqueued and run.
+//! Metadata: small, free for jobs without it, and carried however a job is enqueued and run.
 
 use std::{collections::HashMap, time::Duration};
 
@@ -35,7 +35,7 @@ fn quick() -> Do {
     Do { act: Act::Ok(String::new()) }
 }
 
-/// What is stored of a job.
+/// Returns the stored metadata of a job.
 async fn stored(db: &TestDb, job: JobId) -> Option<Value> {
     sqlx::query_scalar("select meta from queue.job where id = $1").bind(job).fetch_one(&db.pool).await.unwrap()
 }
@@ -47,7 +47,7 @@ fn refused(error: &Error) -> String {
 
 #[tokio::test]
 #[ignore = "deep"]
-async fn metadata_goes_with_a_job_whichever_way_it_is_enqueued_and_reaches_its_handler() {
+async fn metadata_are_stored_by_every_kind_of_enqueue_and_reach_the_handler() {
     let db = TestDb::new().await;
     let mut tx = db.pool.begin().await.unwrap();
     let mut batch = Batch::new();
@@ -72,7 +72,7 @@ async fn metadata_goes_with_a_job_whichever_way_it_is_enqueued_and_reaches_its_h
     tx.commit().await.unwrap();
     let few = Tell::enqueue_all((0..3).map(|_| Tell), &db.pool).meta("many", 3).returning_ids().await.unwrap();
     jobs.extend(few.iter().map(|job| (job.id(), json!({"many": 3}))));
-    // Of a type that the worker does not know, for they are many: more than a chunk.
+    // Of a type that the worker does not know, because there are more than a chunk holds.
     assert_eq!(Do::enqueue_all((0..9000).map(|_| quick()), &db.pool).meta("many", 9000).await.unwrap(), 9000);
     assert_eq!(db.count("select count(*) from queue.job where meta = '{\"many\": 9000}'").await, 9000);
     let ids = batch.enqueue(&db.pool).await.unwrap();
@@ -103,9 +103,9 @@ async fn a_job_without_metadata_has_none() {
 }
 
 #[tokio::test]
-async fn metadata_that_is_too_large_or_cannot_come_back_is_refused_without_being_shown() {
+async fn metadata_that_are_too_large_or_cannot_be_read_back_are_refused_without_being_shown() {
     let db = TestDb::new().await;
-    // {"k": "…"} is nine bytes more.
+    // {"k": "…"} adds nine bytes.
     let of = |bytes: usize| "x".repeat(bytes - 9);
     let most = quick().enqueue(&db.pool).meta("k", of(4096)).await.unwrap();
     assert_eq!(stored(&db, most.id()).await.unwrap()["k"].as_str().unwrap().len(), 4087);
@@ -130,7 +130,7 @@ async fn metadata_that_is_too_large_or_cannot_come_back_is_refused_without_being
         let sql = sqlx::query("select queue.enqueue('do', '{}', $1)").bind(options).execute(&db.pool).await.unwrap_err();
         assert_eq!(sql.as_database_error().unwrap().code().unwrap(), "22023", "{sql}");
     }
-    // The statement for many is ours alone, and checks all the same.
+    // The statement for many jobs is internal, and checks nevertheless.
     for wrong in [json!({"k": of(4097)}), json!([1])] {
         let many = Store::default().sql(include_str!("../../queue-core/sql/insert_with.sql"));
         let many = sqlx::query(many).bind(vec![json!({})]).bind(vec![1_i64]).bind(vec![1_i16]).bind(vec![None::<DateTime<Utc>>]);
@@ -163,7 +163,7 @@ async fn the_test_kit_gives_metadata_and_shows_it() {
 }
 
 #[tokio::test]
-async fn metadata_stays_with_a_job_that_is_dead_and_comes_back() {
+async fn metadata_stay_with_a_dead_job_and_after_its_requeue() {
     let db = TestDb::new().await;
     let job = Do { act: Act::Fail("no".into()) }.enqueue(&db.pool).max_attempts(1).meta("tenant", "acme").await.unwrap();
     db.run_while(db.worker(), db.until(job.id(), JobState::Dead)).await;

@@ -1,4 +1,4 @@
-//! Figures for monitors: each compared with the database after real jobs, with its page, and with what alerts and dashboards ask for.
+//! Metrics: each compared with the database after real jobs, with its documentation, and with the queries of alerts and dashboards.
 
 mod deploy;
 mod meter;
@@ -14,10 +14,10 @@ use crate::health::get;
 /// Labels, sorted.
 type Labels = Vec<(String, String)>;
 
-/// What one scrape has told.
+/// The result of one scrape.
 #[derive(Debug, Default)]
 struct Scrape {
-    /// Name and type of each metric.
+    /// Type of each metric by name.
     types: BTreeMap<String, String>,
     /// Name, labels, value.
     values: Vec<(String, Labels, f64)>,
@@ -27,7 +27,7 @@ impl Scrape {
     async fn of(address: SocketAddr) -> Self {
         let mut heard = None;
         for _ in 0..30 {
-            // A machine that stands still may be late with an answer.
+            // A machine that freezes may be late with an answer.
             heard = get(address, "/metrics").await;
             if heard.is_some() {
                 break;
@@ -54,7 +54,7 @@ impl Scrape {
         scrape
     }
 
-    /// The sum of what has these labels, and maybe others; `None` if nothing has.
+    /// Sums the values with these labels, and possibly others; `None` if there are none.
     fn sum(&self, name: &str, wanted: &[(&str, &str)]) -> Option<f64> {
         let has = |labels: &[(String, String)]| wanted.iter().all(|(label, value)| labels.iter().any(|(l, v)| l == label && v == value));
         let found: Vec<f64> =
@@ -92,5 +92,5 @@ fn documented() -> Vec<Documented> {
     found
 }
 
-/// While this lasts, a look at the store is remembered.
+/// How long statistics of the store are cached.
 const REMEMBERED: Duration = Duration::from_secs(5);

@@ -1,4 +1,4 @@
-//! What runs around every attempt and every enqueue: in order, with the handler's result, and as part of the attempt whatever it does.
+//! Middleware around every attempt and every enqueue: in order, with the handler's result, and part of the attempt in every case.
 
 use std::{
     sync::{
@@ -35,7 +35,7 @@ impl Handler for For {
     }
 }
 
-/// Lends handlers the tenant of their job.
+/// Provides the tenant of the job to its handler.
 struct Tenancy;
 
 #[async_trait]
@@ -46,21 +46,21 @@ impl Middleware for Tenancy {
     }
 }
 
-/// What was seen, in its order.
+/// Recorded events, in order.
 #[derive(Clone, Default)]
-struct Seen(Arc<Mutex<Vec<String>>>);
+struct Events(Arc<Mutex<Vec<String>>>);
 
-impl Seen {
+impl Events {
     fn note(&self, what: String) {
         self.0.lock().unwrap().push(what);
     }
 }
 
-/// Notes what passes through it.
-struct Noting(&'static str, Seen);
+/// Records what passes through it.
+struct Recorder(&'static str, Events);
 
 #[async_trait]
-impl Middleware for Noting {
+impl Middleware for Recorder {
     async fn attempt(&self, cx: &Context, next: Next<'_>) -> Result<AttemptOutput, Failure> {
         let Self(name, seen) = self;
         seen.note(format!("{name} before {} {}", cx.job_type(), cx.attempt()));
@@ -71,12 +71,12 @@ impl Middleware for Noting {
 }
 
 #[tokio::test]
-async fn the_first_is_the_outermost_and_each_knows_what_the_handler_returned() {
+async fn the_first_middleware_is_the_outermost_and_each_sees_the_handlers_result() {
     let db = TestDb::new().await;
-    let seen = Seen::default();
+    let seen = Events::default();
     let fine = Do { act: Act::Ok("x".into()) }.enqueue(&db.pool).await.unwrap().id();
     let worker =
-        db.worker().register::<Do>().concurrency(1).middleware(Noting("outer", seen.clone())).middleware(Noting("inner", seen.clone()));
+        db.worker().register::<Do>().concurrency(1).middleware(Recorder("outer", seen.clone())).middleware(Recorder("inner", seen.clone()));
     db.run_while(worker, async {
         db.until(fine, JobState::Completed).await;
         let failing = Do { act: Act::Terminal("no way".into()) }.enqueue(&db.pool).await.unwrap().id();
@@ -90,7 +90,7 @@ async fn the_first_is_the_outermost_and_each_knows_what_the_handler_returned() {
 }
 
 #[tokio::test]
-async fn a_tenant_goes_from_the_enqueue_to_the_handler_whichever_way_the_job_goes() {
+async fn a_tenant_passes_from_the_enqueue_to_the_handler_in_every_kind_of_enqueue() {
     on_enqueue(|job| {
         if job.job_type() == "middleware_for"
             && let Ok(tenant) = TENANT.try_with(String::clone)
@@ -124,11 +124,11 @@ async fn a_tenant_goes_from_the_enqueue_to_the_handler_whichever_way_the_job_goe
     db.finish().await;
 }
 
-/// Does something else than let the attempt through.
-struct Instead(Mutex<Option<&'static str>>);
+/// Does something else instead of running the attempt.
+struct Replacement(Mutex<Option<&'static str>>);
 
 #[async_trait]
-impl Middleware for Instead {
+impl Middleware for Replacement {
     async fn attempt(&self, _: &Context, next: Next<'_>) -> Result<AttemptOutput, Failure> {
         let what = self.0.lock().unwrap().take();
         match what {
@@ -142,7 +142,7 @@ impl Middleware for Instead {
     }
 }
 
-/// Counts how often its handler ran.
+/// Counts the runs of its handler.
 #[job(name = "middleware_counted", max_attempts = 2, backoff = fixed("20ms", jitter = 0.0), timeout = "300ms")]
 #[derive(Serialize, Deserialize)]
 struct Counted;
@@ -156,7 +156,7 @@ impl Handler for Counted {
 
 #[tokio::test]
 #[ignore = "deep"]
-async fn what_a_middleware_does_instead_is_what_came_of_the_attempt() {
+async fn the_result_of_a_middleware_is_the_outcome_of_the_attempt() {
     let db = TestDb::new().await;
     let snoozed = Outcome::Snoozed(Duration::from_millis(20));
     for (what, outcome, runs) in [
@@ -166,35 +166,35 @@ async fn what_a_middleware_does_instead_is_what_came_of_the_attempt() {
         ("hang", Outcome::TimedOut, 1),
         ("fail after", Outcome::Failed, 2),
     ] {
-        let (first, last, count) = (Seen::default(), Seen::default(), Arc::new(AtomicU32::new(0)));
-        let note = |seen: &Seen| {
+        let (first, last, count) = (Events::default(), Events::default(), Arc::new(AtomicU32::new(0)));
+        let note = |seen: &Events| {
             let seen = seen.clone();
             move |attempt: &AttemptOutcome<'_>| seen.note(format!("{:?}", attempt.outcome))
         };
         let id = Counted.enqueue(&db.pool).await.unwrap().id();
-        let worker = db.worker().register::<Counted>().state(Arc::clone(&count)).middleware(Instead(Mutex::new(Some(what))));
+        let worker = db.worker().register::<Counted>().state(Arc::clone(&count)).middleware(Replacement(Mutex::new(Some(what))));
         let worker = worker.on_outcome(note(&first)).on_outcome(|_| panic!("a hook")).on_outcome(note(&last));
         db.run_while(worker, db.until(id, JobState::Completed)).await;
         assert_eq!(count.load(SeqCst), runs, "{what}");
         for told in [first, last] {
-            assert_eq!(*told.0.lock().unwrap(), [format!("{outcome:?}"), "Ok".to_owned()], "each hook is told: {what}");
+            assert_eq!(*told.0.lock().unwrap(), [format!("{outcome:?}"), "Ok".to_owned()], "each hook is called: {what}");
         }
     }
     db.finish().await;
 }
 
 #[tokio::test]
-async fn what_a_transactional_handler_wrote_goes_if_a_middleware_fails_after_it() {
+async fn the_writes_of_a_transactional_handler_are_rolled_back_if_a_middleware_fails_after_it() {
     let db = TestDb::new().await;
     let id = Within { how: "complete".to_owned() }.enqueue(&db.pool).max_attempts(1).await.unwrap().id();
-    let worker = db.worker().register::<Within>().middleware(Instead(Mutex::new(Some("fail after"))));
+    let worker = db.worker().register::<Within>().middleware(Replacement(Mutex::new(Some("fail after"))));
     db.run_while(worker, db.until(id, JobState::Dead)).await;
     assert_eq!(db.count("select count(*) from effect").await, 0);
     db.finish().await;
 }
 
 #[tokio::test]
-async fn the_test_kit_runs_them_too() {
+async fn the_test_kit_runs_middleware_too() {
     let ran = testing::run(For { fail: false }).meta("tenant", "acme").middleware(Tenancy).await;
     assert_eq!(ran.output(), "acme");
     let ran = testing::run(For { fail: true }).meta("tenant", "acme").middleware(Tenancy).await;
@@ -208,7 +208,7 @@ async fn the_test_kit_runs_them_too() {
     db.finish().await;
 }
 
-/// Keeps the output of the first attempt that passes, and returns it for every other.
+/// Keeps the output of the first attempt, and returns it for every other.
 #[derive(Default)]
 struct Swapping(Mutex<Option<AttemptOutput>>);
 

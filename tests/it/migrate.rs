@@ -1,4 +1,4 @@
-//! Schemas: made once, by whoever comes first; never changed by a release that does not know them.
+//! Schemas: created once, by the first caller; never changed by a release that does not know them.
 
 use queue_core::{Error, Job as _, JobState, Store, migrate};
 use sqlx::{AssertSqlSafe, Connection as _, PgConnection};
@@ -13,7 +13,7 @@ fn quick() -> Do {
 }
 
 #[tokio::test]
-async fn f56_of_ten_migrations_at_once_one_applies_and_all_succeed() {
+async fn f56_of_ten_concurrent_migrations_one_applies_and_all_succeed() {
     let db = TestDb::new().await;
     let store = Store::new("fresh").unwrap();
     let mut starts = Vec::new();
@@ -34,7 +34,7 @@ async fn f56_of_ten_migrations_at_once_one_applies_and_all_succeed() {
 }
 
 #[tokio::test]
-async fn a_schema_that_cannot_hold_a_store_is_refused_with_words_and_left_alone() {
+async fn a_schema_that_cannot_hold_a_store_is_refused_with_a_clear_error_and_left_unchanged() {
     let db = TestDb::new().await;
     for schema in ["pg_queue", "pg_catalog", "pg_", "information_schema"] {
         let error = Store::new(schema).unwrap_err().to_string();
@@ -60,7 +60,7 @@ async fn a_schema_that_cannot_hold_a_store_is_refused_with_words_and_left_alone(
 }
 
 #[tokio::test]
-async fn f56_a_newer_schema_is_refused_and_left_alone() {
+async fn f56_a_newer_schema_is_refused_and_left_unchanged() {
     let db = TestDb::new().await;
     sqlx::query("insert into queue.migration (version, name, hash, compatible) values (1000, 'from the future', 0, 1000)")
         .execute(&db.pool)
@@ -93,7 +93,7 @@ async fn a_migration_that_was_changed_after_its_release_is_refused() {
 #[tokio::test]
 async fn a_migration_that_fails_leaves_nothing_behind() {
     let db = TestDb::new().await;
-    // Something of the user's is in the way of the second half.
+    // An object of the user's conflicts with the second half.
     sqlx::raw_sql("create schema crowded; create view crowded.living as select 1").execute(&db.pool).await.unwrap();
     let mut connection = connect(&db).await;
     let store = Store::new("crowded").unwrap();
@@ -119,7 +119,7 @@ async fn without_tables_worker_and_producer_name_the_fix() {
     db.finish().await;
 }
 
-/// Everything in a schema, by definition, with the schema's name taken out.
+/// Returns the definitions of everything in a schema, without the schema's name.
 async fn catalog(connection: &mut PgConnection, schema: &str) -> Vec<String> {
     let everything = "
       with s as (select oid, nspname from pg_namespace where nspname = $1), things as (

@@ -1,15 +1,15 @@
-//! What an operator may do, on the right and the wrong states, and against somebody who is quicker.
+//! Operations of an operator, in permitted and refused states, and against concurrent changes.
 
 mod bounded;
 mod counted;
-mod figures;
+mod statistics;
 mod in_line;
 mod kinds;
 mod lists;
 mod load;
-mod noted;
-mod opened;
-pub(crate) mod patient;
+mod audit;
+mod newest_partitions;
+pub(crate) mod rare;
 mod single;
 
 use queue_core::{
@@ -34,7 +34,7 @@ fn ok() -> Act {
     Act::Ok("done".into())
 }
 
-/// A job brought to a state by hand. Its lane must be empty of others that could be claimed instead.
+/// Creates a job in a state with SQL. Its lane must have no other jobs that could be claimed instead.
 async fn job_in(db: &TestDb, connection: &mut PgConnection, state: &str) -> JobId {
     let job = enqueue(db, ok()).await;
     let verdict = match state {
@@ -75,7 +75,7 @@ async fn grant(connection: &mut PgConnection, wish: Wish, id: JobId) -> Result<(
 
 #[tokio::test]
 #[ignore = "deep"]
-async fn f57_what_does_not_fit_the_state_is_refused_with_the_state_named_and_changes_nothing() {
+async fn f57_an_operation_that_does_not_fit_the_state_is_refused_with_the_state_named_and_changes_nothing() {
     let db = TestDb::new().await;
     let mut connection = connect(&db).await;
     for (wish, fits, then) in [
@@ -102,7 +102,7 @@ async fn f57_what_does_not_fit_the_state_is_refused_with_the_state_named_and_cha
                 assert_eq!(tests::protocol::contents(&mut connection).await.unwrap(), before, "{wish:?} of a job that is {state}");
             }
             db.check_invariant().await;
-            // Out of the way of the next.
+            // Clears the tables for the next one.
             sqlx::query("truncate queue.ready, queue.job, queue.scheduled, queue.lease, queue.done, queue.done_many, queue.dead")
                 .execute(&db.pool)
                 .await
@@ -135,7 +135,7 @@ async fn a_requeued_dead_letter_runs_again_with_all_its_attempts_and_keeps_its_h
 }
 
 #[tokio::test]
-async fn a_requeued_suspect_leaves_its_solo_lane() {
+async fn a_requeued_quarantined_job_leaves_its_solo_lane() {
     let db = TestDb::new().await;
     let mut connection = connect(&db).await;
     let job = enqueue(&db, ok()).await;
@@ -227,7 +227,7 @@ async fn of_a_cancel_and_a_claim_exactly_one_wins() {
         }
     });
     let mut cancelled = Vec::new();
-    // From behind, so that both meet in the middle.
+    // In reverse order, so that both meet in the middle.
     for job in jobs.iter().rev() {
         match JobRef::from_id(*job).cancel(&mut operator).await {
             Ok(Acted::Done) => cancelled.push(*job),
@@ -353,7 +353,7 @@ async fn a_list_shows_every_job_once_the_newest_first_page_by_page() {
 }
 
 #[tokio::test]
-async fn figures_count_every_job_once() {
+async fn statistics_count_every_job_once() {
     let db = TestDb::new().await;
     let mut connection = connect(&db).await;
     for state in STATES.iter().cycle().take(14).filter(|state| **state != "ready") {

@@ -1,4 +1,4 @@
-//! A database that locks, cuts off, or dies while workers are at work.
+//! A database that locks, cuts connections, or dies while workers run.
 
 use std::time::Duration;
 
@@ -19,7 +19,7 @@ async fn enqueue_many(pool: &PgPool, jobs: i32, act: &str) {
 
 #[tokio::test]
 #[ignore = "deep"]
-async fn f35_connections_cut_again_and_again_cause_neither_a_loss_nor_a_second_run() {
+async fn f35_repeatedly_cut_connections_cause_neither_a_loss_nor_a_second_run() {
     const CUT: &str = "select count(pg_terminate_backend(pid)) from pg_stat_activity
        where datname = current_database() and application_name in ('queue-worker claim', 'queue-worker settle', 'queue-worker housekeeping')";
     let db = TestDb::new().await;
@@ -100,7 +100,7 @@ async fn f43_settings_of_the_role_or_the_database_do_not_reach_the_worker() {
     db.finish().await;
 }
 
-/// Keeps one of the pool's connections for a while.
+/// Holds one of the pool's connections for a while.
 #[job(timeout = "20s")]
 #[derive(Serialize, Deserialize)]
 struct Hog;
@@ -136,7 +136,7 @@ async fn f44_a_pool_exhausted_by_handlers_stops_neither_claims_nor_settles_nor_h
 #[cfg(target_os = "linux")]
 #[tokio::test]
 #[ignore = "deep"]
-async fn f34_a_postmaster_killed_at_work_loses_no_job_and_workers_go_on() {
+async fn f34_a_postmaster_killed_under_load_loses_no_job_and_workers_continue() {
     let options = EmbeddedOptions { durable: true, ..EmbeddedOptions::temporary() };
     let server = embedded::start(options).await.unwrap();
     let pool = PgPoolOptions::new().max_connections(8).connect(server.url()).await.unwrap();
@@ -153,7 +153,7 @@ async fn f34_a_postmaster_killed_at_work_loses_no_job_and_workers_go_on() {
     let mut acknowledged: Vec<JobId> = Vec::new();
     for _ in 0..2 {
         for _ in 0..200 {
-            // What is not acknowledged may or may not be there.
+            // An unacknowledged job may or may not exist.
             if let Ok(job) = (Do { act: Act::Sleep(5) }).enqueue(&pool).max_attempts(50).await {
                 acknowledged.push(job.id());
             }

@@ -1,5 +1,5 @@
-//! A database that goes away, follows another, fills up or falls silent, on servers of these tests' own. `QUEUE_TEST_AWAY` (seconds) makes
-//! the absences longer than a hurried run would have them.
+//! A database that becomes unreachable, fails over, fills up or goes silent, on separate servers. `QUEUE_TEST_AWAY` (seconds) sets longer
+//! outages than the default.
 
 mod away;
 mod full;
@@ -14,20 +14,20 @@ use queue_core::{Job as _, JobId};
 use sqlx::PgPool;
 use tests::{Act, Do, WorkerProcess, eventually, server::Database, within};
 
-/// How long the database stays away.
-fn away() -> Duration {
+/// Returns the duration of an outage.
+fn outage_duration() -> Duration {
     let seconds = std::env::var("QUEUE_TEST_AWAY").ok().and_then(|value| value.parse().ok());
     Duration::from_secs(seconds.unwrap_or(8))
 }
 
-/// With a lease that outlives every absence, so that no job is to be repeated.
+/// Starts a worker whose lease outlives every outage, so that no job needs to be repeated.
 fn worker(url: &str) -> WorkerProcess {
-    patient_worker(url, Duration::from_secs(30) + 2 * away())
+    patient_worker(url, Duration::from_secs(30) + 2 * outage_duration())
 }
 
 fn patient_worker(url: &str, ttl: Duration) -> WorkerProcess {
     let ttl = ttl.as_millis().to_string();
-    WorkerProcess::logged(env!("CARGO_BIN_EXE_test-worker"), url, &[("TTL_MS", &ttl)])
+    WorkerProcess::start_logged(env!("CARGO_BIN_EXE_test-worker"), url, &[("TTL_MS", &ttl)])
 }
 
 async fn announced(database: &Database, workers: i64) {
@@ -39,7 +39,7 @@ async fn enqueue(pool: &PgPool, act: Act) -> JobId {
     Do { act }.enqueue(pool).await.unwrap().id()
 }
 
-/// Jobs that have begun, and will end during the absence.
+/// Starts jobs that will end during the outage.
 async fn begin(database: &Database, jobs: i64, act: Act) {
     for _ in 0..jobs {
         enqueue(&database.pool, act.clone()).await;
@@ -61,12 +61,12 @@ async fn works(pool: &PgPool) {
     println!("works after {:?}", began.elapsed());
 }
 
-/// Everything was completed, and by its first attempt: an outage is no fault of a job.
+/// Checks that all jobs completed at their first attempt: an outage is not charged to jobs.
 async fn nothing_is_charged(database: &Database) {
     nothing_is_charged_but(database, "").await;
 }
 
-/// As [`nothing_is_charged`], but for attempts that failed with this.
+/// Like [`nothing_is_charged`], except for attempts that failed with this error.
 async fn nothing_is_charged_but(database: &Database, excused: &str) {
     let open = "select count(*) from queue.jobs where state in ('ready', 'scheduled', 'running')";
     eventually("nothing is left to do", async || database.count(open).await.unwrap() == 0).await;
@@ -81,12 +81,12 @@ async fn nothing_is_charged_but(database: &Database, excused: &str) {
     assert!(broken.is_empty(), "(id, entries, jobs) that break the invariant: {broken:?}");
 }
 
-/// The worker lives, and has said what is the matter, but not more often than it should. The claim and settle loops count for themselves, and
-/// so does the driver.
+/// Checks that the worker lives and has logged the problem, but not too often. The claim and settle loops count separately, and so does the
+/// driver.
 fn complains_with_restraint(worker: &mut WorkerProcess, since: Instant) -> Vec<String> {
     assert!(!worker.has_ended(), "a worker has ended: {:?}", worker.log_since(since));
     let (lines, seconds) = (worker.log_since(since), since.elapsed().as_secs_f64().ceil() as usize);
-    assert!(!lines.is_empty(), "it said nothing");
+    assert!(!lines.is_empty(), "it logged nothing");
     let of = |module: &str| lines.iter().filter(|line| line.contains(&format!("queue_worker::{module}:"))).count();
     assert!(of("error") <= seconds + 1, "{} lines in {seconds} s: {lines:#?}", of("error"));
     assert_eq!((of("feed"), of("settle")), (0, 0), "no loop complains by itself: {lines:#?}");

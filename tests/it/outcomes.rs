@@ -1,4 +1,4 @@
-//! What comes of an attempt: each outcome, its verdict, and what is kept of both.
+//! Outcomes of attempts: each with its verdict, and what is stored of both.
 
 use std::time::Duration;
 
@@ -12,13 +12,13 @@ async fn enqueue(db: &TestDb, act: Act) -> JobId {
     Do { act }.enqueue(&db.pool).await.unwrap().id()
 }
 
-/// Attempt and error of each failure, in their order.
+/// Returns attempt and error of each failure, in order.
 async fn failures(db: &TestDb, id: JobId) -> Vec<(i16, String)> {
     let query = "select attempt, error from queue.failure where id = $1 order by at, attempt";
     sqlx::query_as(query).bind(id).fetch_all(&db.pool).await.unwrap()
 }
 
-/// How many attempts a job is charged with.
+/// Returns the number of attempts charged to a job.
 async fn attempts(db: &TestDb, id: JobId) -> i16 {
     sqlx::query_scalar("select attempts from queue.jobs where id = $1").bind(id).fetch_one(&db.pool).await.unwrap()
 }
@@ -67,7 +67,7 @@ async fn a_wait_of_months_is_kept_and_one_of_centuries_is_an_error() {
         }
         for job in refused {
             db.until(job, JobState::Dead).await;
-            assert!(error(&db, job).await.contains("no wait is longer than 100 years, and this one is 40000 days"));
+            assert!(error(&db, job).await.contains("the delay of 40000 days is longer than 100 years"));
         }
     })
     .await;
@@ -92,7 +92,7 @@ async fn a_job_that_fails_its_last_attempt_is_dead_with_the_error_of_each() {
 }
 
 #[tokio::test]
-async fn a_terminal_failure_is_dead_at_once() {
+async fn a_terminal_failure_is_dead_immediately() {
     let db = TestDb::new().await;
     let job = enqueue(&db, Act::Terminal("hopeless".into())).await;
     db.run_until_idle(db.worker()).await;
@@ -102,7 +102,7 @@ async fn a_terminal_failure_is_dead_at_once() {
 }
 
 #[tokio::test]
-async fn a_failure_may_choose_its_wait_but_has_no_attempt_more() {
+async fn a_failure_may_choose_its_delay_but_gets_no_further_attempt() {
     let db = TestDb::new().await;
     let (soon, late) = (enqueue(&db, Act::RetryIn(1)).await, enqueue(&db, Act::RetryIn(3_600_000)).await);
     db.run_while(db.worker(), async {
@@ -182,7 +182,7 @@ async fn f17_an_error_of_ten_megabytes_is_cut_at_a_character() {
     db.finish().await;
 }
 
-/// Leaves nothing behind when it completes.
+/// Leaves no record when it completes.
 #[job(send_only, retain = "none", max_attempts = 2, backoff = fixed("1ms"))]
 #[derive(Serialize, Deserialize)]
 struct Fleeting {
@@ -201,7 +201,7 @@ async fn a_completed_job_that_retains_nothing_leaves_nothing_and_a_dead_one_stay
     for attempts in [1, 2, 1] {
         Fleeting { attempts }.enqueue(&db.pool).await.unwrap();
     }
-    // What the store itself says of children, nodes and parts means nothing in a user's metadata.
+    // The store's own keys for children, nodes and parts have no meaning in a user's metadata.
     for key in ["child_of", "node_of", "part_of"] {
         Fleeting { attempts: 1 }.enqueue(&db.pool).meta(key, "17").await.unwrap();
     }
@@ -232,7 +232,7 @@ async fn f23_the_last_attempt_there_can_be_does_not_overflow() {
     db.finish().await;
 }
 
-/// Returns what it is given, as it is.
+/// Returns its payload unchanged.
 #[job(send_only, output = Box<RawValue>)]
 #[derive(Serialize, Deserialize)]
 struct Echo {
@@ -274,7 +274,7 @@ async fn f03_one_output_that_the_database_refuses_harms_no_other() {
     db.finish().await;
 }
 
-/// Returns so many bytes of JSON.
+/// Returns this number of bytes of JSON.
 #[job(send_only, output = Box<RawValue>, max_attempts = 1)]
 #[derive(Serialize, Deserialize)]
 struct Bulky {
@@ -297,7 +297,7 @@ async fn outputs_too_large_for_one_statement_are_settled_in_several_and_one_too_
     let beyond = Bulky { bytes: (16 << 20) + 1 }.enqueue(&db.pool).await.unwrap().id();
     db.run_while(Worker::new(db.pool.clone()).register::<Bulky>(), async {
         let over = async || db.count("select count(*) from queue.jobs where state in ('completed', 'dead')").await == 13;
-        within(Duration::from_mins(1), "all are over", over).await;
+        within(Duration::from_mins(1), "all have finished", over).await;
     })
     .await;
     assert_eq!(db.count("select count(*) from queue.done where length(output #>> '{}') = (4 << 20) - 2").await, 12);
@@ -324,13 +324,13 @@ async fn f51_a_handler_that_blocks_its_thread_does_not_lose_its_lease() {
 async fn f51_a_handler_that_never_awaits_is_reported_as_stuck_once() {
     let db = TestDb::new().await;
     let started = std::time::Instant::now();
-    let worker = WorkerProcess::logged(env!("CARGO_BIN_EXE_test-worker"), &db.url, &[("CONCURRENCY", "2")]);
-    // Its timeout is 5 s, and as much again is waited before it is said.
+    let worker = WorkerProcess::start_logged(env!("CARGO_BIN_EXE_test-worker"), &db.url, &[("CONCURRENCY", "2")]);
+    // Its timeout is 5 s, and the warning comes after as long again.
     let job = enqueue(&db, Act::Block(12_500)).await;
     let prompt = enqueue(&db, Act::Sleep(100)).await;
     db.until(job, JobState::Running).await;
     within(Duration::from_secs(25), "the handler has returned", async || db.state(job).await != Some(JobState::Running)).await;
-    // Only its own: another handler that waits for the blocked thread's timer is late too, and may be reported with reason.
+    // Only its own: another handler that waits for the blocked thread's timer is late too, and may be reported rightly.
     let of_it = |line: &String| line.contains("handler is stuck") && line.contains(&format!("job={job}"));
     let reports = worker.log_since(started).into_iter().filter(of_it).collect::<Vec<_>>();
     assert_eq!(reports.len(), 1, "{reports:?}");
@@ -341,7 +341,7 @@ async fn f51_a_handler_that_never_awaits_is_reported_as_stuck_once() {
     db.finish().await;
 }
 
-/// Returns what JSON has no number for, in a transaction of its own if it is told so.
+/// Returns a number that JSON cannot represent, optionally in its own transaction.
 #[job(output = Vec<f64>)]
 #[derive(Serialize, Deserialize)]
 struct Divide {

@@ -1,4 +1,4 @@
-//! Panics: ordinary failures, wherever they happen, in a process that lives on.
+//! Panics: ordinary failures, wherever they happen, and the process survives.
 
 use std::{error, fmt, panic::panic_any};
 
@@ -22,7 +22,7 @@ async fn f49_panics_of_every_kind_are_ordinary_failures() {
         }
         let after = Do { act: Act::Ok(String::new()) }.enqueue(&db.pool).await.unwrap().id();
         db.until(after, JobState::Completed).await;
-        assert_eq!(effects(&db.pool, after).await.unwrap(), 1, "the same worker goes on");
+        assert_eq!(effects(&db.pool, after).await.unwrap(), 1, "the same worker continues");
     })
     .await;
     let errors: Vec<(String, i64)> =
@@ -33,7 +33,7 @@ async fn f49_panics_of_every_kind_are_ordinary_failures() {
     db.finish().await;
 }
 
-/// Panics where nobody expects it.
+/// Panics at an unusual point.
 #[job(send_only, timeout = "50ms", max_attempts = 1, output = Bomb)]
 #[derive(Serialize, Deserialize)]
 struct Mined {
@@ -81,7 +81,7 @@ struct Bomb;
 
 impl Drop for Bomb {
     fn drop(&mut self) {
-        // A second panic while the first one unwinds would end the process; that is another test's.
+        // A second panic while the first one unwinds would abort the process; another test covers that.
         assert!(std::thread::panicking(), "a bomb was dropped");
     }
 }
@@ -92,7 +92,7 @@ impl Serialize for Bomb {
     }
 }
 
-/// Cannot be displayed, or else cannot be dropped.
+/// Panics when it is displayed, or when it is dropped.
 #[derive(Debug)]
 struct Unspeakable(Option<Bomb>);
 
@@ -106,7 +106,7 @@ impl fmt::Display for Unspeakable {
 }
 
 #[tokio::test]
-async fn f49_a_panic_where_nobody_expects_it_is_a_failure_and_costs_no_slot() {
+async fn f49_a_panic_at_an_unusual_point_is_a_failure_and_costs_no_slot() {
     let db = TestDb::new().await;
     let places = [Place::PanicValue, Place::Timeout, Place::Local, Place::Display, Place::Error, Place::Output];
     let mut mined = Vec::new();

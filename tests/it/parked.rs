@@ -1,4 +1,4 @@
-//! Verdicts that the server keeps refusing: the others of the worker are written meanwhile, and the job ends where somebody sees it.
+//! Verdicts that the server keeps refusing: the worker's other verdicts are written meanwhile, and the job ends visibly.
 
 use std::time::Duration;
 
@@ -15,7 +15,7 @@ async fn enqueue(db: &TestDb, act: Act) -> JobId {
     Do { act }.enqueue(&db.pool).await.unwrap().id()
 }
 
-/// From now on a row of this table that fits the condition on `new` is refused with this code.
+/// Refuses rows of this table that match the condition on `new`, with this SQLSTATE.
 async fn refuse(db: &TestDb, table: &str, condition: &str, code: &str) {
     let trigger = format!(
         "create function public.refuse_{table}() returns trigger language plpgsql as $$
@@ -25,7 +25,7 @@ async fn refuse(db: &TestDb, table: &str, condition: &str, code: &str) {
     sqlx::raw_sql(AssertSqlSafe(trigger)).execute(&db.pool).await.unwrap();
 }
 
-/// So many jobs are completed while the worker has a verdict that is refused.
+/// Completes this number of jobs while the worker has a refused verdict.
 async fn others_go_on(db: &TestDb, acts: impl Fn(usize) -> Act) {
     for n in 0..20 {
         let job = enqueue(db, acts(n)).await;
@@ -37,7 +37,7 @@ async fn others_go_on(db: &TestDb, acts: impl Fn(usize) -> Act) {
 #[ignore = "deep"]
 async fn f66_a_second_entry_of_a_running_job_stops_no_verdict_and_is_dropped() {
     let db = TestDb::new().await;
-    let job = enqueue(&db, Act::UntilAsked(Box::new(Act::Ok("never".into())))).await;
+    let job = enqueue(&db, Act::UntilCancelled(Box::new(Act::Ok("never".into())))).await;
     let forge = "insert into queue.ready (lane, seq, id) select lane, queue.next_id(), id from queue.job where id = $1";
     let twice =
         enqueue(&db, Act::First(Box::new(Act::Slowly(300, Box::new(Act::Ok("twice".into())))), Box::new(Act::Ok(String::new())))).await;
@@ -57,7 +57,7 @@ async fn f66_a_second_entry_of_a_running_job_stops_no_verdict_and_is_dropped() {
 
 #[tokio::test]
 #[ignore = "deep"]
-async fn f66_a_verdict_that_is_refused_for_ever_becomes_a_dead_letter_that_says_why_and_others_land_meanwhile() {
+async fn f66_a_permanently_refused_verdict_becomes_a_dead_letter_with_the_reason_and_others_are_written() {
     let db = TestDb::new().await;
     let bad = enqueue(&db, Act::Slowly(200, Box::new(Act::Ok("bad".into())))).await;
     refuse(&db, "done", &format!("new.id = {bad}"), "23514").await;
@@ -108,14 +108,14 @@ impl queue_core::Handler for Nothing {
 }
 
 #[tokio::test]
-async fn f66_where_not_even_a_dead_letter_can_be_written_the_job_stays_in_its_lease_and_others_go_on() {
+async fn f66_if_not_even_a_dead_letter_can_be_written_the_job_stays_in_its_lease_and_others_continue() {
     let db = TestDb::new().await;
     let bad = enqueue(&db, Act::Ok("bad".into())).await;
     for table in ["done", "dead"] {
         refuse(&db, table, &format!("new.id = {bad}"), "23514").await;
     }
     db.run_while(db.worker(), others_go_on(&db, |_| Act::Ok("x".into()))).await;
-    assert_eq!(db.state(bad).await, Some(JobState::Running), "for whoever recovers it");
+    assert_eq!(db.state(bad).await, Some(JobState::Running), "for the worker that recovers it");
     db.finish().await;
 }
 
@@ -131,7 +131,7 @@ async fn f66_while_no_verdict_at_all_can_be_written_no_job_is_blamed() {
     db.run_while(db.worker(), async {
         let begun = "select count(*) from effect";
         eventually("all have run", async || db.count(begun).await == 5).await;
-        // Longer than a verdict that is to blame is tried.
+        // Longer than a faulty verdict is retried.
         tokio::time::sleep(Duration::from_secs(9)).await;
         assert_eq!(db.count("select count(*) from queue.dead").await, 0);
         sqlx::raw_sql("alter table queue.hidden rename to done").execute(&db.pool).await.unwrap();
@@ -147,8 +147,8 @@ async fn connect(db: &TestDb) -> PgConnection {
     PgConnection::connect(&db.url).await.unwrap()
 }
 
-/// What is left in a lease.
-async fn left(on: &mut PgConnection, token: Uuid) -> Option<Vec<JobId>> {
+/// Returns the jobs that remain in a lease.
+async fn remaining_jobs(on: &mut PgConnection, token: Uuid) -> Option<Vec<JobId>> {
     sqlx::query_scalar("select ids from queue.lease where token = $1").bind(token).fetch_optional(on).await.unwrap()
 }
 
@@ -163,16 +163,16 @@ async fn f66_only_the_holder_parks_a_job_and_the_others_of_its_lease_stay() {
     let lease = claim(&mut on, worker, 2).await.unwrap();
     let other = claim(&mut on, worker, 1).await.unwrap();
     assert_eq!(park(&mut on, lease.one(0, "dead")).await.unwrap(), Some(true));
-    assert_eq!(left(&mut on, lease.token).await, Some(vec![lease.jobs[1].id]));
+    assert_eq!(remaining_jobs(&mut on, lease.token).await, Some(vec![lease.jobs[1].id]));
     assert_eq!(park(&mut on, lease.one(0, "dead")).await.unwrap(), None, "twice is once");
     assert_eq!(park(&mut on, lease.one(1, "dead")).await.unwrap(), Some(true));
-    assert_eq!((left(&mut on, lease.token).await, left(&mut on, other.token).await), (None, Some(other.ids())));
+    assert_eq!((remaining_jobs(&mut on, lease.token).await, remaining_jobs(&mut on, other.token).await), (None, Some(other.ids())));
     assert_eq!(settle(&mut on, &lease.all("complete")).await.unwrap().len(), 2, "others have them");
     db.finish().await;
 }
 
 #[tokio::test]
-async fn f66_a_job_that_stands_elsewhere_only_leaves_the_lease() {
+async fn f66_a_job_that_has_another_entry_only_leaves_the_lease() {
     let db = TestDb::new().await;
     let mut on = connect(&db).await;
     let worker = register(&mut on).await.unwrap();
@@ -221,7 +221,7 @@ async fn f66_a_parked_job_frees_its_ordering_key_only_if_that_skips_the_dead() {
     }
 }
 
-/// Fails, or completes without an output once it is let go.
+/// Fails, or completes without an output once released.
 #[queue_core::job(max_attempts = 1)]
 #[derive(serde::Serialize, serde::Deserialize)]
 struct Outlast {
@@ -242,14 +242,14 @@ impl queue_core::Handler for Outlast {
 
 #[tokio::test]
 #[ignore = "deep"]
-async fn f66_a_refused_verdict_is_not_completed_with_what_is_left_of_its_lease() {
+async fn f66_a_refused_verdict_is_not_completed_with_the_rest_of_its_lease() {
     for (tables, end) in [(&["failure"][..], JobState::Dead), (&["failure", "dead"], JobState::Running)] {
         let db = TestDb::new().await;
         let bad = Outlast { fails: true }.enqueue(&db.pool).await.unwrap().id();
         let good = Outlast { fails: false }.enqueue(&db.pool).await.unwrap().id();
         let mut refused = String::new();
         for table in tables {
-            // A number that was drawn stays drawn, whatever is rolled back.
+            // A sequence value stays drawn after a rollback.
             sqlx::raw_sql(AssertSqlSafe(format!("create sequence public.of_{table}"))).execute(&db.pool).await.unwrap();
             refuse(&db, table, &format!("new.id = {bad} and nextval('public.of_{table}') > 0"), "P0001").await;
             refused = format!("select count(*) from public.of_{table} where is_called");

@@ -1,4 +1,4 @@
-//! Pauses: what is paused does not begin, what runs goes on, and everything else too.
+//! Pauses: paused jobs do not start, running ones continue, and so does everything else.
 
 mod attacks;
 mod meanwhile;
@@ -31,7 +31,7 @@ async fn pause(db: &TestDb, scope: &Scope) -> i64 {
     operate::pause(&db.pool, Store::default(), scope, Some("a test")).await.unwrap()
 }
 
-/// Returns once every living worker has said that it begins nothing of it.
+/// Pauses, and returns once every living worker has acknowledged the pause.
 async fn pause_and_wait(db: &TestDb, scope: &Scope) {
     pause(db, scope).await;
     stopped(db, scope).await;
@@ -46,13 +46,13 @@ async fn resume(db: &TestDb, scope: &Scope) {
     assert!(operate::resume(&db.pool, Store::default(), scope).await.unwrap());
 }
 
-/// A worker is announced, and lives.
+/// Waits until this number of workers are registered and alive.
 async fn announced(db: &TestDb, workers: i64) {
     eventually("workers are announced", async || db.count("select count(*) from queue.worker where expires_at > now()").await == workers)
         .await;
 }
 
-/// One that finds jobs by notifications alone.
+/// Returns a worker that finds jobs by notifications only.
 fn deaf_to_time(db: &TestDb) -> Worker {
     let mut config = Config::default();
     config.poll_interval = Duration::from_hours(1);
@@ -60,7 +60,7 @@ fn deaf_to_time(db: &TestDb) -> Worker {
 }
 
 #[tokio::test]
-async fn a_new_worker_begins_nothing_that_is_paused_and_a_resume_is_heard_at_once() {
+async fn a_new_worker_starts_no_paused_job_and_notices_a_resume_immediately() {
     let db = TestDb::new().await;
     let mail = Scope::queue("mail");
     pause(&db, &mail).await;
@@ -73,7 +73,7 @@ async fn a_new_worker_begins_nothing_that_is_paused_and_a_resume_is_heard_at_onc
         db.until(other, JobState::Completed).await;
         stopped(&db, &mail).await;
         announced(&db, 1).await;
-        // Told of again and again.
+        // Notified repeatedly.
         waiting.push(enqueue(&db, "mail", quick()).await);
         let other = enqueue(&db, "other", quick()).await;
         db.until(other, JobState::Completed).await;
@@ -114,12 +114,12 @@ async fn without_any_notification_a_pause_and_its_end_are_seen_within_seconds() 
 }
 
 #[tokio::test]
-async fn what_was_claimed_and_not_begun_goes_back_uncharged_and_what_runs_ends() {
+async fn claimed_jobs_that_have_not_begun_are_released_uncharged_and_running_ones_end() {
     let db = TestDb::new().await;
     for _ in 0..300 {
         enqueue(&db, "mail", quick()).await;
     }
-    let slow = Act::UntilAsked(Box::new(Act::Fail("never asked".into())));
+    let slow = Act::UntilCancelled(Box::new(Act::Fail("never asked".into())));
     let mut last = Vec::new();
     for _ in 0..200 {
         last.push(enqueue(&db, "mail", slow.clone()).await);
@@ -128,7 +128,7 @@ async fn what_was_claimed_and_not_begun_goes_back_uncharged_and_what_runs_ends()
     (config.concurrency, config.grace) = (1, Duration::ZERO);
     let worker = Worker::new(db.pool.clone()).config(config).register::<Do>();
     db.run_while(worker, async {
-        // The quick ones have told how fast this queue is, so that many of the slow ones are claimed ahead.
+        // The quick jobs taught the worker how fast this queue is, so that many of the slow ones are claimed ahead.
         eventually("a slow one runs", async || db.count("select count(*) from effect").await == 301).await;
         let ahead = db.count("select coalesce(sum(cardinality(ids)), 0) from queue.lease").await;
         assert!(ahead > 1, "only {ahead} were claimed");
@@ -149,7 +149,7 @@ async fn what_was_claimed_and_not_begun_goes_back_uncharged_and_what_runs_ends()
     db.finish().await;
 }
 
-/// Under whichever name it is stored.
+/// Under any of its stored names.
 #[job(send_only, name = "paused_now", aliases = ["paused_before"])]
 #[derive(Serialize, Deserialize)]
 struct Renamed {}
@@ -179,7 +179,7 @@ async fn a_type_is_paused_in_every_queue_and_under_every_name() {
         for job in &paused {
             assert_eq!(db.state(*job).await, Some(JobState::Ready));
         }
-        // A pause of one queue of it covers the rest no more.
+        // A pause of one queue of the type no longer covers the rest.
         let in_a = Scope { queue: Some("a".into()), job_type: Some("paused_before".into()) };
         pause(&db, &in_a).await;
         resume(&db, &scope).await;
@@ -198,7 +198,7 @@ async fn a_type_is_paused_in_every_queue_and_under_every_name() {
 }
 
 #[tokio::test]
-async fn everything_is_paused_jobs_that_become_ready_meanwhile_too() {
+async fn a_pause_of_everything_includes_jobs_that_become_ready_meanwhile() {
     let db = TestDb::new().await;
     db.run_while(db.worker().register::<Within>(), async {
         let first = enqueue(&db, "first", quick()).await;
@@ -247,7 +247,7 @@ async fn transactional_jobs_are_paused_and_the_one_that_runs_ends() {
 
 #[tokio::test]
 #[ignore = "deep"]
-async fn a_suspect_waits_for_the_end_of_the_pause_and_nobody_waits_for_it() {
+async fn a_quarantined_job_waits_for_the_end_of_the_pause_and_blocks_no_other() {
     let db = TestDb::new().await;
     let suspects = [enqueue(&db, "mail", quick()).await, enqueue(&db, "mail", quick()).await];
     sqlx::query("update queue.ready set crashes = 1, attempts = 1, lane = queue.meet_lane('mail', 'do', 100::smallint, true)")
@@ -260,7 +260,7 @@ async fn a_suspect_waits_for_the_end_of_the_pause_and_nobody_waits_for_it() {
         let other = enqueue(&db, "other", quick()).await;
         db.until(other, JobState::Completed).await;
         stopped(&db, &mail).await;
-        db.comes_to_rest(20.0).await;
+        db.until_idle(20.0).await;
         for job in suspects {
             assert_eq!((db.state(job).await, effects(&db.pool, job).await.unwrap()), (Some(JobState::Ready), 0));
         }
@@ -282,10 +282,10 @@ async fn ready_jobs_that_are_paused_do_not_keep_an_idle_worker_busy() {
         let first = enqueue(&db, "other", quick()).await;
         db.until(first, JobState::Completed).await;
         eventually("it sleeps", async || db.count("select count(*) from queue.idle").await == 1).await;
-        db.comes_to_rest(20.0).await;
+        db.until_idle(20.0).await;
         let mail = Scope::queue("mail");
         pause_and_wait(&db, &mail).await;
-        // Of a lane each; and of more lanes than are asked one by one.
+        // In one lane each; and in more lanes than are queried one by one.
         for (jobs, lanes) in [(100_000, 1), (1000, 300)] {
             let fill = "with j as (
                 insert into queue.job (id, lane, max_attempts, payload)
@@ -296,7 +296,7 @@ async fn ready_jobs_that_are_paused_do_not_keep_an_idle_worker_busy() {
             sqlx::query("select queue.wake('mail')").execute(&mut on).await.unwrap();
             let other = enqueue(&db, "other", quick()).await;
             db.until(other, JobState::Completed).await;
-            db.comes_to_rest(20.0).await;
+            db.until_idle(20.0).await;
         }
         assert_eq!(db.count("select count(*) from queue.ready").await, 101_000);
         sqlx::query("truncate queue.ready").execute(&mut on).await.unwrap();

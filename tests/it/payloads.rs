@@ -1,4 +1,4 @@
-//! What is read back: payloads exactly as they were sent, and those that no handler can read.
+//! Payloads as read: exactly as sent, or not readable by any handler.
 
 use queue_core::{Context, Handler, Job as _, JobId, JobRef, JobResult, JobState, job};
 use queue_worker::Worker;
@@ -18,7 +18,7 @@ impl Handler for Anything {
     }
 }
 
-/// Reads all that was ever stored under the name `do`.
+/// Reads every payload ever stored under the name `do`.
 #[job(send_only, name = "do", output = usize)]
 #[derive(Serialize, Deserialize)]
 struct AnyDo(Box<serde_json::value::RawValue>);
@@ -29,7 +29,7 @@ impl Handler for AnyDo {
     }
 }
 
-/// Stored past what an enqueue refuses. `payload` is an SQL expression.
+/// Stores a payload that an enqueue would refuse. `payload` is an SQL expression.
 async fn foreign(db: &TestDb, job_type: &str, payload: &str) -> JobId {
     let statement = format!("select queue.enqueue('{job_type}', 'null', '{{\"max_attempts\": 1}}')");
     let id: JobId = sqlx::query_scalar(AssertSqlSafe(statement)).fetch_one(&db.pool).await.unwrap();
@@ -82,7 +82,7 @@ async fn stored(db: &TestDb, id: JobId) -> Vec<u8> {
 }
 
 #[tokio::test]
-async fn f05_f14_payloads_come_back_exactly() {
+async fn f05_f14_payloads_are_read_back_exactly() {
     let db = TestDb::new().await;
     let whole = [9_007_199_254_740_993_u64, u64::MAX, 0].map(Value::from);
     let plain =
@@ -104,7 +104,7 @@ async fn f05_f14_payloads_come_back_exactly() {
 }
 
 #[tokio::test]
-async fn f07_f09_f16_what_cannot_be_read_is_dead_after_its_last_attempt_unchanged_and_harms_nobody() {
+async fn f07_f09_f16_an_unreadable_job_is_dead_after_its_last_attempt_unchanged_and_affects_no_other() {
     let unreadable = [
         r#"'{"act": {"Sleep": 1e400}}'"#,
         r#"'{"act": {"Ok": 5, "secret": "hunter2"}}'"#,
@@ -146,7 +146,7 @@ async fn f07_f09_f16_what_cannot_be_read_is_dead_after_its_last_attempt_unchange
         "no handler began with another's payload"
     );
 
-    // The deploy that reads them.
+    // The deployment that can read them.
     let mut connection = PgConnection::connect(&db.url).await.unwrap();
     for (_, id, _) in &bad {
         JobRef::from_id(*id).requeue(&mut connection).await.unwrap();

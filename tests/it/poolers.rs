@@ -1,4 +1,4 @@
-//! Real poolers in front of the database: what works behind which, and what is refused at once.
+//! Real poolers in front of the database: what works behind which, and what is refused immediately.
 
 use std::{
     fs::File,
@@ -9,7 +9,7 @@ use std::{
 use queue_core::{
     Context, Handler, Job as _, JobResult, Store, Waiter, job,
     operate::{self, Act, Filter},
-    runner::Listening,
+    runner::ListenerConnection,
 };
 use queue_worker::{Database, Error, Worker};
 use serde::{Deserialize, Serialize};
@@ -24,7 +24,7 @@ use tokio::{
     sync::oneshot,
 };
 
-/// Gives back what it is given.
+/// Returns its payload.
 #[job(name = "echo", output = String)]
 #[derive(Serialize, Deserialize)]
 struct Echo {
@@ -41,14 +41,14 @@ fn echo(text: impl Into<String>) -> Echo {
     Echo { text: text.into() }
 }
 
-/// A server that writes down each statement.
+/// Starts a server that logs each statement.
 async fn server() -> (TestServer, server::Database) {
     let server = TestServer::start_with(&["log_statement=all"]).await.unwrap();
     let database = server.database("pooled").await.unwrap();
     (server, database)
 }
 
-/// How often somebody has begun to listen, but for names that are tried once.
+/// Counts the sessions that have begun to listen, without names used for a check.
 fn listened(server: &TestServer) -> usize {
     let log = BufReader::new(File::open(server.log()).unwrap());
     let is_lasting = |line: &String| {
@@ -62,7 +62,7 @@ fn options(url: &str) -> PgConnectOptions {
     url.parse::<PgConnectOptions>().unwrap().extra_float_digits(None).disable_statement_logging()
 }
 
-/// Runs a worker until `test` is over.
+/// Runs a worker while `test` runs.
 async fn beside<T>(worker: Worker, test: impl Future<Output = T>) -> T {
     let (stop, stopped) = oneshot::channel::<()>();
     let running = tokio::spawn(worker.register::<Echo>().run(async move { drop(stopped.await) }));
@@ -74,9 +74,9 @@ async fn beside<T>(worker: Worker, test: impl Future<Output = T>) -> T {
 
 #[tokio::test]
 #[ignore = "deep"]
-async fn who_may_listen_is_known_before_anybody_listens() {
+async fn whether_listening_is_possible_is_known_before_the_first_listener() {
     let (server, _database) = server().await;
-    assert!(Listening::open(options(&server.url("pooled"))).await.unwrap().keeps_session, "the server itself");
+    assert!(ListenerConnection::open(options(&server.url("pooled"))).await.unwrap().keeps_session, "the server itself");
     for (pooling, settings, keeps) in [
         (Pooling::Sessions, &[][..], true),
         (Pooling::Transactions, &[], false),
@@ -86,7 +86,7 @@ async fn who_may_listen_is_known_before_anybody_listens() {
     ] {
         let Some(pooler) = PgBouncer::start("who may listen", server.port(), pooling, settings).await else { return };
         for _ in 0..3 {
-            let found = Listening::open(options(&pooler.url("pooled"))).await.unwrap();
+            let found = ListenerConnection::open(options(&pooler.url("pooled"))).await.unwrap();
             assert_eq!(found.keeps_session, keeps, "{pooling:?} {settings:?}");
         }
         pooler.end().await;
@@ -94,7 +94,7 @@ async fn who_may_listen_is_known_before_anybody_listens() {
     assert_eq!(listened(&server), 0);
 }
 
-/// Gives connections to these ports in turn; returns its own.
+/// Distributes connections to these ports in turn; returns its own port.
 async fn in_turn(ports: [u16; 2]) -> u16 {
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let port = listener.local_addr().unwrap().port();
@@ -110,17 +110,17 @@ async fn in_turn(ports: [u16; 2]) -> u16 {
     port
 }
 
-/// Where no other has the listener's session, because others are sent elsewhere, that says nothing of whether it stays.
+/// If no other client has the listener's session, because others are sent elsewhere, that does not show that it is stable.
 #[tokio::test]
 #[ignore = "deep"]
-async fn of_poolers_side_by_side_nobody_concludes_from_one_to_the_other() {
+async fn poolers_side_by_side_are_judged_separately() {
     let (server, _database) = server().await;
     for (pooling, keeps) in [(Pooling::Transactions, false), (Pooling::Sessions, true)] {
         let start = || PgBouncer::start("poolers side by side", server.port(), pooling, &[]);
         let (Some(one), Some(two)) = (start().await, start().await) else { return };
         let both = in_turn([one.port(), two.port()]).await;
         for _ in 0..6 {
-            let found = Listening::open(options(&server::url(both, "pooled"))).await.unwrap();
+            let found = ListenerConnection::open(options(&server::url(both, "pooled"))).await.unwrap();
             assert_eq!(found.keeps_session, keeps, "{pooling:?}");
         }
         one.end().await;
@@ -131,7 +131,7 @@ async fn of_poolers_side_by_side_nobody_concludes_from_one_to_the_other() {
 
 #[tokio::test]
 #[ignore = "deep"]
-async fn behind_a_pooler_of_sessions_all_is_as_ever() {
+async fn behind_a_session_pooler_everything_works() {
     let (server, _database) = server().await;
     let Some(pooler) = PgBouncer::start("a pooler of sessions", server.port(), Pooling::Sessions, &[]).await else { return };
     let through = Database::connect(&pooler.url("pooled")).await.unwrap();
@@ -150,7 +150,7 @@ async fn behind_a_pooler_of_sessions_all_is_as_ever() {
 
 #[tokio::test]
 #[ignore = "deep"]
-async fn behind_a_pooler_that_mixes_statements_up_a_worker_does_not_start() {
+async fn behind_a_pooler_without_prepared_statements_a_worker_does_not_start() {
     let (server, database) = server().await;
     let settings: &[&str] = if carries_prepared() { &["max_prepared_statements = 0"] } else { &[] };
     let pooler = PgBouncer::start("a pooler that mixes statements up", server.port(), Pooling::Transactions, settings).await;
@@ -162,7 +162,7 @@ async fn behind_a_pooler_that_mixes_statements_up_a_worker_does_not_start() {
         assert!(refused.to_string().contains(word), "{refused}");
     }
     through.close().await;
-    // Past it, the worker works; and nothing that must not be pooled was.
+    // With a direct connection the worker works, and nothing that must not be pooled was pooled.
     let both = Database::options().url(pooler.url("pooled")).direct_url(server.url("pooled")).connect().await.unwrap();
     beside(Worker::new(both.pool().clone()).direct(both.direct()), async {
         let job = echo("y").enqueue(&database.pool).await.unwrap();
@@ -173,10 +173,10 @@ async fn behind_a_pooler_that_mixes_statements_up_a_worker_does_not_start() {
     pooler.end().await;
 }
 
-/// `QUEUE_TEST_CALLS=100000` makes so many.
+/// `QUEUE_TEST_CALLS=100000` sets the number of calls.
 #[tokio::test]
 #[ignore = "deep"]
-async fn producers_and_waiters_behind_a_pooler_of_transactions_fail_never_and_listen_nowhere() {
+async fn producers_and_waiters_behind_a_transaction_pooler_never_fail_and_never_listen() {
     let calls: u32 = std::env::var("QUEUE_TEST_CALLS").ok().and_then(|value| value.parse().ok()).unwrap_or(1600);
     let what = "producers behind a pooler of transactions";
     if !carries_prepared() {
@@ -190,7 +190,7 @@ async fn producers_and_waiters_behind_a_pooler_of_transactions_fail_never_and_li
     beside(Worker::new(both.pool().clone()).direct(both.direct()), async {
         let callers = (0..8).map(|n| {
             let pool = both.pool().clone();
-            // Every other waits over the pooler too, where nobody tells it anything, so that it looks four times a second.
+            // Every second one waits through the pooler as well, where no notification arrives, so that it polls four times a second.
             let (waiter, calls) = if n % 2 == 0 { (Waiter::start(both.direct()), calls / 4) } else { (Waiter::start(&pool), calls / 100) };
             tokio::spawn(async move {
                 for call in 0..calls {
@@ -214,10 +214,10 @@ async fn producers_and_waiters_behind_a_pooler_of_transactions_fail_never_and_li
     pooler.end().await;
 }
 
-/// Statements without a name are read, and run, in two parts: what comes between them must not be of another client.
+/// Unnamed statements are parsed and executed in two parts: no statement of another client may come between them.
 #[tokio::test]
 #[ignore = "deep"]
-async fn lists_and_counts_behind_a_pooler_of_transactions_are_nobody_elses() {
+async fn lists_and_counts_behind_a_transaction_pooler_do_not_mix_clients() {
     let what = "lists behind a pooler of transactions";
     if !carries_prepared() {
         return tests::skipped(what, "there is no PgBouncer that keeps prepared statements apart, which 1.21 does");

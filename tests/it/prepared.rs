@@ -10,7 +10,7 @@ use tokio::sync::oneshot;
 
 #[tokio::test]
 #[ignore = "deep"]
-async fn a_transaction_that_notifies_nobody_can_be_prepared_while_a_worker_sleeps() {
+async fn a_transaction_without_notifications_can_be_prepared_while_a_worker_sleeps() {
     let server = TestServer::start_with(&["fsync=off", "max_prepared_transactions=4"]).await.unwrap();
     let db = server.database("app").await.unwrap();
     let mut on = PgConnection::connect(&server.url("app")).await.unwrap();

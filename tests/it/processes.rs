@@ -1,4 +1,4 @@
-//! Workers as processes that are killed, stopped and doubled.
+//! Worker processes that are killed, stopped and duplicated.
 
 use std::time::{Duration, Instant};
 
@@ -22,7 +22,8 @@ fn ok() -> Act {
     Act::Ok(String::new())
 }
 
-/// Kills a worker once `reached` holds, and lets another do the rest: what it held is recovered and charged a crash, the rest is as ever.
+/// Kills a worker once `reached` holds, and lets another do the rest: the jobs it held are recovered and charged a crash, the others are
+/// unaffected.
 async fn killed_once(reached: &str, jobs: Vec<Act>) {
     let db = TestDb::new().await;
     let all = i64::try_from(jobs.len()).unwrap();
@@ -72,7 +73,7 @@ async fn f32_a_worker_killed_with_handlers_running_loses_nothing() {
 #[tokio::test]
 #[ignore = "deep"]
 async fn f32_a_worker_killed_while_it_settles_loses_nothing() {
-    // The first ones are at work all the time, so that something is held whenever it is killed.
+    // The first ones run all the time, so that some jobs are held whenever it is killed.
     let jobs = [vec![first(Act::Sleep(20_000), ok()); 5], vec![first(Act::Sleep(1), ok()); 995]].concat();
     killed_once("select (count(*) >= 50)::int::bigint from queue.done", jobs).await;
 }
@@ -80,7 +81,7 @@ async fn f32_a_worker_killed_while_it_settles_loses_nothing() {
 #[tokio::test]
 #[ignore = "deep"]
 async fn f32_a_worker_killed_with_prefetched_jobs_waiting_loses_nothing() {
-    // Fast jobs make it prefetch, slow ones then keep what was prefetched waiting; it runs ten at a time.
+    // Fast jobs make it prefetch, slow ones then keep the prefetched ones waiting; it runs ten at a time.
     let jobs = [vec![first(ok(), ok()); 1000], vec![first(Act::Sleep(1500), ok()); 60]].concat();
     killed_once(
         "select (coalesce(sum(cardinality(ids)), 0) > 15 and (select count(*) from queue.done) > 900)::int::bigint from queue.lease",
@@ -89,7 +90,7 @@ async fn f32_a_worker_killed_with_prefetched_jobs_waiting_loses_nothing() {
     .await;
 }
 
-/// The identities that a process goes under now.
+/// Returns the worker ids that a process uses now.
 async fn identities(db: &TestDb, process: &WorkerProcess) -> Vec<Uuid> {
     sqlx::query_scalar("select id from queue.worker where pid = $1 and expires_at > now()")
         .bind(process.pid().cast_signed())
@@ -113,7 +114,7 @@ async fn f29_f33_a_worker_stopped_for_longer_than_its_lease_changes_nothing_and_
     zombie.signal("STOP");
     let mut second = start(&db, &[("TTL_MS", "1000")]);
     within(Duration::from_secs(20), "the second holder has begun", async || db.count("select count(*) from effect").await > 4).await;
-    // Its timers are over, and its jobs are held by another.
+    // Its timers have expired, and another worker holds its jobs.
     zombie.signal("CONT");
     for job in &jobs {
         db.until(*job, JobState::Completed).await;
@@ -179,7 +180,7 @@ async fn f55_two_workers_with_the_same_name_host_and_pid_differ() {
 
 #[tokio::test]
 #[ignore = "deep"]
-async fn f50_jobs_that_end_the_process_are_dead_after_three_crashes_and_no_innocent_is() {
+async fn f50_jobs_that_end_the_process_are_dead_after_three_crashes_and_no_other_is() {
     let db = TestDb::new().await;
     let mut poison = Vec::new();
     for kind in [Act::Abort, Act::Overflow, Act::Exit(0), Act::OutOfMemory, Act::PanicTwice] {
@@ -192,7 +193,7 @@ async fn f50_jobs_that_end_the_process_are_dead_after_three_crashes_and_no_innoc
         }
     }
     poison.push(Within { how: "abort".to_owned() }.enqueue(&db.pool).max_attempts(20).await.unwrap().id());
-    // So long that a machine that stands still loses no lease, which would be one more crash for all who run: the test lets it end itself.
+    // So long that a machine that freezes loses no lease, which would add a crash to all running jobs: the test ends the lease itself.
     let settings = [("TTL_MS", "60000"), ("CONCURRENCY", "20")];
     let (mut process, mut crashes, began) = (start(&db, &settings), 0, Instant::now());
     within(Duration::from_mins(3), "all are completed or dead", async || {
@@ -211,7 +212,7 @@ async fn f50_jobs_that_end_the_process_are_dead_after_three_crashes_and_no_innoc
     let most: i64 = db
         .count("select coalesce(max(n), 0) from (select count(*) as n from queue.failure f join queue.done d using (id) group by id) f")
         .await;
-    assert!(most <= 2, "who merely ran beside it, once and perhaps once more among suspects, succeeds alone: {most}");
+    assert!(most <= 2, "jobs that only ran beside it, once and perhaps once more in quarantine, succeed alone: {most}");
     println!("500 completed and 6 dead after {crashes} crashes in {:.1?}; at most {most} crashes beside them", began.elapsed());
     db.finish().await;
 }

@@ -1,4 +1,4 @@
-//! What running jobs say of themselves: seen live, written seldom, fenced, and kept for the next attempt.
+//! Progress reports of running jobs: visible live, written rarely, fenced, and kept for the next attempt.
 
 use std::{
     sync::{
@@ -14,7 +14,7 @@ use serde::{Deserialize, Serialize};
 use sqlx::Executor as _;
 use tests::{Steps, TestDb, WorkerProcess, effects, eventually};
 
-/// Runs `what` with its context; each test registers a type of its own name.
+/// Runs `what` with its context; each test registers a type with its own name.
 macro_rules! job_that {
     ($name:ident, $cx:ident, $what:block) => {
         #[job(send_only, max_attempts = 3, backoff = fixed("1ms"), timeout = "60s")]
@@ -45,7 +45,7 @@ async fn rows(db: &TestDb) -> i64 {
     db.count("select count(*) from queue.progress").await
 }
 
-/// Until a statement of a test says so.
+/// Waits until the test releases it.
 async fn released(cx: &Context) -> JobResult {
     while !sqlx::query_scalar::<_, bool>("select to_regclass('go') is not null").fetch_one(cx.pool()).await? {
         tokio::time::sleep(Duration::from_millis(5)).await;
@@ -57,9 +57,9 @@ async fn go(db: &TestDb) {
     db.pool.execute("create table go ()").await.unwrap();
 }
 
-/// As a database does whose encoding has no such character.
+/// Like a database whose encoding lacks such a character.
 #[tokio::test]
-async fn what_the_database_refuses_of_a_report_is_said_to_be_refused_and_not_to_be_out_of_reach() {
+async fn a_report_refused_by_the_database_is_a_refusal_and_not_a_connection_error() {
     job_that!(Keeps, cx, {
         cx.checkpoint(&"kept").await?;
         Ok(())
@@ -72,12 +72,12 @@ async fn what_the_database_refuses_of_a_report_is_said_to_be_refused_and_not_to_
     let job = Keeps.enqueue(&db.pool).max_attempts(1).await.unwrap();
     db.run_until_idle(worker(&db).register::<Keeps>()).await;
     let error = job.find(&db.pool).await.unwrap().error.unwrap();
-    assert!(error.contains("there is no such character") && !error.contains("out of reach"), "{error}");
+    assert!(error.contains("there is no such character") && !error.contains("unreachable"), "{error}");
     db.finish().await;
 }
 
 #[tokio::test]
-async fn a_completed_job_is_at_all_of_its_progress_for_operators_too() {
+async fn a_completed_job_has_full_progress_for_operators_too() {
     job_that!(AlmostThere, cx, {
         cx.progress(0.99);
         Ok(())
@@ -91,7 +91,7 @@ async fn a_completed_job_is_at_all_of_its_progress_for_operators_too() {
 }
 
 #[tokio::test]
-async fn what_a_job_says_is_seen_live_and_the_stream_ends_with_the_job() {
+async fn reports_of_a_job_are_seen_live_and_the_stream_ends_with_the_job() {
     job_that!(Speaks, cx, {
         cx.progress(0.4);
         cx.stage("thumbnails");
@@ -112,7 +112,7 @@ async fn what_a_job_says_is_seen_live_and_the_stream_ends_with_the_job() {
     db.run_while(worker(&db).register::<Speaks>(), async {
         for watch in [&mut there, &mut here] {
             let mut seen = watch.next().await.unwrap().unwrap();
-            // The first writing may come while the handler is still speaking, on a thread of its own.
+            // The first write may come while the handler is still reporting, on its own thread.
             while seen.counts.get("image") != Some(&3) {
                 seen = watch.next().await.unwrap().unwrap();
             }
@@ -133,7 +133,7 @@ async fn what_a_job_says_is_seen_live_and_the_stream_ends_with_the_job() {
             assert_eq!(
                 (last.fraction, last.over, last.counts["last"]),
                 (Some(1.0), Some(JobState::Completed), 1),
-                "said just before the end"
+                "reported just before the end"
             );
         }
     })
@@ -142,7 +142,7 @@ async fn what_a_job_says_is_seen_live_and_the_stream_ends_with_the_job() {
 }
 
 #[tokio::test]
-async fn f02_texts_and_numbers_that_the_database_would_not_take_harm_nobody() {
+async fn f02_texts_and_numbers_that_the_database_would_not_accept_do_no_harm() {
     job_that!(Babbles, cx, {
         for fraction in [f64::NAN, f64::INFINITY, f64::NEG_INFINITY, -3.0, 7.0, f64::NAN] {
             cx.progress(fraction);
@@ -165,7 +165,7 @@ async fn f02_texts_and_numbers_that_the_database_would_not_take_harm_nobody() {
 
 #[tokio::test]
 #[ignore = "deep"]
-async fn the_checkpoint_of_a_process_that_was_killed_is_handed_to_the_next_attempt() {
+async fn the_checkpoint_of_a_killed_process_is_passed_to_the_next_attempt() {
     let db = TestDb::new().await;
     let job = Steps { steps: 6, hold: Some(3) }.enqueue(&db.pool).await.unwrap();
     let process = WorkerProcess::start(env!("CARGO_BIN_EXE_test-worker"), &db.url, &[]);
@@ -180,7 +180,7 @@ async fn the_checkpoint_of_a_process_that_was_killed_is_handed_to_the_next_attem
 }
 
 #[tokio::test]
-async fn what_is_said_before_a_commit_of_the_handlers_own_is_written_before_it() {
+async fn reports_before_a_handlers_own_commit_are_written_before_it() {
     job_that!(Commits, cx, {
         cx.stage("early");
         let tx = cx.begin().await?;
@@ -219,10 +219,10 @@ async fn f33_a_zombie_writes_no_progress_and_its_checkpoint_is_refused() {
     });
     let db = TestDb::new().await;
     let job = Haunts.enqueue(&db.pool).await.unwrap();
-    // Its next heartbeat, at which it would notice, is a long way off.
+    // Its next heartbeat, which would notice, is far away.
     let zombie = worker(&db).register::<Haunts>().lease_ttl(Duration::from_mins(2));
     db.run_while(zombie, async {
-        eventually("it has said something", async || rows(&db).await == 1).await;
+        eventually("it has reported something", async || rows(&db).await == 1).await;
         log_writes(&db).await;
         db.pool.execute("update queue.worker set expires_at = now() - interval '1 second'").await.unwrap();
         db.until(job.id(), JobState::Ready).await;
@@ -240,7 +240,7 @@ async fn f33_a_zombie_writes_no_progress_and_its_checkpoint_is_refused() {
 static LEAKED: Mutex<Option<Reporter>> = Mutex::new(None);
 
 #[tokio::test]
-async fn f52_who_reports_after_the_attempt_has_returned_is_refused() {
+async fn f52_a_report_after_the_attempt_has_returned_is_refused() {
     job_that!(Leaks, cx, {
         cx.stage("inside");
         *LEAKED.lock().unwrap() = Some(cx.reporter().clone());
@@ -262,7 +262,7 @@ async fn f52_who_reports_after_the_attempt_has_returned_is_refused() {
 }
 
 #[tokio::test]
-async fn a_job_that_never_stops_talking_is_written_four_times_a_second() {
+async fn constant_reports_of_a_job_are_written_four_times_a_second() {
     job_that!(Chatters, cx, {
         let began = Instant::now();
         while began.elapsed() < Duration::from_millis(700) {
@@ -279,7 +279,7 @@ async fn a_job_that_never_stops_talking_is_written_four_times_a_second() {
         jobs.push(Chatters.enqueue(&db.pool).await.unwrap());
     }
     db.run_until_idle(worker(&db).register::<Chatters>().concurrency(50)).await;
-    // One a window, two at the start, and those in which attempts end together, which is once each at the worst.
+    // One per window, two at the start, and those at which attempts end together, at worst once each.
     let (windows, written) = (began.elapsed().as_millis() / 250, db.count("select count(*) from write where not row").await);
     let most = i64::try_from(windows).unwrap() + 2 + 40;
     assert!((2..=2 * most).contains(&written), "{written} statements, insert and update each, in {windows} windows");
@@ -313,9 +313,9 @@ async fn a_checkpoint_that_cannot_be_kept_or_read_is_an_error_of_its_own() {
     db.finish().await;
 }
 
-/// A transaction that is rolled back takes no report along.
+/// A rolled-back transaction does not roll back reports.
 #[tokio::test]
-async fn what_a_transactional_handler_reports_stays_when_its_attempt_fails() {
+async fn reports_of_a_transactional_handler_stay_when_its_attempt_fails() {
     #[job(send_only, transactional, max_attempts = 2, backoff = fixed("1ms"))]
     #[derive(Serialize, Deserialize)]
     struct Reports;
@@ -335,8 +335,8 @@ async fn what_a_transactional_handler_reports_stays_when_its_attempt_fails() {
 }
 
 #[tokio::test]
-async fn progress_goes_after_the_job_and_stays_with_a_dead_letter() {
-    /// Fails for good if it is told to, with a checkpoint.
+async fn progress_goes_with_a_finished_job_and_stays_with_a_dead_letter() {
+    /// Can fail with a terminal error, with a checkpoint.
     #[job(send_only, max_attempts = 1)]
     #[derive(Serialize, Deserialize)]
     struct Keeps {
@@ -359,7 +359,7 @@ async fn progress_goes_after_the_job_and_stays_with_a_dead_letter() {
     db.run_until_idle(worker(&db).register::<Keeps>()).await;
     assert_eq!((db.state(dead.id()).await, rows(&db).await), (Some(JobState::Dead), 2));
     requeue(&db, done).await;
-    assert_eq!(rows(&db).await, 1, "a completed job begins anew");
+    assert_eq!(rows(&db).await, 1, "a completed job starts over");
     db.run_until_idle(worker(&db).register::<Keeps>()).await;
     assert_eq!(rows(&db).await, 2);
 
@@ -371,6 +371,6 @@ async fn progress_goes_after_the_job_and_stays_with_a_dead_letter() {
     db.run_until_idle(worker(&db).register::<Keeps>()).await;
     let mut seen = std::mem::take(&mut *SEEN.lock().unwrap());
     seen.sort();
-    assert_eq!(seen, [(dead.id(), None), (dead.id(), Some(7)), (done.id(), None), (done.id(), None)], "a dead letter goes on");
+    assert_eq!(seen, [(dead.id(), None), (dead.id(), Some(7)), (done.id(), None), (done.id(), None)], "a dead letter continues");
     db.finish().await;
 }

@@ -1,5 +1,5 @@
-//! A publication for all tables, as whoever copies a database elsewhere makes it: the server then refuses to update or delete where a table
-//! says of no row which it is.
+//! A publication for all tables, as for logical replication: the server then refuses updates and deletes on a table without a replica
+//! identity.
 
 use std::time::Duration;
 
@@ -19,7 +19,7 @@ async fn publish(db: &TestDb) {
 }
 
 #[tokio::test]
-async fn f69_under_a_publication_for_all_tables_every_verdict_is_taken() {
+async fn f69_under_a_publication_for_all_tables_every_verdict_is_accepted() {
     let db = TestDb::new().await;
     let mut c = connect(&db).await;
     publish(&db).await;
@@ -43,7 +43,7 @@ async fn f69_under_a_publication_for_all_tables_every_verdict_is_taken() {
 }
 
 #[tokio::test]
-async fn under_a_publication_for_all_tables_operators_and_housekeeping_do_what_they_do() {
+async fn under_a_publication_for_all_tables_operators_and_housekeeping_work() {
     let db = TestDb::new().await;
     let mut c = connect(&db).await;
     publish(&db).await;
@@ -88,7 +88,7 @@ async fn under_a_publication_for_all_tables_operators_and_housekeeping_do_what_t
 }
 
 #[tokio::test]
-async fn every_table_and_every_day_of_it_says_which_row_it_means() {
+async fn every_table_and_every_day_has_a_replica_identity() {
     let db = TestDb::new().await;
     sqlx::query("select queue.add_days(9)").execute(&db.pool).await.unwrap();
     let nameless = "select coalesce(string_agg(c.relname, ', '), '') from pg_class c

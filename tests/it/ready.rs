@@ -1,4 +1,4 @@
-//! A worker that tells when it is ready, and an attempt that knows its times.
+//! A worker that reports when it is ready, and an attempt that knows its times.
 
 use std::{
     os::{
@@ -16,7 +16,7 @@ use sqlx::Connection as _;
 use tests::{TestDb, eventually};
 use tokio::sync::oneshot;
 
-/// Returns when it was enqueued and claimed, in microseconds.
+/// Returns its enqueue and claim times in microseconds.
 #[job(output = [i64; 2])]
 #[derive(Serialize, Deserialize)]
 struct TellTimes {}
@@ -27,7 +27,7 @@ impl Handler for TellTimes {
     }
 }
 
-/// As [`TellTimes`].
+/// Like [`TellTimes`].
 #[job(transactional, output = [i64; 2])]
 #[derive(Serialize, Deserialize)]
 struct TellTimesWithin {}
@@ -57,9 +57,9 @@ async fn an_attempt_knows_when_its_job_was_enqueued_and_claimed_by_the_databases
 }
 
 #[tokio::test]
-async fn a_worker_is_ready_once_it_is_announced_and_not_before() {
+async fn a_worker_is_ready_once_registered_and_not_before() {
     let db = TestDb::new().await;
-    // While this is held, nobody can be announced.
+    // While this is held, no worker can register.
     let mut other = sqlx::PgConnection::connect(&db.url).await.unwrap();
     let mut held = other.begin().await.unwrap();
     sqlx::query("lock table queue.worker in exclusive mode").execute(&mut *held).await.unwrap();
@@ -80,7 +80,7 @@ async fn a_worker_is_ready_once_it_is_announced_and_not_before() {
 }
 
 #[tokio::test]
-async fn a_supervisor_is_told_when_a_worker_is_ready_and_when_it_stops() {
+async fn a_supervisor_is_notified_when_a_worker_is_ready_and_when_it_stops() {
     let db = TestDb::new().await;
     let path = std::env::temp_dir().join(format!("queue-ready-{}.sock", std::process::id()));
     let name = format!("queue-ready-{}", std::process::id());

@@ -1,4 +1,4 @@
-//! Settles and recoveries of a lease, by hand, in whatever order two of them meet; `zombies` has what comes too late.
+//! Settles and recoveries of a lease, statement by statement, in every order of two; `zombies` tests late writes.
 
 use std::time::Duration;
 
@@ -10,7 +10,7 @@ use tests::{
 };
 use uuid::Uuid;
 
-/// A database with `jobs` jobs claimed by one worker.
+/// Creates a database with `jobs` jobs claimed by one worker.
 async fn claimed(jobs: usize) -> (TestDb, PgConnection, Uuid, Lease) {
     let db = TestDb::new().await;
     enqueue(&db, jobs).await;
@@ -29,7 +29,7 @@ async fn enqueue(db: &TestDb, jobs: usize) -> Vec<JobId> {
     ids
 }
 
-/// What waits where it should pass fails, instead of waiting for ever.
+/// Connects with a statement timeout: a statement that waits where it should not fails.
 async fn connect(db: &TestDb) -> PgConnection {
     let mut connection = PgConnection::connect(&db.url).await.unwrap();
     sqlx::query("set lock_timeout = '5s'").execute(&mut connection).await.unwrap();
@@ -46,7 +46,7 @@ async fn of_two_verdicts_on_one_job_in_one_settle_one_counts() {
             let jobs = enqueue(&db, 2).await;
             let lease = claim(&mut connection, worker, 100).await.unwrap();
             let said = [lease.one(0, first), lease.one(1, "snooze"), lease.one(0, second)];
-            // What leaves no record has a statement of its own, which comes first; then the other verdict is refused.
+            // Verdicts without a record have a separate statement, which comes first; then the other verdict is refused.
             let refused = if (first == "forget") == (second == "forget") { vec![] } else { vec![(lease.token, Some(jobs[0]))] };
             assert_eq!(settle(&mut connection, &said).await.unwrap(), refused, "{first}, {second}");
             db.check_invariant().await;
@@ -60,7 +60,7 @@ async fn of_two_verdicts_on_one_job_in_one_settle_one_counts() {
 }
 
 #[tokio::test]
-async fn what_is_not_settled_stays_in_the_lease_and_the_last_verdict_ends_it() {
+async fn unsettled_jobs_stay_in_the_lease_and_the_last_verdict_ends_it() {
     let (db, mut connection, worker, lease) = claimed(5).await;
     assert_eq!(settle(&mut connection, &[lease.one(1, "retry"), lease.one(3, "complete")]).await.unwrap(), []);
     let left: (Vec<JobId>, Vec<i16>, Vec<i16>, Uuid) =
@@ -110,7 +110,7 @@ async fn a_whole_lease_is_settled_by_its_token_alone_once() {
 }
 
 #[tokio::test]
-async fn what_is_left_of_a_lease_can_be_settled_as_a_whole() {
+async fn the_rest_of_a_lease_can_be_settled_as_a_whole() {
     let (db, mut connection, worker, lease) = claimed(4).await;
     assert_eq!(settle(&mut connection, &[lease.one(1, "dead"), lease.one(3, "plain")]).await.unwrap(), []);
     enqueue(&db, 2).await;
@@ -126,7 +126,7 @@ async fn what_is_left_of_a_lease_can_be_settled_as_a_whole() {
 }
 
 #[tokio::test]
-async fn recovery_passes_over_a_lease_that_is_being_settled() {
+async fn recovery_skips_a_lease_that_is_being_settled() {
     let (db, mut recoverer, worker, lease) = claimed(3).await;
     silence(&mut recoverer, worker).await.unwrap();
     let mut settler = connect(&db).await;
@@ -140,7 +140,7 @@ async fn recovery_passes_over_a_lease_that_is_being_settled() {
 }
 
 #[tokio::test]
-async fn recovery_takes_back_what_a_settle_rolled_back() {
+async fn recovery_takes_back_jobs_of_a_settle_that_was_rolled_back() {
     let (db, mut recoverer, worker, lease) = claimed(2).await;
     silence(&mut recoverer, worker).await.unwrap();
     let mut settler = connect(&db).await;
@@ -151,7 +151,7 @@ async fn recovery_takes_back_what_a_settle_rolled_back() {
     db.finish().await;
 }
 
-/// A settle, by verdicts or as a whole, that meets a recovery which has locked the lease, and waits for it; `commit` says how that one ends.
+/// Runs a settle, by verdicts or as a whole, that waits for a recovery which has locked the lease; `commit` is how the recovery ends.
 async fn settle_behind_a_recovery(whole: bool, commit: bool) {
     let (db, mut recoverer, worker, lease) = claimed(3).await;
     silence(&mut recoverer, worker).await.unwrap();
@@ -194,7 +194,7 @@ async fn a_settle_that_waits_for_a_recovery_that_fails_counts() {
 
 #[tokio::test]
 #[ignore = "deep"]
-async fn settles_and_recoveries_at_once_never_bring_back_a_completed_job() {
+async fn concurrent_settles_and_recoveries_never_bring_back_a_completed_job() {
     let db = TestDb::new().await;
     let (mut settler, mut other) = (connect(&db).await, connect(&db).await);
     let (mut both, rounds) = (0, 150);
@@ -202,7 +202,7 @@ async fn settles_and_recoveries_at_once_never_bring_back_a_completed_job() {
         let jobs = enqueue(&db, 4).await;
         let worker = register(&mut settler).await.unwrap();
         let lease = claim(&mut settler, worker, 4).await.unwrap();
-        assert_eq!(lease.ids(), jobs, "all earlier jobs are over");
+        assert_eq!(lease.ids(), jobs, "all earlier jobs have finished");
         silence(&mut settler, worker).await.unwrap();
         let late = Duration::from_micros(round % 15 * 100);
         let part = [lease.one(0, "complete"), lease.one(2, "complete")];
@@ -224,7 +224,7 @@ async fn settles_and_recoveries_at_once_never_bring_back_a_completed_job() {
 }
 
 #[tokio::test]
-async fn two_recoveries_at_once_take_each_lease_once() {
+async fn two_concurrent_recoveries_take_each_lease_once() {
     let (db, mut connection, worker, _) = claimed(1).await;
     for _ in 0..30 {
         enqueue(&db, 1).await;
@@ -254,7 +254,7 @@ async fn a_silent_or_unknown_worker_claims_nothing() {
 }
 
 #[tokio::test]
-async fn a_silent_worker_cannot_beat_again() {
+async fn a_silent_worker_cannot_renew_its_lease() {
     let db = TestDb::new().await;
     let mut connection = connect(&db).await;
     let worker = register(&mut connection).await.unwrap();
@@ -267,7 +267,7 @@ async fn a_silent_worker_cannot_beat_again() {
 }
 
 #[tokio::test]
-async fn claims_at_once_never_share_a_job() {
+async fn concurrent_claims_never_share_a_job() {
     let db = TestDb::new().await;
     sqlx::query("select queue.enqueue('do', '{}') from generate_series(1, 2000)").execute(&db.pool).await.unwrap();
     let mut claims = Vec::new();
@@ -297,7 +297,7 @@ async fn claims_at_once_never_share_a_job() {
 }
 
 #[tokio::test]
-async fn a_claim_passes_over_what_another_is_taking() {
+async fn a_claim_skips_jobs_that_another_is_taking() {
     let db = TestDb::new().await;
     let jobs = enqueue(&db, 4).await;
     let (mut first, mut second) = (connect(&db).await, connect(&db).await);

@@ -1,5 +1,5 @@
-//! Statements of ours that the server refuses though nothing is wrong with them: deadlocks, serialization failures, full disks and queues.
-//! Triggers raise them, so many times for every table and operation that a worker writes; sequences count, for no rollback takes that back.
+//! Statements that the server refuses although they are correct: deadlocks, serialization failures, full disks and queues. Triggers raise
+//! these errors a number of times for every table and operation that a worker writes; sequences count, because no rollback undoes them.
 
 use std::time::Duration;
 
@@ -7,7 +7,7 @@ use queue_core::{Error, Job as _, JobId, JobState};
 use sqlx::{AssertSqlSafe, Connection as _, PgConnection};
 use tests::{Act, Do, TestDb, effects, eventually, within};
 
-/// What a worker writes, from claim to settle.
+/// The writes of a worker, from claim to settle.
 const WRITES: [(&str, &str); 9] = [
     ("ready", "delete"),
     ("lease", "insert"),
@@ -20,7 +20,7 @@ const WRITES: [(&str, &str); 9] = [
     ("failure", "insert"),
 ];
 
-/// Each of these writes fails once with each code.
+/// Makes each of these writes fail once with each code.
 async fn refuse(db: &TestDb, codes: [&str; 2]) {
     let function = format!(
         "create function public.refuse() returns trigger language plpgsql as $$
@@ -46,7 +46,7 @@ async fn enqueue(db: &TestDb, act: Act) -> JobId {
     Do { act }.enqueue(&db.pool).await.unwrap().id()
 }
 
-/// Jobs of every outcome end as they would have, whatever the server refuses meanwhile.
+/// Checks that jobs of every outcome end normally, although the server refuses statements meanwhile.
 async fn none_is_charged_for(codes: [&str; 2]) {
     let db = TestDb::new().await;
     refuse(&db, codes).await;
@@ -56,7 +56,7 @@ async fn none_is_charged_for(codes: [&str; 2]) {
     let forgotten = "select queue.enqueue('do', '{\"act\":{\"Sleep\":1}}') from generate_series(1, 20)";
     sqlx::query(forgotten).execute(&db.pool).await.unwrap();
     db.run_while(db.worker().lease_ttl(Duration::from_secs(6)), async {
-        within(Duration::from_mins(1), "all are over", async || {
+        within(Duration::from_mins(1), "all have finished", async || {
             db.count("select count(*) from queue.jobs where state in ('completed', 'dead')").await == 25
         })
         .await;
@@ -71,7 +71,7 @@ async fn none_is_charged_for(codes: [&str; 2]) {
     }
     assert_eq!(db.state(dead).await, Some(JobState::Dead));
     assert_eq!(db.count("select count(*) from queue.done where attempts <> 1").await, 1, "only the one that failed by itself");
-    assert_eq!(db.count("select count(*) from queue.failure").await, 2, "what the handlers said, no more");
+    assert_eq!(db.count("select count(*) from queue.failure").await, 2, "the handlers' errors, no more");
     assert_eq!(db.count("select count(*) from effect").await, 20 + 7);
     db.finish().await;
 }
@@ -89,7 +89,7 @@ async fn f46_refusals_for_want_of_disk_or_memory_are_no_failures_of_a_job() {
 }
 
 #[tokio::test]
-async fn f42_a_circle_of_locks_with_a_settle_is_broken_by_it_and_costs_no_attempt() {
+async fn f42_a_deadlock_with_a_settle_is_resolved_by_it_and_costs_no_attempt() {
     const WAITS: &str = "select count(*) from pg_stat_activity
        where datname = current_database() and application_name = 'queue-worker settle' and wait_event_type = 'Lock'";
     let db = TestDb::new().await;
@@ -101,7 +101,7 @@ async fn f42_a_circle_of_locks_with_a_settle_is_broken_by_it_and_costs_no_attemp
         let mut locked = other.begin().await.unwrap();
         sqlx::raw_sql("lock table queue.done in access exclusive mode").execute(&mut *locked).await.unwrap();
         eventually("its settle waits", async || db.count(WAITS).await == 1).await;
-        // The settle has this one already, and gives way.
+        // The settle has this one already, and yields.
         sqlx::raw_sql("lock table queue.lease in access exclusive mode").execute(&mut *locked).await.unwrap();
         locked.rollback().await.unwrap();
         db.until(job, JobState::Completed).await;
@@ -115,7 +115,7 @@ async fn f42_a_circle_of_locks_with_a_settle_is_broken_by_it_and_costs_no_attemp
 #[tokio::test]
 async fn f38_a_full_queue_of_notifications_fails_the_commit_with_a_typed_error_and_stores_nothing() {
     let db = TestDb::new().await;
-    // The real one takes 8 GB of notifications; it is refused likewise, at the commit.
+    // The real one takes 8 GB of notifications; the refusal is the same, at the commit.
     let full = "create function public.full() returns trigger language plpgsql as $$
          begin raise exception 'too many notifications in the NOTIFY queue' using errcode = '54000'; end $$;
        create constraint trigger is_full after insert on queue.ready deferrable initially deferred for each row execute function public.full()";
@@ -129,7 +129,7 @@ async fn f38_a_full_queue_of_notifications_fails_the_commit_with_a_typed_error_a
     assert!(matches!(&error, Error::Database(error) if refused(error)), "{error}");
     let mut tx = db.pool.begin().await.unwrap();
     act().enqueue(&mut tx).await.unwrap();
-    assert!(refused(&tx.commit().await.unwrap_err()), "the caller is told");
+    assert!(refused(&tx.commit().await.unwrap_err()), "the caller gets the error");
     assert_eq!(db.count("select count(*) from queue.job").await, 0);
 
     sqlx::raw_sql("drop trigger is_full on queue.ready").execute(&db.pool).await.unwrap();
@@ -140,8 +140,8 @@ async fn f38_a_full_queue_of_notifications_fails_the_commit_with_a_typed_error_a
 
 #[tokio::test]
 #[ignore = "deep"]
-async fn f38_notifications_can_be_switched_off_while_all_is_at_work() {
-    // As docs/RELIABILITY.md tells operators: no worker is ever seen to sleep, so no producer notifies.
+async fn f38_notifications_can_be_switched_off_under_load() {
+    // As docs/RELIABILITY.md recommends to operators: no worker is ever seen as asleep, so no producer notifies.
     const OFF: &str = "create function queue.not_asleep() returns trigger language plpgsql as $$ begin return null; end $$;
        create trigger notify_off before insert on queue.idle for each row execute function queue.not_asleep();
        delete from queue.idle";

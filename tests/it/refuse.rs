@@ -1,4 +1,4 @@
-//! What cannot be enqueued, and the error for it: typed, before any SQL, and silent about values.
+//! Invalid enqueues and their errors: typed, before any SQL, and without values.
 
 use std::{collections::BTreeMap, time::Duration};
 
@@ -13,7 +13,7 @@ fn quick() -> Do {
     Do { act: Act::Ok(String::new()) }
 }
 
-/// All that a payload may hold.
+/// Everything that a payload may contain.
 #[job(send_only)]
 #[derive(Default, Serialize, Deserialize)]
 struct Values {
@@ -33,7 +33,7 @@ fn raw(json: &str) -> Values {
 #[derive(Serialize, Deserialize)]
 struct Text(String);
 
-/// Refused in a transaction that goes on as if nothing had happened.
+/// Enqueues in a transaction, which stays usable after the refusal.
 async fn refused(db: &TestDb, job: impl Job) -> PayloadError {
     let mut tx = db.pool.begin().await.unwrap();
     let sound = quick().enqueue(&mut tx).await.unwrap().id();
@@ -63,7 +63,7 @@ async fn f01_a_nul_in_a_payload_is_refused_with_its_path() {
 }
 
 #[tokio::test]
-async fn f04_f05_f06_f08_values_that_would_not_come_back_are_refused() {
+async fn f04_f05_f06_f08_values_that_cannot_be_read_back_are_refused() {
     let db = TestDb::new().await;
     for half in [r#""\ud800""#, r#"{"\udc00": 1}"#] {
         assert!(matches!(refused(&db, raw(half)).await, PayloadError::LoneSurrogate { .. }), "{half}");
@@ -83,7 +83,7 @@ async fn f04_f05_f06_f08_values_that_would_not_come_back_are_refused() {
 }
 
 #[tokio::test]
-async fn f09_depth_is_accepted_up_to_what_can_be_read_back() {
+async fn f09_depth_is_accepted_up_to_the_readable_maximum() {
     let db = TestDb::new().await;
     let nested = |depth: usize| raw(&("[".repeat(depth) + &"]".repeat(depth)));
     for depth in [127, 128, 5_000, 100_000] {
@@ -95,7 +95,7 @@ async fn f09_depth_is_accepted_up_to_what_can_be_read_back() {
 
 #[tokio::test]
 #[ignore = "deep"]
-async fn f13_a_payload_of_one_byte_too_many_is_refused_and_one_of_the_limit_is_stored() {
+async fn f13_a_payload_one_byte_above_the_limit_is_refused_and_one_at_the_limit_is_stored() {
     let db = TestDb::new().await;
     let largest = Text("x".repeat(262_142)).enqueue(&db.pool).await.unwrap().id();
     let size: i32 = sqlx::query_scalar("select octet_length(payload::text) from queue.job where id = $1")
@@ -152,7 +152,7 @@ async fn f19_f23_names_and_attempts_out_of_range_are_refused_before_any_sql() {
     db.finish().await;
 }
 
-/// A call of a SQL function, and what it is refused with.
+/// Calls of SQL functions, each with its error.
 const REFUSED: [(&str, &str); 38] = [
     ("insert_job(null, '{}')", "only run_at may be null"),
     ("insert_job('do', null)", "only run_at may be null"),
@@ -163,34 +163,37 @@ const REFUSED: [(&str, &str); 38] = [
     ("insert_job('do', '{}', max_attempts => (-32768)::smallint)", "max_attempts must be at least 1"),
     ("insert_job('do', '{}', '')", "lane_queue_is_a_name"),
     ("insert_job('do', '{}', '''; drop table queue.job; --')", "lane_queue_is_a_name"),
-    ("insert_job('do', '{}', run_at => 'infinity')", "run_at is a time within the years 1970 to 9999, not infinity"),
-    ("insert_job('do', '{}', meta => '[1]')", "the option meta is an object of at most 4096 bytes"),
-    ("insert_job('do', '{}', meta => jsonb_build_object('a', repeat('x', 4088)))", "the option meta is an object of at most 4096 bytes"),
-    ("enqueue('do', '{}', '{\"queue\": \"\"}')", "the option queue is a name"),
-    ("enqueue('do', '{}', jsonb_build_object('queue', e'a\\nb'))", "the option queue is a name"),
-    ("enqueue('do', '{}', jsonb_build_object('queue', repeat('x', 65)))", "the option queue is a name"),
-    ("enqueue('do', '{}', '{\"queue\": 7}')", "the option queue is a name: 1 to 64 of A-Z a-z 0-9 _ . : -, not 7"),
-    ("enqueue('do', '{}', '{\"priority\": \"high\"}')", "the option priority is a whole number from -32768 to 32767, not \"high\""),
-    ("enqueue('do', '{}', '{\"priority\": \"7\"}')", "the option priority is a whole number"),
-    ("enqueue('do', '{}', '{\"priority\": 32768}')", "the option priority is a whole number"),
-    ("enqueue('do', '{}', '{\"priority\": 1.5}')", "the option priority is a whole number"),
-    ("enqueue('do', '{}', '{\"max_attempts\": 0}')", "the option max_attempts is a whole number from 1 to 32767, not 0"),
-    ("enqueue('do', '{}', '{\"max_attempts\": 1e9}')", "the option max_attempts is a whole number"),
-    ("enqueue('do', '{}', '{\"run_at\": \"infinity\"}')", "the option run_at is a time, within the years 1970 to 9999"),
-    ("enqueue('do', '{}', '{\"run_at\": \"soon\"}')", "the option run_at is a time"),
-    ("enqueue('do', '{}', '{\"run_at\": 7}')", "the option run_at is a time"),
-    ("enqueue('do', '{}', '{\"after\": \"soon\"}')", "the option after is an interval or a number of seconds"),
-    ("enqueue('do', '{}', '{\"after\": 1e30}')", "the option after is an interval or a number of seconds"),
+    ("insert_job('do', '{}', run_at => 'infinity')", "run_at must be a time within the years 1970 to 9999, not infinity"),
+    ("insert_job('do', '{}', meta => '[1]')", "the option meta must be an object of at most 4096 bytes"),
+    (
+        "insert_job('do', '{}', meta => jsonb_build_object('a', repeat('x', 4088)))",
+        "the option meta must be an object of at most 4096 bytes",
+    ),
+    ("enqueue('do', '{}', '{\"queue\": \"\"}')", "the option queue must be a name"),
+    ("enqueue('do', '{}', jsonb_build_object('queue', e'a\\nb'))", "the option queue must be a name"),
+    ("enqueue('do', '{}', jsonb_build_object('queue', repeat('x', 65)))", "the option queue must be a name"),
+    ("enqueue('do', '{}', '{\"queue\": 7}')", "the option queue must be a name: 1 to 64 of A-Z a-z 0-9 _ . : -, not 7"),
+    ("enqueue('do', '{}', '{\"priority\": \"high\"}')", "the option priority must be a whole number from -32768 to 32767, not \"high\""),
+    ("enqueue('do', '{}', '{\"priority\": \"7\"}')", "the option priority must be a whole number"),
+    ("enqueue('do', '{}', '{\"priority\": 32768}')", "the option priority must be a whole number"),
+    ("enqueue('do', '{}', '{\"priority\": 1.5}')", "the option priority must be a whole number"),
+    ("enqueue('do', '{}', '{\"max_attempts\": 0}')", "the option max_attempts must be a whole number from 1 to 32767, not 0"),
+    ("enqueue('do', '{}', '{\"max_attempts\": 1e9}')", "the option max_attempts must be a whole number"),
+    ("enqueue('do', '{}', '{\"run_at\": \"infinity\"}')", "the option run_at must be a time, within the years 1970 to 9999"),
+    ("enqueue('do', '{}', '{\"run_at\": \"soon\"}')", "the option run_at must be a time"),
+    ("enqueue('do', '{}', '{\"run_at\": 7}')", "the option run_at must be a time"),
+    ("enqueue('do', '{}', '{\"after\": \"soon\"}')", "the option after must be an interval or a number of seconds"),
+    ("enqueue('do', '{}', '{\"after\": 1e30}')", "the option after must be an interval or a number of seconds"),
     ("enqueue('do', '{}', '{\"after\": 1, \"run_at\": \"2999-01-01T00:00:00Z\"}')", "the option run_at excludes the option after"),
-    ("enqueue_flow(repeat('f', 4090), '[{\"name\": \"a\", \"job_type\": \"do\", \"payload\": {}}]')", "the name of its flow is too long"),
-    ("enqueue('do', '{}', '{\"meta\": [1]}')", "the option meta is an object of at most 4096 bytes"),
-    ("enqueue('do', '{}', jsonb_build_object('meta', jsonb_build_object('a', repeat('x', 4088))))", "the option meta is an object"),
+    ("enqueue_flow(repeat('f', 4090), '[{\"name\": \"a\", \"job_type\": \"do\", \"payload\": {}}]')", "the flow name is too long"),
+    ("enqueue('do', '{}', '{\"meta\": [1]}')", "the option meta must be an object of at most 4096 bytes"),
+    ("enqueue('do', '{}', jsonb_build_object('meta', jsonb_build_object('a', repeat('x', 4088))))", "the option meta must be an object"),
     (
         "enqueue('do', '{}', '{\"colour\": \"red\"}')",
-        "there is no option \"colour\"; the options are queue, priority, max_attempts, run_at, after, expires_at,",
+        "unknown option \"colour\"; the options are queue, priority, max_attempts, run_at, after, expires_at,",
     ),
-    ("enqueue('do', '{}', '[]')", "the options are a JSON object"),
-    ("enqueue('do', '{}', null)", "the options are a JSON object"),
+    ("enqueue('do', '{}', '[]')", "the options must be a JSON object"),
+    ("enqueue('do', '{}', null)", "the options must be a JSON object"),
     ("enqueue('a/b', '{}')", "lane_job_type_is_a_name"),
     ("enqueue('do', null)", "only run_at may be null"),
     ("enqueue('do', to_jsonb(repeat('x', 262143)))", "the payload has 262145 bytes, the limit is 262144"),
@@ -246,7 +249,7 @@ async fn f18_a_payload_is_in_no_debug_text_and_no_error() {
     db.finish().await;
 }
 
-/// Whatever the session's settings are.
+/// Regardless of the session's settings.
 #[tokio::test]
 async fn a_time_in_sql_has_the_form_of_rfc_3339_with_an_offset_or_is_refused() {
     let db = TestDb::new().await;

@@ -1,4 +1,4 @@
-//! What a worker refuses to start with: one error that names what is wrong and what to do.
+//! Invalid configurations that prevent a worker's start: one error that names all mistakes and fixes.
 
 use std::{process::Command, time::Duration};
 
@@ -15,7 +15,7 @@ struct Castor;
 #[derive(Serialize, Deserialize)]
 struct Pollux;
 
-/// Two of them that no worker has.
+/// Two states that no worker has.
 struct Mailer;
 struct Ledger(u32);
 
@@ -34,7 +34,7 @@ struct Renamed {
     text: String,
 }
 
-/// Written by hand, wrongly.
+/// Implemented without the macro, incorrectly.
 #[derive(Serialize, Deserialize)]
 struct ByHand;
 
@@ -44,7 +44,7 @@ impl JobType for ByHand {
     const OPTIONS: Options = Options::new("by hand");
 }
 
-/// Written by hand, wrongly.
+/// Implemented without the macro, incorrectly.
 #[derive(Serialize, Deserialize)]
 struct NeverTried;
 
@@ -77,7 +77,7 @@ impl Handler for Renamed {
     }
 }
 
-/// What a worker says that does not start.
+/// Returns the error of a worker that does not start.
 async fn refusal(worker: Worker) -> Error {
     worker.run(std::future::pending()).await.expect_err("this worker must not start")
 }
@@ -131,7 +131,7 @@ async fn f28_all_missing_state_is_listed_in_one_error() {
 }
 
 #[tokio::test]
-async fn f19_f23_options_written_by_hand_are_checked_too() {
+async fn f19_f23_manually_implemented_options_are_checked_too() {
     let db = TestDb::new().await;
     let error = refusal(db.worker().register::<ByHand>()).await.to_string();
     assert!(error.contains("it::registry::ByHand`") && error.contains("`by hand`"), "{error}");
@@ -200,7 +200,7 @@ async fn a_job_stored_under_an_alias_is_run_by_the_type_that_has_it() {
 }
 
 #[tokio::test]
-async fn only_what_is_registered_is_run_once_something_is() {
+async fn only_registered_types_run_once_one_is_registered() {
     let db = TestDb::new().await;
     let other = Do { act: Act::Ok(String::new()) }.enqueue(&db.pool).await.unwrap().id();
     let castor = Castor.enqueue(&db.pool).await.unwrap().id();

@@ -1,4 +1,4 @@
-//! An enqueue that another driver sends: the same job as our own would be, and in no transaction but the sender's.
+//! An enqueue sent by another driver: the same job as by our own, and in the sender's transaction only.
 
 use std::time::Duration;
 
@@ -11,7 +11,7 @@ fn quick() -> Do {
     Do { act: Act::Ok(String::new()) }
 }
 
-/// A later version, in a queue of its own.
+/// A later version, in its own queue.
 #[job(send_only, name = "rendered_report", version = 2, queue = "reports", priority = 7, max_attempts = 3, unique(fields(month), while = queued))]
 #[derive(Serialize, Deserialize)]
 struct Report {
@@ -23,7 +23,7 @@ fn report(month: u8) -> Report {
     Report { month, text: "it's \"all\" ü\n$1".to_owned() }
 }
 
-/// Sends it as a driver does that knows nothing of ours.
+/// Sends it as another driver would.
 async fn send<J>(on: &mut PgConnection, rendered: &Rendered<J>) -> sqlx::Result<JobHandle<J>> {
     let statement = rendered.parameters().into_iter().fold(sqlx::query_as(rendered.sql()), sqlx::query::QueryAs::bind);
     let (id, outcome): (i64, String) = statement.fetch_one(on).await?;
@@ -31,10 +31,10 @@ async fn send<J>(on: &mut PgConnection, rendered: &Rendered<J>) -> sqlx::Result<
 }
 
 #[tokio::test]
-async fn what_another_driver_enqueues_is_what_ours_would_be() {
-    type Told = (String, String, (i16, i16, i16), JobState, Option<String>, Option<String>);
-    /// All that was said of it.
-    fn said(record: JobRecord) -> Told {
+async fn a_job_enqueued_by_another_driver_equals_one_of_ours() {
+    type JobOptions = (String, String, (i16, i16, i16), JobState, Option<String>, Option<String>);
+    /// Returns all options of the job.
+    fn said(record: JobRecord) -> JobOptions {
         let texts = [record.meta, record.payload].map(|text| text.map(|text| text.get().to_owned()));
         let [meta, payload] = texts;
         (record.queue, record.job_type, (record.version, record.priority, record.max_attempts), record.state, meta, payload)
@@ -68,7 +68,7 @@ async fn what_another_driver_enqueues_is_what_ours_would_be() {
 }
 
 #[tokio::test]
-async fn what_another_driver_enqueues_is_there_if_and_only_if_its_transaction_commits() {
+async fn a_job_enqueued_by_another_driver_exists_if_and_only_if_its_transaction_commits() {
     let db = TestDb::new().await;
     let rendered = quick().statement().key("a").build().unwrap();
     let mut tx = db.pool.begin().await.unwrap();
@@ -86,7 +86,7 @@ async fn what_another_driver_enqueues_is_there_if_and_only_if_its_transaction_co
 }
 
 #[tokio::test]
-async fn its_handle_says_what_came_of_it() {
+async fn the_handle_of_a_rendered_job_returns_its_outcome() {
     let db = TestDb::new().await;
     let store = Store::new("elsewhere").unwrap();
     let mut on = db.pool.acquire().await.unwrap();
@@ -102,7 +102,7 @@ async fn its_handle_says_what_came_of_it() {
 }
 
 #[test]
-fn what_cannot_be_kept_is_refused_before_it_is_sent_and_no_payload_is_shown() {
+fn a_job_that_cannot_be_stored_is_refused_before_it_is_sent_and_no_payload_is_shown() {
     let refused = quick().statement().max_attempts(0).build().unwrap_err();
     assert!(matches!(refused, Error::OutOfRange { what: "max_attempts", .. }), "{refused}");
     let refused = Report { month: 1, text: "\0".to_owned() }.statement().build().unwrap_err();

@@ -1,4 +1,4 @@
-//! Waiting for jobs: their typed outputs, every other end, and whatever may be lost on the way.
+//! Waiting for jobs: typed outputs, every other end, and messages that may be lost.
 
 use std::{sync::Mutex, time::Duration};
 
@@ -39,8 +39,8 @@ async fn act(db: &TestDb, act: Act) -> JobHandle<Do> {
     Do { act }.enqueue(&db.pool).await.unwrap()
 }
 
-/// How many connections waiters have.
-async fn ears(db: &TestDb) -> i64 {
+/// Counts the connections of waiters.
+async fn count_waiter_connections(db: &TestDb) -> i64 {
     db.count("select count(*) from pg_stat_activity where datname = current_database() and application_name = 'queue waiter'").await
 }
 
@@ -49,7 +49,7 @@ async fn announced(db: &TestDb) -> i64 {
 }
 
 #[tokio::test]
-async fn a_handle_waits_for_what_its_handler_returns() {
+async fn a_handle_waits_for_the_output_of_its_handler() {
     let db = TestDb::new().await;
     let waiter = Waiter::start(&db.pool);
     db.run_while(worker(&db), async {
@@ -80,7 +80,7 @@ async fn another_process_waits_by_id_for_a_job_that_a_third_one_runs() {
 }
 
 #[tokio::test]
-async fn dead_and_cancelled_come_back_as_errors_with_the_last_error() {
+async fn dead_and_cancelled_jobs_return_errors_with_the_last_error() {
     let db = TestDb::new().await;
     let waiter = Waiter::start(&db.pool);
     let (dead, cancelling) = (act(&db, Act::Terminal("no such door".into())).await, act(&db, Act::RetryIn(60_000)).await);
@@ -108,10 +108,10 @@ async fn dead_and_cancelled_come_back_as_errors_with_the_last_error() {
 }
 
 #[tokio::test]
-async fn a_job_whose_process_ends_three_times_is_told_of_as_dead() {
+async fn a_job_whose_process_ends_three_times_is_reported_as_dead() {
     let db = TestDb::new().await;
     let waiter = Waiter::start(&db.pool);
-    let poison = act(&db, Act::AbortAtOnce).await;
+    let poison = act(&db, Act::AbortImmediately).await;
     let waiting = tokio::spawn({
         let waiter = waiter.clone();
         async move { poison.wait(&waiter).await }
@@ -131,12 +131,12 @@ async fn a_job_whose_process_ends_three_times_is_told_of_as_dead() {
 }
 
 #[tokio::test]
-async fn what_cannot_be_waited_for_is_refused_and_never_hangs() {
-    /// Leaves nothing.
+async fn an_impossible_wait_is_refused_and_never_hangs() {
+    /// Keeps no record.
     #[job(send_only, retain = "none")]
     #[derive(Serialize, Deserialize)]
     struct Gone;
-    /// Stored under the name of another.
+    /// Stored under the name of another type.
     #[job(send_only, output = Vec<String>)]
     #[derive(Serialize, Deserialize)]
     struct Other;
@@ -173,7 +173,7 @@ async fn what_cannot_be_waited_for_is_refused_and_never_hangs() {
 }
 
 #[tokio::test]
-async fn two_thousand_handles_wait_over_one_connection() {
+async fn two_thousand_handles_wait_on_one_connection() {
     let db = TestDb::new().await;
     let waiter = Waiter::start(&db.pool);
     let jobs = (0..2000).map(|n| Add(n, 1));
@@ -184,13 +184,13 @@ async fn two_thousand_handles_wait_over_one_connection() {
         waits.spawn(async move { (n, handle.wait(&waiter).await) });
     }
     eventually("it is announced", async || announced(&db).await == 1).await;
-    let most = Mutex::new(ears(&db).await);
+    let most = Mutex::new(count_waiter_connections(&db).await);
     db.run_while(worker(&db), async {
         while let Some(over) = waits.join_next().await {
             let (n, sum) = over.unwrap();
             assert_eq!(sum.unwrap(), n + 1);
             if n % 500 == 0 {
-                let now = ears(&db).await;
+                let now = count_waiter_connections(&db).await;
                 let mut most = most.lock().unwrap();
                 *most = now.max(*most);
             }
@@ -208,7 +208,7 @@ async fn a_notification_that_is_lost_costs_no_result() {
     let waiter = Waiter::start(&db.pool);
     let slow = || async { act(&db, Act::Sleep(400)).await };
     db.run_while(worker(&db), async {
-        // The listener's connection is cut again and again.
+        // The listener's connection is cut repeatedly.
         let job = slow().await;
         let waiting = tokio::spawn({
             let waiter = waiter.clone();
@@ -216,7 +216,7 @@ async fn a_notification_that_is_lost_costs_no_result() {
         });
         let cut = "select count(pg_terminate_backend(pid)) from pg_stat_activity where datname = current_database() and application_name = 'queue waiter'";
         let mut cuts = 0;
-        eventually("it was cut, and the job is over", async || {
+        eventually("it was cut, and the job has finished", async || {
             if cuts < 3 {
                 cuts += db.count(cut).await;
             }
@@ -225,7 +225,7 @@ async fn a_notification_that_is_lost_costs_no_result() {
         .await;
         waiting.await.unwrap().unwrap();
 
-        // Nobody is asked to notify.
+        // No notification is requested.
         let job = slow().await;
         let (over, ()) = tokio::join!(job.wait(&waiter), async {
             eventually("it has seen the job run", async || announced(&db).await == 1).await;
@@ -238,16 +238,16 @@ async fn a_notification_that_is_lost_costs_no_result() {
 }
 
 #[tokio::test]
-async fn workers_and_operators_notify_while_somebody_waits_and_only_then() {
+async fn workers_and_operators_notify_only_while_a_waiter_exists() {
     let db = TestDb::new().await;
     let mut listener = db.listen("over").await;
     let scheduled = Quiet.enqueue(&db.pool).after(Duration::from_mins(10)).await.unwrap();
     db.run_while(worker(&db), async {
         Quiet.enqueue(&db.pool).await.unwrap().wait(&db.pool).await.unwrap();
-        // Whatever was sent is here before the answer to this.
+        // Everything sent before has arrived with the answer to this.
         tokio::time::sleep(Duration::from_millis(100)).await;
         sqlx::query("select 1").execute(&mut listener).await.unwrap();
-        assert!(listener.next_buffered().is_none(), "nobody waits but by looking");
+        assert!(listener.next_buffered().is_none(), "all waiters poll");
 
         db.pool.execute("insert into queue.waiter values (gen_random_uuid(), now() + interval '1 hour')").await.unwrap();
         Quiet.enqueue(&db.pool).await.unwrap();
@@ -270,16 +270,17 @@ async fn a_wait_that_is_dropped_leaves_nothing_behind() {
         assert!(job.wait(&waiter).timeout(Duration::from_millis(1)).await.is_err());
         assert!(job.wait(&db.pool).timeout(Duration::from_millis(1)).await.is_err());
     }
-    eventually("the row that asks for notifications is gone", async || announced(&db).await == 0).await;
+    eventually("the row that requests notifications is gone", async || announced(&db).await == 0).await;
     assert_eq!(db.count("select count(*) from pg_stat_activity where datname = current_database() and state like 'idle in %'").await, 0);
     let waiting = tokio::spawn(async move { job.wait(&waiter).await });
     eventually("it waits again", async || announced(&db).await == 1).await;
     waiting.abort();
-    eventually("with its last clone the waiter is gone", async || announced(&db).await == 0 && ears(&db).await == 0).await;
+    eventually("with its last clone the waiter is gone", async || announced(&db).await == 0 && count_waiter_connections(&db).await == 0)
+        .await;
     db.finish().await;
 }
 
-/// Returns 1.6 MB that cannot be made smaller by much.
+/// Returns 1.6 MB that compress badly.
 #[job(send_only, output = String)]
 #[derive(Serialize, Deserialize)]
 struct Large;
@@ -292,7 +293,7 @@ impl Handler for Large {
 }
 
 #[tokio::test]
-async fn outputs_that_are_too_much_for_one_answer_come_in_several() {
+async fn outputs_too_large_for_one_answer_come_in_several() {
     let db = TestDb::new().await;
     let (waiter, mut waits) = (Waiter::start(&db.pool), JoinSet::new());
     for _ in 0..8 {

@@ -1,4 +1,4 @@
-//! How long what is over is kept: by type, and dead letters by a time of their own.
+//! Retention of finished jobs: by type, and a separate one for dead letters.
 
 use std::time::Duration;
 
@@ -8,17 +8,17 @@ use serde::{Deserialize, Serialize};
 use sqlx::{Connection as _, PgConnection};
 use tests::{TestDb, eventually};
 
-/// Kept longer than the store's seven days.
+/// Longer than the store's seven days.
 #[job(name = "kept_long", retain = "30d")]
 #[derive(Serialize, Deserialize)]
 struct Long;
 
-/// Kept for less.
+/// Shorter.
 #[job(name = "kept_briefly", retain = "1h")]
 #[derive(Serialize, Deserialize)]
 struct Brief;
 
-/// As the store says.
+/// The store's default.
 #[job(name = "kept_plainly")]
 #[derive(Serialize, Deserialize)]
 struct Plain;
@@ -45,7 +45,7 @@ fn worker(db: &TestDb) -> Worker {
     Worker::new(db.pool.clone()).register::<Long>().register::<Brief>().register::<Plain>()
 }
 
-/// The day of so many days ago, if it is not there.
+/// Creates the partition of this many days ago, unless it exists.
 async fn make_past_day(db: &TestDb, days_ago: i32) {
     let make = "do $$ declare day date := (now() at time zone 'UTC')::date - N; parent text; begin
        foreach parent in array array['job', 'done', 'done_many', 'failure', 'step'] loop
@@ -56,8 +56,8 @@ async fn make_past_day(db: &TestDb, days_ago: i32) {
     sqlx::raw_sql(sqlx::AssertSqlSafe(make.replace('N', &days_ago.to_string()))).execute(&db.pool).await.unwrap();
 }
 
-/// A job that was over so long ago, a little after its enqueue: by itself, or as one of a row.
-async fn past(on: &mut PgConnection, job_type: &str, hours_ago: i32, plainly: bool) -> JobId {
+/// Creates a job that finished this many hours ago, a little after its enqueue: with its own row, or as one of a row of many.
+async fn create_past_job(on: &mut PgConnection, job_type: &str, hours_ago: i32, plainly: bool) -> JobId {
     let job = "insert into queue.job (id, lane, max_attempts, payload)
        select queue.id_at(now() - $1 * interval '1 hour') + nextval('queue.id_seq') % 1000, queue.meet_lane('default', $2, 100::smallint, false), 3, '{}'
        returning id";
@@ -84,24 +84,24 @@ async fn each_type_is_kept_for_its_own_time_through_the_drop_of_its_day() {
     make_past_day(&db, 40).await;
     let (mut stay, mut go) = (Vec::new(), Vec::new());
     for plainly in [false, true] {
-        stay.push(past(&mut on, "kept_long", 240, plainly).await);
-        // Payloads of a later version are the type's too.
-        stay.push(past(&mut on, "kept_long@2", 240, plainly).await);
-        stay.push(past(&mut on, "kept_long@2", 480, plainly).await);
-        go.push(past(&mut on, "kept_briefly@2", 2, plainly).await);
-        go.push(past(&mut on, "kept_long", 960, plainly).await);
-        go.push(past(&mut on, "kept_plainly", 240, plainly).await);
-        go.push(past(&mut on, "kept_briefly", 240, plainly).await);
-        // Of no day, and of a day that stays.
-        stay.push(past(&mut on, "kept_long", 480, plainly).await);
-        go.push(past(&mut on, "kept_long", 800, plainly).await);
-        go.push(past(&mut on, "kept_plainly", 480, plainly).await);
-        go.push(past(&mut on, "kept_briefly", 2, plainly).await);
-        stay.push(past(&mut on, "kept_plainly", 2, plainly).await);
-        stay.push(past(&mut on, "kept_briefly", 0, plainly).await);
+        stay.push(create_past_job(&mut on, "kept_long", 240, plainly).await);
+        // Payloads of a later version belong to the type too.
+        stay.push(create_past_job(&mut on, "kept_long@2", 240, plainly).await);
+        stay.push(create_past_job(&mut on, "kept_long@2", 480, plainly).await);
+        go.push(create_past_job(&mut on, "kept_briefly@2", 2, plainly).await);
+        go.push(create_past_job(&mut on, "kept_long", 960, plainly).await);
+        go.push(create_past_job(&mut on, "kept_plainly", 240, plainly).await);
+        go.push(create_past_job(&mut on, "kept_briefly", 240, plainly).await);
+        // Of no day, and of a retained day.
+        stay.push(create_past_job(&mut on, "kept_long", 480, plainly).await);
+        go.push(create_past_job(&mut on, "kept_long", 800, plainly).await);
+        go.push(create_past_job(&mut on, "kept_plainly", 480, plainly).await);
+        go.push(create_past_job(&mut on, "kept_briefly", 2, plainly).await);
+        stay.push(create_past_job(&mut on, "kept_plainly", 2, plainly).await);
+        stay.push(create_past_job(&mut on, "kept_briefly", 0, plainly).await);
     }
     db.run_while(worker(&db), async {
-        // Looked for without touching the days: whoever reads them can hold up their end.
+        // Checked without touching the days: a reader can delay their drop.
         eventually("the old days are gone", async || {
             db.count(
                 "select count(*) from pg_class where relname ~ '^job_[0-9]{8}$' and right(relname, 8)::date < now() - interval '9 days'",
@@ -122,17 +122,17 @@ async fn each_type_is_kept_for_its_own_time_through_the_drop_of_its_day() {
 }
 
 #[tokio::test]
-async fn what_finished_lately_outlives_its_day_beside_a_type_that_is_kept_for_longer() {
+async fn recently_finished_jobs_outlive_their_day_beside_a_type_with_a_longer_retention() {
     let db = TestDb::new().await;
     let mut on = PgConnection::connect(&db.url).await.unwrap();
     make_past_day(&db, 10).await;
-    let lately = [past(&mut on, "kept_plainly", 240, false).await, past(&mut on, "kept_plainly", 240, true).await];
+    let lately = [create_past_job(&mut on, "kept_plainly", 240, false).await, create_past_job(&mut on, "kept_plainly", 240, true).await];
     sqlx::raw_sql("update queue.done set finished_at = now(); update queue.done_many set finished_at = now()")
         .execute(&mut on)
         .await
         .unwrap();
-    let long = [past(&mut on, "kept_long", 240, false).await, past(&mut on, "kept_long", 240, true).await];
-    let over = past(&mut on, "kept_plainly", 240, false).await;
+    let long = [create_past_job(&mut on, "kept_long", 240, false).await, create_past_job(&mut on, "kept_long", 240, true).await];
+    let over = create_past_job(&mut on, "kept_plainly", 240, false).await;
     sqlx::query("insert into queue.retention (job_type, history) values ('kept_long', '30 days')").execute(&mut on).await.unwrap();
     let day: Option<String> = sqlx::query_scalar("select queue.drop_day('7 days')::text").fetch_one(&mut on).await.unwrap();
     assert!(day.is_some());
@@ -144,7 +144,7 @@ async fn what_finished_lately_outlives_its_day_beside_a_type_that_is_kept_for_lo
 }
 
 #[tokio::test]
-async fn what_a_type_says_is_written_at_the_start_and_taken_back_when_it_says_so_no_more() {
+async fn the_retention_of_a_type_is_written_at_the_start_and_removed_when_it_no_longer_has_one() {
     let db = TestDb::new().await;
     let mut on = PgConnection::connect(&db.url).await.unwrap();
     sqlx::query("insert into queue.retention (job_type, history) values ('kept_plainly', '1 day'), ('kept_long', '2 days'), ('of_others', '3 days')")
@@ -168,12 +168,12 @@ async fn what_a_type_says_is_written_at_the_start_and_taken_back_when_it_says_so
 }
 
 #[tokio::test]
-async fn dead_letters_are_kept_for_ever_unless_told_otherwise() {
+async fn dead_letters_are_kept_forever_by_default() {
     let db = TestDb::new().await;
     let mut on = PgConnection::connect(&db.url).await.unwrap();
     let mut dead = Vec::new();
     for hours in [1, 48] {
-        let id = past(&mut on, "kept_plainly", hours, false).await;
+        let id = create_past_job(&mut on, "kept_plainly", hours, false).await;
         sqlx::query("with d as (delete from queue.done where id = $1 returning id, finished_at)
             insert into queue.dead (id, died_at, lane, attempts, crashes, error) select d.id, d.finished_at, j.lane, 1, 0, 'x' from d join queue.job j using (id)")
             .bind(id)

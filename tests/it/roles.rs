@@ -1,4 +1,4 @@
-//! Roles: what each may do and what not, as the catalogs have it, as each tries it, and as an attacker would.
+//! Roles: the privileges of each, as in the catalogs, as each tries them, and as an attacker would.
 
 mod attacks;
 mod flows;
@@ -20,7 +20,7 @@ use sqlx::{
 };
 use tests::server::{Database, TestServer};
 
-/// Who logs in, and the roles that each is a member of. `mailer` is a producer for the queue `mail` by itself.
+/// Logins, with the roles that each is a member of. `mailer` is a producer for the queue `mail` only.
 const USERS: [(&str, &str); 7] = [
     ("web", "queue_producer"),
     ("runner", "queue_worker"),
@@ -31,7 +31,7 @@ const USERS: [(&str, &str); 7] = [
     ("nobody_else", ""),
 ];
 
-/// A store on a server of its own, with its roles, and users who have them.
+/// A store on a separate server, with its roles, and users who have them.
 struct RoledStore {
     server: TestServer,
     db: Database,
@@ -58,7 +58,7 @@ impl RoledStore {
         store
     }
 
-    /// As the superuser.
+    /// Runs SQL as the superuser.
     async fn run(&self, sql: &str) {
         self.db.pool.execute(sqlx::raw_sql(AssertSqlSafe(sql.to_owned()))).await.unwrap_or_else(|error| panic!("{sql}: {error}"));
     }
@@ -76,7 +76,7 @@ impl RoledStore {
         PgConnection::connect(&self.url(user)).await.unwrap()
     }
 
-    /// What came of a statement by this user: nothing wrong, or the code of the error with its message.
+    /// Runs a statement as this user; returns the SQLSTATE and message of an error.
     async fn tries(&self, user: &str, sql: &str) -> Result<(), String> {
         let done = self.connect(user).await.execute(sqlx::raw_sql(AssertSqlSafe(sql.to_owned()))).await;
         done.map(drop).map_err(|error| match error.as_database_error() {
@@ -85,7 +85,7 @@ impl RoledStore {
         })
     }
 
-    /// The statement is refused for want of a right.
+    /// Checks that the statement is refused for a missing privilege.
     async fn is_denied(&self, user: &str, sql: &str) {
         let refused = self.tries(user, sql).await;
         assert!(refused.as_ref().is_err_and(|error| error.starts_with("42501 ")), "{user}: {sql}: {refused:?}");

@@ -1,4 +1,4 @@
-//! Rolling deploys: two releases work on one store at a time, and neither takes anything from the other.
+//! Rolling deployments: two releases use one store at the same time, and neither loses jobs to the other.
 
 use std::time::{Duration, Instant};
 
@@ -12,7 +12,7 @@ use sqlx::{Connection as _, PgConnection};
 use tests::{Act, Do, TestDb, eventually};
 use tokio::time::timeout;
 
-/// What the older release knows.
+/// The type in the older release.
 #[job(send_only, name = "mail", max_attempts = 3, backoff = fixed("1ms"))]
 #[derive(Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -20,7 +20,7 @@ struct OldMail {
     to: String,
 }
 
-/// What the newer one sends.
+/// The type in the newer release.
 #[job(send_only, name = "mail", max_attempts = 3, backoff = fixed("1ms"))]
 #[derive(Serialize, Deserialize)]
 struct NewMail {
@@ -49,7 +49,7 @@ fn new(db: &TestDb) -> Worker {
 }
 
 #[tokio::test]
-async fn f16_a_payload_of_another_release_is_left_to_workers_that_read_it_and_told_without_a_value() {
+async fn f16_a_payload_of_another_release_is_left_to_workers_that_read_it_and_reported_without_a_value() {
     let db = TestDb::new().await;
     let mut jobs = Vec::new();
     db.run_while(old(&db), async {
@@ -81,7 +81,7 @@ async fn f16_a_payload_of_another_release_is_left_to_workers_that_read_it_and_to
 }
 
 #[tokio::test]
-async fn f16_a_payload_that_nobody_reads_is_dead_when_its_attempts_have_run_out() {
+async fn f16_a_payload_that_no_worker_reads_is_dead_when_its_attempts_are_used_up() {
     let db = TestDb::new().await;
     let id = sqlx::query_scalar("select queue.enqueue('mail', '{\"to\": \"hunter2\"}', '{\"max_attempts\": 3}')")
         .fetch_one(&db.pool)
@@ -125,7 +125,7 @@ async fn f56_an_older_release_works_on_with_a_newer_store_that_is_compatible() {
 }
 
 #[tokio::test]
-async fn f56_the_message_tells_newer_from_older_from_foreign() {
+async fn f56_the_message_distinguishes_newer_older_and_foreign_stores() {
     let db = TestDb::new().await;
     let refused = async || db.worker().run(std::future::pending()).await.unwrap_err();
     newer(&db, migrate::LATEST + 1).await;
@@ -160,7 +160,7 @@ async fn f56_the_message_tells_newer_from_older_from_foreign() {
 /// The later migration of these tests: it needs the strongest lock on the table that every enqueue writes.
 const WIDER: Migration = Migration::new(1000, "wider", "alter table queue.job add column added integer");
 
-/// The longest of so many enqueues, each on its own; fails if one of them hangs.
+/// Returns the longest of this number of separate enqueues; fails if one of them hangs.
 async fn longest_enqueue(db: &TestDb, count: usize) -> Duration {
     let mut longest = Duration::ZERO;
     for _ in 0..count {
@@ -174,7 +174,7 @@ async fn longest_enqueue(db: &TestDb, count: usize) -> Duration {
 
 #[tokio::test]
 #[ignore = "deep"]
-async fn a_migration_behind_a_slow_reader_delays_no_enqueue_and_gets_through_at_last() {
+async fn a_migration_behind_a_slow_reader_delays_no_enqueue_and_succeeds_eventually() {
     let db = TestDb::new().await;
     let mut reader = connect(&db).await;
     let mut reading = reader.begin().await.unwrap();
@@ -194,7 +194,7 @@ async fn a_migration_behind_a_slow_reader_delays_no_enqueue_and_gets_through_at_
         was_waiting = now_waiting;
     }
     assert!(!migrating.is_finished());
-    // Whoever stood behind it would at each of its waits; a machine that is busy with others stands still once or twice.
+    // An enqueue behind the lock would be delayed at each of its waits; a busy machine freezes once or twice.
     assert!(behind <= 2, "{behind} enqueues stood behind {waits} waits of the migration");
     reading.rollback().await.unwrap();
     assert_eq!(migrating.await.unwrap().unwrap(), [1000]);
@@ -203,7 +203,7 @@ async fn a_migration_behind_a_slow_reader_delays_no_enqueue_and_gets_through_at_
 }
 
 #[tokio::test]
-async fn a_migration_that_gets_no_lock_names_who_holds_it_and_changes_nothing() {
+async fn a_migration_that_gets_no_lock_names_its_holder_and_changes_nothing() {
     let db = TestDb::new().await;
     let mut reader = connect(&db).await;
     let pid: i32 = sqlx::query_scalar("select pg_backend_pid()").fetch_one(&mut reader).await.unwrap();

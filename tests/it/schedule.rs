@@ -1,4 +1,4 @@
-//! Times: nothing runs before its own, by the database's clock; and an idle worker wakes for it by itself. Order: by priority, then by age.
+//! Times: no job runs before its time, by the database's clock; and an idle worker wakes for it. Order: by priority, then by age.
 
 use std::time::Duration;
 
@@ -12,7 +12,7 @@ fn quick() -> Do {
     Do { act: Act::Ok(String::new()) }
 }
 
-/// Looks by itself once an hour, so that what runs in time was not found by looking.
+/// Returns a worker that polls once an hour, so that jobs run in time were not found by polling.
 fn sleeper(db: &TestDb) -> Worker {
     let mut config = Config::default();
     config.poll_interval = Duration::from_hours(1);
@@ -23,7 +23,7 @@ async fn asleep(db: &TestDb) {
     eventually("the worker sleeps", async || db.count("select count(*) from queue.idle").await == 1).await;
 }
 
-/// Jobs in the order in which they began.
+/// Returns the jobs in the order in which they began.
 async fn began(db: &TestDb) -> Vec<JobId> {
     sqlx::query_scalar("select job from effect order by at").fetch_all(&db.pool).await.unwrap()
 }
@@ -53,7 +53,7 @@ async fn a_job_with_a_wait_starts_on_an_idle_worker_and_not_before_its_time() {
 }
 
 #[tokio::test]
-async fn a_worker_that_sleeps_over_a_far_job_wakes_for_a_nearer_one() {
+async fn a_worker_that_sleeps_until_a_far_job_wakes_for_a_nearer_one() {
     let db = TestDb::new().await;
     let far = quick().enqueue(&db.pool).after(Duration::from_mins(30)).await.unwrap().id();
     db.run_while(sleeper(&db).concurrency(1), async {
@@ -106,7 +106,7 @@ async fn a_time_that_has_passed_is_now() {
 
 #[tokio::test]
 #[ignore = "deep"]
-async fn many_jobs_due_at_once_all_run_in_the_order_of_their_times() {
+async fn many_jobs_due_together_run_in_the_order_of_their_times() {
     let db = TestDb::new().await;
     let statement =
         "select count(queue.enqueue('do', '{\"act\": {\"Ok\": \"\"}}', jsonb_build_object('run_at', now() + interval '1 hour' + n * interval '1 us')))
@@ -171,7 +171,7 @@ async fn an_urgent_job_overtakes_a_long_backlog() {
 
 #[tokio::test]
 #[ignore = "deep"]
-async fn while_very_many_jobs_become_due_at_once_handlers_begin_and_a_worker_ends() {
+async fn while_very_many_jobs_become_due_handlers_begin_and_a_worker_stops() {
     let db = TestDb::new().await;
     let jobs = "select count(queue.enqueue('do', '{\"act\": {\"Ok\": \"\"}}')) from generate_series(1, 100000)";
     assert_eq!(db.count(jobs).await, 100_000);
@@ -190,7 +190,7 @@ async fn while_very_many_jobs_become_due_at_once_handlers_begin_and_a_worker_end
 
 #[tokio::test]
 #[ignore = "deep"]
-async fn all_that_is_due_at_once_becomes_ready_though_no_slot_is_free() {
+async fn all_due_jobs_become_ready_although_no_slot_is_free() {
     let db = TestDb::new().await;
     let jobs = "select count(queue.enqueue('do', '{\"act\": \"Hang\"}')) from generate_series(1, 20000)";
     assert_eq!(db.count(jobs).await, 20_000);

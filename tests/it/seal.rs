@@ -1,4 +1,4 @@
-//! Payloads that are stored encrypted: nowhere in clear, read by whoever has the keys, and never lost for want of one.
+//! Encrypted payloads: nowhere in clear text, readable by every holder of the keys, and never lost for a missing key.
 
 mod at_rest;
 mod changes;
@@ -12,11 +12,11 @@ use queue_core::{JobId, Keyring, Secret};
 use sqlx::AssertSqlSafe;
 use tests::TestDb;
 
-/// What no table may have.
+/// Text that no table may contain.
 const CARD: &str = "4111-hunter2";
 
-/// A job type of a test's own, with a keyring of its own, because a process has one of each name. It returns how long its payload is, and takes it ill
-/// if that is empty.
+/// Defines a job type of one test, with its own keyring, because a process has only one of each name. It returns the length of its payload,
+/// and fails if that is empty.
 macro_rules! sealed {
     ($type:ident, $name:literal, $keyring:literal $(, $($option:tt)*)?) => {
         #[queue_core::job(send_only, name = $name, seal = $keyring, output = usize $(, $($option)*)?)]
@@ -50,7 +50,7 @@ fn give(keyring: &str, key: &str, byte: u8) {
     queue_core::use_keyring(keyring, Keyring::new(key, secret(byte)).hashing(secret(255))).unwrap();
 }
 
-/// The tables of the store in which a text stands, in whatever row and column.
+/// Returns the tables of the store that contain a text in any row and column.
 async fn tables_with(db: &TestDb, text: &str) -> Vec<String> {
     let tables = "select relname::text from pg_class where relnamespace = 'queue'::regnamespace and relkind in ('r', 'p') order by 1";
     let tables: Vec<String> = sqlx::query_scalar(tables).fetch_all(&db.pool).await.unwrap();
@@ -64,23 +64,23 @@ async fn tables_with(db: &TestDb, text: &str) -> Vec<String> {
     found
 }
 
-/// The payload as it is stored.
+/// Returns the payload as stored.
 async fn stored(db: &TestDb, job: JobId) -> String {
     sqlx::query_scalar("select payload::text from queue.job where id = $1").bind(job).fetch_one(&db.pool).await.unwrap()
 }
 
-/// The attempts of a dead letter, and its error.
+/// Returns the attempts of a dead letter, and its error.
 async fn dead(db: &TestDb, job: JobId) -> (i16, String) {
     sqlx::query_as("select attempts, error from queue.dead where id = $1").bind(job).fetch_one(&db.pool).await.unwrap()
 }
 
-/// The error of a job's last attempt that failed.
+/// Returns the error of a job's last failed attempt.
 async fn failure(db: &TestDb, job: JobId) -> String {
     let last = "select error from queue.failure where id = $1 order by at desc limit 1";
     sqlx::query_scalar(last).bind(job).fetch_one(&db.pool).await.unwrap()
 }
 
-/// Writes into the store what nobody may.
+/// Writes directly into the store.
 async fn tamper(db: &TestDb, statement: &str) {
     let changed = sqlx::query(AssertSqlSafe(statement.to_owned())).execute(&db.pool).await.unwrap().rows_affected();
     assert!(changed > 0, "{statement}");

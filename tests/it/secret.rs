@@ -1,4 +1,4 @@
-//! A role that may only connect: with all that it can compute, guess and see it stalls no producer, takes no capacity and wakes nobody.
+//! A role that may only connect: with all that it can compute, guess and see, it stalls no producer, takes no capacity and wakes no worker.
 
 use std::{borrow::Cow, str::FromStr as _, time::Duration};
 
@@ -15,7 +15,7 @@ fn quick() -> Do {
     Do { act: Act::Ok(String::new()) }
 }
 
-/// A role without any right but those that everybody has.
+/// A role with only the privileges of PUBLIC.
 struct Outsider {
     role: String,
     url: String,
@@ -40,26 +40,26 @@ impl Outsider {
     }
 }
 
-/// Each advisory lock that others hold in this database, and its neighbours.
+/// Each advisory lock that others hold in this database, and adjacent numbers.
 const SEEN: &str = "select l.classid::bigint, (l.objid::bigint + n) & 4294967295
   from pg_locks l cross join generate_series(0, 4) n
   where l.locktype = 'advisory' and l.pid <> pg_backend_pid() and l.granted and l.mode = 'ShareLock'
     and l.database = (select oid from pg_database where datname = current_database())";
 
-/// Numbers of locks that follow from names of ours.
+/// Lock numbers derived from our names.
 const NAMED: &str = "select count(pg_advisory_lock(hashtext(p), n))
   from unnest('{queue.key,queue.lanes,keys,lanes,counts}'::text[]) p cross join generate_series(0, 200) n;
   select count(pg_advisory_lock(hashtext('queue.capacity/bounded'), n)) from generate_series(0, 200) n;
   select count(pg_advisory_lock(hashtextextended(p, 0))) from unnest('{queue.days,queue.migrate,days,migrate}'::text[]) p";
 
 #[tokio::test]
-async fn locks_that_anybody_can_take_stall_no_producer_no_day_and_no_migration() {
+async fn locks_that_every_role_can_take_stall_no_producer_no_day_and_no_migration() {
     let db = TestDb::new().await;
     set_capacity(&db.pool, Store::default(), "bounded", Some(20)).await.unwrap();
     let outsider = Outsider::new(&db).await;
     let mut named = outsider.connect().await;
     named.execute(NAMED).await.unwrap();
-    // Whatever a producer has while it is open, an outsider waits for, to keep it for ever.
+    // An outsider waits for every lock of a producer while it is open, in order to keep it forever.
     let mut open = db.pool.begin().await.unwrap();
     open.execute("set local lock_timeout = '2s'").await.unwrap();
     for key in 0..20 {
@@ -84,7 +84,7 @@ async fn locks_that_anybody_can_take_stall_no_producer_no_day_and_no_migration()
     let takes = i64::try_from(taking.len()).unwrap();
     let all = async || sqlx::query_scalar::<_, i64>(has).bind(named_by).fetch_one(&db.pool).await.unwrap() == takes;
     eventually("the outsider has them or waits for them", all).await;
-    // Even the one that it takes next, which only the store's owner could know.
+    // Even the lock that it takes next, which only the store's owner could know.
     let next = "select count(pg_advisory_lock(queue.capacity_mark(s.marks, 'bounded', $1::bigint & 4294967295, n), n)) from queue.secret s, generate_series(2, 3) n";
     let number: String = sqlx::query_scalar("select pg_current_xact_id()::text").fetch_one(&mut *open).await.unwrap();
     let mut knows = PgConnection::connect(&db.url).await.unwrap();
@@ -122,9 +122,9 @@ async fn locks_that_anybody_can_take_stall_no_producer_no_day_and_no_migration()
     outsider.leave(db).await;
 }
 
-/// What producers say of their jobs that nobody sees yet cannot be said by others.
+/// Marks of producers for their invisible jobs cannot be set by others.
 #[tokio::test]
-async fn nobody_else_can_say_jobs_that_it_does_not_have() {
+async fn no_other_role_can_announce_jobs_that_it_does_not_have() {
     let db = TestDb::new().await;
     set_capacity(&db.pool, Store::default(), "bounded", Some(20)).await.unwrap();
     let mut open = db.pool.begin().await.unwrap();
@@ -136,7 +136,7 @@ async fn nobody_else_can_say_jobs_that_it_does_not_have() {
     let seen: Vec<(i64, i64)> = sqlx::query_as(SEEN).fetch_all(&mut *lies).await.unwrap();
     assert!(!seen.is_empty());
     let own: String = sqlx::query_scalar("select pg_current_xact_id()::text").fetch_one(&mut *lies).await.unwrap();
-    // As it is made, but for the secret.
+    // As computed, without the secret.
     let guesses =
         "select (queue.hash(concat_ws('/', s, 'bounded', $1::text, '1000')) >> 32) & 4294967295 from unnest(array[null, '', 'marks']) s";
     let guessed: Vec<i64> = sqlx::query_scalar(guesses).bind(own).fetch_all(&db.pool).await.unwrap();
@@ -156,8 +156,8 @@ async fn nobody_else_can_say_jobs_that_it_does_not_have() {
     outsider.leave(db).await;
 }
 
-/// All that was told, up to a word of ours.
-async fn heard(db: &TestDb, listener: &mut PgListener) -> Vec<String> {
+/// Returns all notifications, up to a marker of ours.
+async fn received(db: &TestDb, listener: &mut PgListener) -> Vec<String> {
     db.pool.execute("select queue.notify('wake', 'that was all')").await.unwrap();
     let mut heard = Vec::new();
     loop {
@@ -182,7 +182,7 @@ async fn asleep(pool: &PgPool) {
 }
 
 #[tokio::test]
-async fn who_guesses_channels_wakes_nobody() {
+async fn guessed_channels_wake_no_worker() {
     let db = TestDb::new().await;
     let outsider = Outsider::new(&db).await;
     db.run_while(sleeper(&db), async {
@@ -190,7 +190,7 @@ async fn who_guesses_channels_wakes_nobody() {
         let told = quick().enqueue(&db.pool).await.unwrap().id();
         db.until(told, JobState::Completed).await;
         asleep(&db.pool).await;
-        // A job of which nobody is told.
+        // A job without a notification.
         let silent = "with lane as (select lane from queue.lane), job as (
             insert into queue.job (id, lane, max_attempts, payload) select queue.next_id(), lane, 3, '{\"act\":{\"Ok\":\"\"}}' from lane
             returning id, lane
@@ -203,7 +203,7 @@ async fn who_guesses_channels_wakes_nobody() {
                     sqlx::query("select pg_notify($1, $2)::text").bind(channel).bind(payload).execute(&mut on).await.unwrap();
                 }
             }
-            assert_eq!(heard(&db, &mut listener).await, [] as [String; 0]);
+            assert_eq!(received(&db, &mut listener).await, [] as [String; 0]);
         }
         on.close().await.unwrap();
         let told = quick().enqueue(&db.pool).await.unwrap().id();
@@ -214,10 +214,10 @@ async fn who_guesses_channels_wakes_nobody() {
     outsider.leave(db).await;
 }
 
-/// While a worker sleeps, somebody waits, and a producer has marks open.
+/// While a worker sleeps, a process waits for a job, and a producer has open marks.
 #[tokio::test]
 #[ignore = "deep"]
-async fn who_may_only_connect_finds_the_secret_nowhere() {
+async fn a_role_that_may_only_connect_finds_the_secret_nowhere() {
     let db = TestDb::new().await;
     let outsider = Outsider::new(&db).await;
     set_capacity(&db.pool, Store::default(), "default", Some(100)).await.unwrap();
@@ -245,7 +245,7 @@ async fn who_may_only_connect_finds_the_secret_nowhere() {
         let mut read = 0;
         for relation in &readable {
             let look = format!("select count(*) from {relation} r where r::text ~ any ($1)");
-            // A few views refuse to be read as a whole.
+            // A few views cannot be read as a whole.
             if let Ok(found) = sqlx::query_scalar::<_, i64>(AssertSqlSafe(look)).bind(&secrets).fetch_one(&mut on).await {
                 assert_eq!(found, 0, "{relation} shows a secret");
                 read += 1;
@@ -257,7 +257,7 @@ async fn who_may_only_connect_finds_the_secret_nowhere() {
             let code = error.as_database_error().and_then(|error| error.code().map(Cow::into_owned));
             assert_eq!(code.as_deref(), Some("42501"), "{statement}: {error}");
         };
-        // Nor does it help to see what the schema has.
+        // Nor does it help to see the contents of the schema.
         for may_see in [false, true] {
             if may_see {
                 db.pool.execute(AssertSqlSafe(format!("grant usage on schema queue to {}", outsider.role))).await.unwrap();
@@ -277,9 +277,9 @@ async fn who_may_only_connect_finds_the_secret_nowhere() {
     outsider.leave(db).await;
 }
 
-/// A role that may read the jobs, and not the names of channels: nobody tells it, so it looks.
+/// A role that may read the jobs, but not the names of channels: it gets no notifications, so it polls.
 #[tokio::test]
-async fn who_may_not_know_the_channel_finds_what_came_of_its_job_all_the_same() {
+async fn a_role_without_the_channel_still_finds_the_outcome_of_its_job() {
     let db = TestDb::new().await;
     let reader = Outsider::new(&db).await;
     let rights =
@@ -291,7 +291,7 @@ async fn who_may_not_know_the_channel_finds_what_came_of_its_job_all_the_same() 
     let waiter = Waiter::start(&pool);
     let job = quick().enqueue(&db.pool).await.unwrap();
     db.run_while(db.worker(), async { job.wait(&waiter).timeout(Duration::from_secs(30)).await }).await.unwrap();
-    assert_eq!(db.count("select count(*) from queue.waiter").await, 0, "nobody is asked to tell it");
+    assert_eq!(db.count("select count(*) from queue.waiter").await, 0, "no notification is requested");
     drop(waiter);
     pool.close().await;
     reader.leave(db).await;
@@ -310,9 +310,9 @@ async fn stores_have_secrets_of_their_own() {
       ) r cross join unnest(array[wake, over, marks]) s where length(s) >= 32";
     assert_eq!(db.count(secrets).await, 9);
     assert_eq!(db.count("select count(*) from \"Other.two\".stripe").await, 3 * 1024 + 1);
-    // A row that is gone is no lock: it is told, and not taken for one.
+    // A missing row is not a lock: the error is reported, and not taken for one.
     on.execute("delete from one.stripe where stripe = 7").await.unwrap();
-    assert!(on.execute("select one.lock_stripe('keys', 7)").await.unwrap_err().to_string().contains("no stripe"));
+    assert!(on.execute("select one.lock_stripe('keys', 7)").await.unwrap_err().to_string().contains("unknown stripe"));
     for wrong in [
         "insert into queue.secret default values",
         "insert into queue.secret (one) values (false)",
@@ -325,7 +325,7 @@ async fn stores_have_secrets_of_their_own() {
 
 #[tokio::test]
 #[ignore = "deep"]
-async fn a_channel_that_is_given_another_name_is_listened_to_by_and_by() {
+async fn a_renamed_channel_is_listened_to_eventually() {
     let db = TestDb::new().await;
     db.run_while(sleeper(&db), async {
         asleep(&db.pool).await;

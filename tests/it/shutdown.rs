@@ -1,4 +1,4 @@
-//! The end of a worker: what can be finished is, the rest goes back uncharged, and nothing holds up the exit.
+//! Shutdown of a worker: jobs that can finish do, the rest is released without a charge, and nothing delays the exit.
 
 use std::time::{Duration, Instant};
 
@@ -7,7 +7,7 @@ use queue_worker::Worker;
 use tests::{Act, Do, TestDb, WorkerProcess, effects, eventually, within};
 use tokio::sync::oneshot;
 
-/// How long an end may take on a machine that stands still now and then; what would hold it up takes longer.
+/// Timeout for a shutdown on a machine that freezes occasionally; anything that would delay it takes longer.
 const PATIENCE: Duration = Duration::from_secs(20);
 
 async fn enqueue(db: &TestDb, act: Act) -> JobId {
@@ -18,7 +18,7 @@ fn ok() -> Act {
     Act::Ok("done".to_owned())
 }
 
-/// `act` at the first run, and a quick success at any later one, whatever was charged for the first.
+/// `act` at the first run, and success at any later one, regardless of the charge for the first.
 fn once(act: Act) -> Act {
     Act::Anew(Box::new(act), Box::new(ok()))
 }
@@ -27,7 +27,7 @@ async fn begun(db: &TestDb, jobs: i64) {
     eventually(&format!("{jobs} handlers have begun"), async || db.count("select count(*) from effect").await >= jobs).await;
 }
 
-/// Everything is as if the worker had never been.
+/// Checks that the job is unchanged by the worker.
 async fn untouched(db: &TestDb, id: JobId) {
     assert_eq!(db.state(id).await, Some(JobState::Ready));
     let charged: (i16, i16, i64) = sqlx::query_as(
@@ -40,7 +40,7 @@ async fn untouched(db: &TestDb, id: JobId) {
     assert_eq!(charged, (0, 0, 0), "attempts, crashes and failures of {id}");
 }
 
-/// Nothing of a worker is left in the store.
+/// Checks that nothing of a worker is left in the store.
 async fn left_no_trace(db: &TestDb) {
     for table in ["worker", "idle", "lease"] {
         assert_eq!(db.count(&format!("select count(*) from queue.{table}")).await, 0, "rows in {table}");
@@ -69,20 +69,20 @@ async fn a_worker_with_nothing_to_finish_does_not_wait_for_its_grace_period() {
 }
 
 #[tokio::test]
-async fn what_does_not_end_in_time_is_released_uncharged_and_runs_elsewhere() {
+async fn a_job_that_does_not_end_in_time_is_released_uncharged_and_runs_elsewhere() {
     let db = TestDb::new().await;
     let acts =
-        [Act::Hang, Act::UntilAsked(Box::new(Act::Fail("told to stop".into()))), Act::UntilAsked(Box::new(Act::Terminal("asked".into())))];
+        [Act::Hang, Act::UntilCancelled(Box::new(Act::Fail("late".into()))), Act::UntilCancelled(Box::new(Act::Terminal("late".into())))];
     let mut jobs = Vec::new();
     for act in acts {
         jobs.push(enqueue(&db, once(act)).await);
     }
-    let polite = enqueue(&db, Act::UntilAsked(Box::new(ok()))).await;
+    let polite = enqueue(&db, Act::UntilCancelled(Box::new(ok()))).await;
     db.run_while(db.worker().grace(Duration::from_millis(100)), begun(&db, 4)).await;
     for id in &jobs {
         untouched(&db, *id).await;
     }
-    assert_eq!(db.state(polite).await, Some(JobState::Completed), "told to stop, it ended well");
+    assert_eq!(db.state(polite).await, Some(JobState::Completed), "cancelled, it ended successfully");
     left_no_trace(&db).await;
 
     db.run_until_idle(db.worker()).await;
@@ -96,7 +96,7 @@ async fn what_does_not_end_in_time_is_released_uncharged_and_runs_elsewhere() {
     db.finish().await;
 }
 
-/// Leaves at the begin of a shutdown, with a checkpoint, and completes at the next attempt.
+/// Returns at the beginning of a shutdown, with a checkpoint, and completes at the next attempt.
 #[job]
 #[derive(serde::Serialize, serde::Deserialize)]
 struct Leaves;
@@ -129,7 +129,7 @@ impl Handler for LeavesTransaction {
     }
 }
 
-/// One of its jobs is failed by itself, the other with the batch.
+/// One of its jobs fails by itself, the other with the batch.
 #[job(batch = 2, batch_wait = "1m")]
 #[derive(serde::Serialize, serde::Deserialize)]
 struct LeavesBatch;
@@ -149,7 +149,7 @@ impl BatchHandler for LeavesBatch {
 }
 
 #[tokio::test]
-async fn a_handler_that_heeds_the_begin_of_a_shutdown_leaves_at_once_uncharged() {
+async fn a_handler_that_returns_at_the_start_of_a_shutdown_is_released_immediately_and_uncharged() {
     let db = TestDb::new().await;
     let jobs = [
         ("single", Leaves.enqueue(&db.pool).await.unwrap().id()),
@@ -172,7 +172,7 @@ async fn a_handler_that_heeds_the_begin_of_a_shutdown_leaves_at_once_uncharged()
     db.finish().await;
 }
 
-/// Ends at once, or never: no timeout ends it either, however long the test's machine stands still.
+/// Ends immediately, or never: no timeout ends it, however long the machine freezes.
 #[job]
 #[derive(serde::Serialize, serde::Deserialize)]
 struct AtOnceOrNever {
@@ -188,7 +188,7 @@ impl Handler for AtOnceOrNever {
 
 #[tokio::test]
 #[ignore = "deep"]
-async fn jobs_that_were_claimed_in_advance_go_back() {
+async fn jobs_that_were_claimed_in_advance_are_released() {
     let db = TestDb::new().await;
     // Fast ones first, so that many are claimed in advance when the slow ones come.
     let fast = "select count(queue.enqueue('at_once_or_never', '{\"ends\": true}')) from generate_series(1, 3000)";
@@ -210,13 +210,13 @@ async fn jobs_that_were_claimed_in_advance_go_back() {
     db.finish().await;
 }
 
-/// Runs a worker on a runtime of two threads until handlers block it, and ends it. The handlers block for longer than a test may take.
+/// Runs a worker on a runtime of two threads until handlers block both, and shuts it down. They block for longer than a test may take.
 fn end_of_blocked(worker: Worker, db: &TestDb, blocking: i64) {
     let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build().unwrap();
     let url = db.url.clone();
     runtime.block_on(async move {
         let (stop, stopped) = oneshot::channel::<()>();
-        // From another thread: all of the runtime's may be blocked.
+        // On another thread: all threads of the runtime may be blocked.
         let (begun, has_begun) = oneshot::channel();
         std::thread::spawn(move || {
             let own = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
@@ -224,12 +224,12 @@ fn end_of_blocked(worker: Worker, db: &TestDb, blocking: i64) {
                 let pool = sqlx::PgPool::connect(&url).await.unwrap();
                 let count = async || sqlx::query_scalar::<_, i64>("select count(*) from effect").fetch_one(&pool).await.unwrap();
                 eventually("a handler blocks", async || count().await > 0).await;
-                // The first one that blocks may keep the second from beginning.
+                // The first blocking one may keep the second from beginning.
                 let _ = tokio::time::timeout(Duration::from_secs(1), eventually("more do", async || count().await >= blocking)).await;
             });
             let _ = begun.send(());
         });
-        // Not spawned, for a thread that is blocked keeps some of its tasks from the others.
+        // Not spawned, because a blocked thread keeps some of its tasks from the others.
         let running = worker.run(async move {
             let _ = stopped.await;
         });
@@ -244,7 +244,7 @@ fn end_of_blocked(worker: Worker, db: &TestDb, blocking: i64) {
 }
 
 #[tokio::test]
-async fn f58_a_handler_that_never_awaits_does_not_hold_up_the_end() {
+async fn f58_a_handler_that_never_awaits_does_not_delay_the_exit() {
     let db = TestDb::new().await;
     let job = enqueue(&db, once(Act::Block(600_000))).await;
     let pool = sqlx::PgPool::connect_lazy(&db.url).unwrap();
@@ -257,7 +257,7 @@ async fn f58_a_handler_that_never_awaits_does_not_hold_up_the_end() {
 }
 
 #[tokio::test]
-async fn f51_handlers_that_block_every_thread_do_not_hold_up_the_end() {
+async fn f51_handlers_that_block_every_thread_do_not_delay_the_exit() {
     let db = TestDb::new().await;
     let jobs = [enqueue(&db, once(Act::Block(600_000))).await, enqueue(&db, once(Act::Block(600_000))).await];
     let pool = sqlx::PgPool::connect_lazy(&db.url).unwrap();
@@ -275,7 +275,7 @@ fn start(db: &TestDb, grace_ms: &str) -> WorkerProcess {
 }
 
 #[tokio::test]
-async fn f58_a_process_ends_after_its_grace_period_and_another_takes_over_at_once() {
+async fn f58_a_process_ends_after_its_grace_period_and_another_takes_over_immediately() {
     let db = TestDb::new().await;
     let mut unfinished = Vec::new();
     for act in [Act::Hang, Act::Sleep(4000)] {
@@ -320,7 +320,7 @@ async fn f58_a_process_whose_handlers_never_await_ends_after_its_grace_period() 
 }
 
 #[tokio::test]
-async fn f58_a_second_signal_ends_the_process_at_once() {
+async fn f58_a_second_signal_ends_the_process_immediately() {
     let db = TestDb::new().await;
     for act in [Act::Block(60_000), Act::Block(60_000), Act::Sleep(4000)] {
         enqueue(&db, once(act)).await;
@@ -328,10 +328,10 @@ async fn f58_a_second_signal_ends_the_process_at_once() {
     let mut process = start(&db, "60000");
     begun(&db, 1).await;
     process.signal("TERM");
-    // The first one was taken: the worker claims no more. Seen from outside only by what it does not do, so both signals come apart a little.
+    // Sent slightly apart, because it is not visible from outside that the first signal was handled: the worker claims no more jobs.
     tokio::time::sleep(Duration::from_millis(300)).await;
     assert!(!process.has_ended(), "it waits for its handlers");
-    // And those that come before it looks are one.
+    // Signals that arrive before the process handles them are one.
     within(PATIENCE, "the process has ended", async || {
         process.signal("TERM");
         process.has_ended()
@@ -345,7 +345,7 @@ async fn f58_a_second_signal_ends_the_process_at_once() {
 
 #[tokio::test]
 #[ignore = "deep"]
-async fn f58_many_workers_ended_in_the_middle_of_things_lose_and_repeat_nothing() {
+async fn f58_many_workers_stopped_at_random_moments_lose_and_repeat_nothing() {
     let db = TestDb::new().await;
     let jobs = "select count(queue.enqueue('do', '{\"act\": {\"Sleep\": 2}}')) from generate_series(1, 3000)";
     assert_eq!(db.count(jobs).await, 3000);
@@ -379,7 +379,7 @@ async fn a_worker_that_is_dropped_is_gone_and_others_have_its_jobs() {
     dropped.abort();
     assert!(dropped.await.unwrap_err().is_cancelled());
     eventually("its heartbeat has ended", async || db.count("select count(*) from queue.worker").await == 0).await;
-    // A claim that was on its way goes on in the server.
+    // A claim in flight continues on the server.
     let on_its_way = "select count(*) from pg_stat_activity where datname = current_database() and application_name like 'queue-worker%'";
     eventually("its connections have ended", async || db.count(on_its_way).await == 0).await;
     let later = enqueue(&db, Act::Ok(String::new())).await;

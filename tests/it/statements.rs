@@ -1,5 +1,5 @@
-//! Every statement of ours, prepared and explained as a worker would, whatever was known of the tables when it was planned: no plan reads
-//! a whole table of jobs.
+//! Every statement of ours, prepared and explained as a worker would, with any table statistics at planning time: no plan reads a whole
+//! table of jobs.
 
 use std::{collections::BTreeSet, fs, path::Path, str::FromStr as _};
 
@@ -7,7 +7,7 @@ use serde_json::Value;
 use sqlx::{AssertSqlSafe, Connection as _, Executor as _, PgConnection, postgres::PgConnectOptions};
 use tests::TestDb;
 
-/// As `queue-worker/src/live/session.rs` sets them; the test below compares.
+/// As set in `queue-worker/src/live/session.rs`; the test below compares them.
 const PLANNER: [(&str, &str); 4] =
     [("enable_seqscan", "off"), ("enable_bitmapscan", "off"), ("plan_cache_mode", "force_generic_plan"), ("jit", "off")];
 
@@ -15,7 +15,7 @@ const PLANNER: [(&str, &str); 4] =
 const HUGE: [&str; 11] =
     ["ready", "scheduled", "parked", "blocked", "lease", "job", "done", "done_many", "failure", "tallied", "tally_total"];
 
-/// Scans of whole tables or of whole indexes, with the reason why they are right.
+/// Permitted scans of whole tables or whole indexes, with the reason.
 const WHOLE: [(&str, &str, &str); 20] = [
     ("choose_running", "lease", "an operator asks for running jobs; there are as many leases as batches in flight"),
     ("own_leases", "lease", "asks of every lease whose it is; there are as many as batches in flight"),
@@ -39,7 +39,7 @@ const WHOLE: [(&str, &str, &str); 20] = [
     ("glance", "ready", "the first entry of an index, when there are too many lanes to ask one by one"),
 ];
 
-/// What operators ask for is mostly planned when they ask, so it need not fear a plan of other days.
+/// Statements of operators are mostly planned when they run, so plans of other days are no concern.
 const OPERATORS: [&str; 12] = [
     "cancel_waiting",
     "choose_blocked",
@@ -55,7 +55,7 @@ const OPERATORS: [&str; 12] = [
     "workers",
 ];
 
-/// Each file's name, and its statement.
+/// Returns each file's name and statement.
 fn statements() -> Vec<(String, String)> {
     let root = Path::new(env!("CARGO_MANIFEST_DIR")).parent().unwrap();
     let folders = ["queue-core/sql", "queue-worker/sql"].map(|folder| fs::read_dir(root.join(folder)).unwrap());
@@ -67,7 +67,7 @@ fn statements() -> Vec<(String, String)> {
     found
 }
 
-/// A connection as a worker's.
+/// Returns a connection with a worker's settings.
 async fn connect(db: &TestDb) -> PgConnection {
     let options = PgConnectOptions::from_str(&db.url).unwrap().options(PLANNER).options([("search_path", "pg_catalog")]);
     PgConnection::connect_with(&options).await.unwrap()
@@ -77,7 +77,7 @@ async fn run(connection: &mut PgConnection, statement: String) {
     connection.execute(sqlx::raw_sql(AssertSqlSafe(statement.clone()))).await.unwrap_or_else(|error| panic!("{statement}: {error}"));
 }
 
-/// The generic plan of a statement, made now: for us, and for whoever reads why a test failed.
+/// Creates the generic plan of a statement now, also for the reader of a failed test.
 async fn plan(connection: &mut PgConnection, name: &str, statement: &str) -> (Value, String) {
     run(connection, format!("prepare {name} as {statement}")).await;
     let parameters: i32 =
@@ -95,13 +95,13 @@ async fn plan(connection: &mut PgConnection, name: &str, statement: &str) -> (Va
     (plan[0]["Plan"].clone(), text.join("\n"))
 }
 
-/// Every node of a plan.
+/// Returns every node of a plan.
 fn nodes(plan: &Value) -> Vec<&Value> {
     let below = plan["Plans"].as_array().into_iter().flatten();
     std::iter::once(plan).chain(below.flat_map(nodes)).collect()
 }
 
-/// The tables that a plan reads whole: without an index, or from one end of an index to the other.
+/// Returns the tables that a plan reads whole: without an index, or the whole index.
 fn whole(plan: &Value) -> BTreeSet<String> {
     let wholly = |node: &&Value| {
         let bounded = node["Index Cond"].is_string() || node["TID Cond"].is_string() || node["Recheck Cond"].is_string();
@@ -110,7 +110,7 @@ fn whole(plan: &Value) -> BTreeSet<String> {
     nodes(plan).into_iter().filter(wholly).filter_map(|node| huge(node["Relation Name"].as_str()?)).collect()
 }
 
-/// The huge table that this is, or of which it is a part.
+/// Returns this huge table, or the one of which it is a partition.
 fn huge(relation: &str) -> Option<String> {
     let table = HUGE.into_iter().find(|table| {
         let day = relation.strip_prefix(table).and_then(|rest| rest.strip_prefix('_'));
@@ -119,7 +119,7 @@ fn huge(relation: &str) -> Option<String> {
     table.map(str::to_owned)
 }
 
-/// Explains every statement, and says what is wrong with its plan; returns which of the excuses were needed.
+/// Explains every statement, and reports bad plans; returns the exceptions that were needed.
 async fn check(db: &TestDb, tables: &str) -> BTreeSet<(String, String)> {
     let mut connection = connect(db).await;
     let (mut faults, mut excused) = (Vec::new(), BTreeSet::new());
@@ -169,7 +169,7 @@ const FILL: &str = "
   drop table made;
 ";
 
-/// Statistics only when a test says so.
+/// Disables autovacuum, so that a test controls the statistics.
 async fn without_autovacuum(db: &TestDb) {
     let tables: Vec<String> = sqlx::query_scalar(
         "select format('%I.%I', n.nspname, c.relname) from pg_class c join pg_namespace n on n.oid = c.relnamespace where n.nspname = 'queue' and c.relkind = 'r'",
@@ -184,7 +184,7 @@ async fn without_autovacuum(db: &TestDb) {
 
 #[tokio::test]
 #[ignore = "deep"]
-async fn no_plan_hangs_on_what_is_known_of_the_tables() {
+async fn no_plan_depends_on_table_statistics() {
     let db = TestDb::new().await;
     without_autovacuum(&db).await;
     let mut excused = check(&db, "empty").await;
@@ -206,7 +206,7 @@ async fn no_plan_hangs_on_what_is_known_of_the_tables() {
 
 #[tokio::test]
 #[ignore = "deep"]
-async fn no_plan_hangs_on_statistics_of_tables_that_were_empty() {
+async fn no_plan_depends_on_statistics_of_empty_tables() {
     let db = TestDb::new().await;
     without_autovacuum(&db).await;
     let mut connection = PgConnection::connect(&db.url).await.unwrap();

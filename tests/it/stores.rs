@@ -1,4 +1,4 @@
-//! Many stores: one worker process over all of them.
+//! Many stores: one worker process for all of them.
 
 mod idle;
 mod tenants;
@@ -15,13 +15,13 @@ use sqlx::PgPool;
 use tests::{Act, Do};
 use tokio::{sync::oneshot, task::JoinHandle};
 
-/// A worker that is stopped by hand.
-struct AtWork {
+/// A running worker that the test stops.
+struct RunningWorker {
     stop: oneshot::Sender<()>,
     worker: JoinHandle<Result<(), Error>>,
 }
 
-impl AtWork {
+impl RunningWorker {
     fn start(worker: StoresWorker) -> Self {
         let (stop, stopped) = oneshot::channel::<()>();
         let worker = tokio::spawn(worker.run(async {
@@ -36,14 +36,14 @@ impl AtWork {
     }
 }
 
-/// A store of this name in the database of this pool, migrated.
+/// Creates a migrated store of this name in the database of this pool.
 pub(crate) async fn make(pool: &PgPool, name: &str) -> Member {
     let member = Member::new(name, pool, Store::new(name).unwrap()).unwrap();
     migrate::migrate(&mut pool.acquire().await.unwrap(), member.store()).await.unwrap();
     member
 }
 
-/// A worker of [`Do`] jobs with little patience.
+/// Creates a worker of [`Do`] jobs with short timeouts.
 fn worker_over(roster: &Roster) -> StoresWorker {
     let worker =
         StoresWorker::new(roster, |_, worker| worker.register::<Do>().lease_ttl(Duration::from_secs(5)).grace(Duration::from_secs(2)));

@@ -1,4 +1,4 @@
-//! The test kit, by what it promises: an inline run says what a worker would make of an attempt, and a drain writes it where a worker would.
+//! The test kit, by its promises: an inline run returns the verdict that a worker would give, and a drain writes it as a worker would.
 
 mod locked;
 mod drained;
@@ -10,7 +10,7 @@ use queue_core::{Context, Error, Failure, Handler, JobResult, Outcome, TerminalE
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 
-/// A job whose payload says what to do.
+/// A job whose payload scripts its handler.
 #[job(name = "testing_say", max_attempts = 3, backoff = exponential("1s", jitter = 0.5), timeout = "1h", output = Value)]
 #[derive(Debug, Serialize, Deserialize)]
 struct Say {
@@ -96,7 +96,7 @@ async fn a_handler_finds_its_state_and_its_attempt() {
 }
 
 #[tokio::test]
-async fn f02_f17_texts_are_kept_as_a_worker_keeps_them() {
+async fn f02_f17_texts_are_stored_as_by_a_worker() {
     let long = say("long output").await;
     assert!(long.is_dead() && long.error.as_deref().unwrap().starts_with("the output is longer than 16777216 bytes"), "{:?}", long.outcome);
     let cut = say("long error").await.error.clone().unwrap();
@@ -116,15 +116,15 @@ async fn reports_and_checkpoints_stay_in_memory() {
 }
 
 #[tokio::test]
-async fn a_handler_that_is_asked_to_end_has_not_failed() {
+async fn a_cancelled_handler_has_not_failed() {
     let ran = say("asked").shutting_down().await;
     assert_eq!((ran.outcome, ran.verdict), (Outcome::Interrupted, Verdict::Release));
 }
 
 #[tokio::test]
-async fn without_a_database_the_error_says_so() {
+async fn without_a_database_there_is_a_clear_error() {
     let ran = say("pool").await;
-    assert!(ran.error.as_deref().unwrap().contains("give one with `.pool(&pool)`"), "{:?}", ran.error);
+    assert!(ran.error.as_deref().unwrap().contains("set one with `.pool(&pool)`"), "{:?}", ran.error);
     let ran = say("begin").await;
     let error = ran.failure().unwrap().error().unwrap().downcast_ref::<Error>();
     assert!(matches!(error, Some(Error::NoTransaction { .. })), "{error:?}");

@@ -1,4 +1,4 @@
-//! A server that takes encrypted connections only, and what is said where the two ends do not agree.
+//! A server that accepts encrypted connections only, and the errors if the two ends disagree.
 
 use std::time::Duration;
 
@@ -10,7 +10,7 @@ use tests::{
     within,
 };
 
-/// That signed the server's certificate, which is for 127.0.0.1 only.
+/// The authority that signed the server's certificate, which is for 127.0.0.1 only.
 const AUTHORITY: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/tls/ca.pem");
 
 async fn refusal(url: &str) -> String {
@@ -19,12 +19,12 @@ async fn refusal(url: &str) -> String {
 
 #[tokio::test]
 #[ignore = "deep"]
-async fn a_worker_runs_jobs_over_encrypted_connections_only() {
+async fn a_worker_runs_jobs_on_encrypted_connections_only() {
     let server = TestServer::start_encrypted().await.unwrap();
     let database = server.database("encrypted").await.unwrap();
     let sealed = format!("postgres://sealed@127.0.0.1:{}/encrypted", server.port());
     for url in [sealed.clone(), format!("{sealed}?sslmode=verify-full&sslrootcert={AUTHORITY}")] {
-        let worker = WorkerProcess::logged(env!("CARGO_BIN_EXE_test-worker"), &url, &[]);
+        let worker = WorkerProcess::start_logged(env!("CARGO_BIN_EXE_test-worker"), &url, &[]);
         let job = queue_core::Job::enqueue(Do { act: Act::Ok("done".into()) }, &database.pool).await.unwrap().id();
         let completed = format!("select count(*) from queue.jobs where state = 'completed' and id = {job}");
         within(Duration::from_secs(30), "it is run", async || database.count(&completed).await.unwrap() == 1).await;
@@ -38,25 +38,29 @@ async fn a_worker_runs_jobs_over_encrypted_connections_only() {
 
 #[tokio::test]
 #[ignore = "deep"]
-async fn where_the_two_ends_do_not_agree_the_error_says_what_to_do() {
+async fn if_the_two_ends_disagree_the_error_names_the_fix() {
     let server = TestServer::start_encrypted().await.unwrap();
     let sealed = |host: &str, mode: &str| format!("postgres://sealed@{host}:{}/postgres?sslmode={mode}", server.port());
     for (host, mode, fix) in [
-        ("127.0.0.1", "disable", "; the server takes only encrypted connections: say `sslmode=require` in the database's URL"),
-        ("127.0.0.1", "verify-full", "; name the authority that signed the server's certificate: `sslrootcert=/path/to/ca.pem` in the URL"),
+        ("127.0.0.1", "disable", "; the server accepts only encrypted connections: set `sslmode=require` in the database URL"),
+        (
+            "127.0.0.1",
+            "verify-full",
+            "; set the certificate authority that signed the server's certificate: `sslrootcert=/path/to/ca.pem` in the URL",
+        ),
     ] {
         let error = refusal(&sealed(host, mode)).await;
         assert!(error.ends_with(fix), "{mode}: {error}");
     }
     let error = refusal(&format!("{}&sslrootcert={AUTHORITY}", sealed("localhost", "verify-full"))).await;
-    assert!(error.ends_with("; use the server's name as its certificate has it, or `sslmode=verify-ca`"), "{error}");
+    assert!(error.ends_with("; use a server name that its certificate contains, or `sslmode=verify-ca`"), "{error}");
     let database = Database::connect(&format!("{}&sslrootcert={AUTHORITY}", sealed("localhost", "verify-ca"))).await.unwrap();
     database.close().await;
 
     let plain = TestServer::start().await.unwrap();
     let error = refusal(&url(plain.port(), "postgres").replace("disable", "require")).await;
-    assert!(error.contains("; turn on `ssl` in the server's settings"), "{error}");
-    // Where nobody asks for it, a server without is as good.
+    assert!(error.contains("; enable `ssl` in the server's settings"), "{error}");
+    // If TLS is not required, a server without it is accepted.
     let mut connection = sqlx::PgConnection::connect(&url(plain.port(), "postgres").replace("?sslmode=disable", "")).await.unwrap();
     connection.ping().await.unwrap();
 }

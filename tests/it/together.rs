@@ -1,4 +1,4 @@
-//! Features that meet on one job: ordering keys, uniqueness, capacity and control.
+//! Features that meet in one job: ordering keys, uniqueness, capacity and operations.
 
 use std::time::Duration;
 
@@ -32,8 +32,8 @@ async fn cancel_running(connection: &mut PgConnection, job: JobId) {
     assert_eq!(answer, "cancelling");
 }
 
-/// Whoever was behind it may go on.
-async fn goes_on(db: &TestDb, connection: &mut PgConnection, cancelled: JobId, next: JobId) {
+/// Checks that the job behind it can run.
+async fn check_next_runs(db: &TestDb, connection: &mut PgConnection, cancelled: JobId, next: JobId) {
     assert_eq!(db.state(cancelled).await, Some(JobState::Cancelled));
     assert_eq!(db.state(next).await, Some(JobState::Blocked));
     assert_eq!(operate::unblock(connection).await.unwrap(), 1);
@@ -41,38 +41,38 @@ async fn goes_on(db: &TestDb, connection: &mut PgConnection, cancelled: JobId, n
 }
 
 #[tokio::test]
-async fn the_head_of_a_key_that_is_cancelled_lets_the_next_one_go_on_wherever_it_is() {
+async fn the_head_of_a_key_that_is_cancelled_in_any_state_releases_the_next() {
     let db = TestDb::new().await;
     let mut c = connect(&db).await;
     let (waiting, settled, recovered) = (keyed(&db).await, keyed(&db).await, keyed(&db).await);
     let (given_back, in_line, last) = (keyed(&db).await, keyed(&db).await, keyed(&db).await);
     JobRef::from_id(waiting).cancel(&mut c).await.unwrap();
-    goes_on(&db, &mut c, waiting, settled).await;
+    check_next_runs(&db, &mut c, waiting, settled).await;
 
     let held = lease(&mut c).await;
     cancel_running(&mut c, settled).await;
     assert!(settle(&mut c, &held.all("retry")).await.unwrap().is_empty());
-    goes_on(&db, &mut c, settled, recovered).await;
+    check_next_runs(&db, &mut c, settled, recovered).await;
 
     let worker = register(&mut c).await.unwrap();
     assert_eq!(claim(&mut c, worker, 10).await.unwrap().ids(), [recovered]);
     cancel_running(&mut c, recovered).await;
     silence(&mut c, worker).await.unwrap();
     recover(&mut c).await.unwrap();
-    goes_on(&db, &mut c, recovered, given_back).await;
+    check_next_runs(&db, &mut c, recovered, given_back).await;
 
     let held = lease(&mut c).await;
     cancel_running(&mut c, given_back).await;
     give_back(&mut c, held.token).await.unwrap();
     JobRef::from_id(in_line).cancel(&mut c).await.unwrap();
     assert_eq!(db.state(in_line).await, Some(JobState::Cancelled));
-    goes_on(&db, &mut c, given_back, last).await;
+    check_next_runs(&db, &mut c, given_back, last).await;
     assert_eq!(lease(&mut c).await.ids(), [last]);
     db.finish().await;
 }
 
 #[tokio::test]
-async fn a_cancelled_head_wakes_whoever_sees_to_keys() {
+async fn a_cancelled_head_wakes_the_promoter_of_keys() {
     let db = TestDb::new().await;
     let head = quick().enqueue(&db.pool).key("a").after(Duration::from_mins(10)).await.unwrap().id();
     let next = keyed(&db).await;
@@ -87,7 +87,7 @@ async fn a_cancelled_head_wakes_whoever_sees_to_keys() {
 }
 
 #[tokio::test]
-async fn a_unique_job_that_is_blocked_is_found_replaced_and_put_off() {
+async fn a_unique_job_that_is_blocked_is_found_replaced_and_postponed() {
     let db = TestDb::new().await;
     let mut c = connect(&db).await;
     let head = keyed(&db).await;
@@ -108,7 +108,7 @@ async fn a_unique_job_that_is_blocked_is_found_replaced_and_put_off() {
     assert_eq!(held.ids(), [head]);
     assert!(settle(&mut c, &held.all("complete")).await.unwrap().is_empty());
     operate::unblock(&mut c).await.unwrap();
-    assert_eq!(db.state(first.id()).await, Some(JobState::Scheduled), "it goes on once it is due");
+    assert_eq!(db.state(first.id()).await, Some(JobState::Scheduled), "it continues once it is due");
     db.finish().await;
 }
 

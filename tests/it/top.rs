@@ -1,4 +1,4 @@
-//! `top`, in a terminal of its own: what it shows, its keys, its ends, and a database that is away meanwhile.
+//! `top` in a terminal: its screen, its keys, its ends, and a database outage.
 
 use std::{
     io::{BufRead as _, BufReader, Write as _},
@@ -17,7 +17,7 @@ const CLI: &str = env!("CARGO_BIN_EXE_test-cli");
 const PANICKING: &str = env!("CARGO_BIN_EXE_test-panicking-cli");
 const TERMINAL: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/it/top/terminal.py");
 
-/// The program in a terminal; it goes through these steps.
+/// Starts the program in a terminal with these steps.
 fn start(binary: &str, url: &str, steps: &Value) -> Child {
     let mut command = Command::new("python3");
     command.arg(TERMINAL).arg(steps.to_string()).args([binary, "top"]).env("DATABASE_URL", url).env("TERM", "xterm-256color");
@@ -32,12 +32,12 @@ fn line(child: &mut Child) -> Value {
     serde_json::from_str(&text).unwrap_or_else(|error| panic!("{error}: {text}"))
 }
 
-/// What it says at its end; it has given the terminal back.
+/// Returns its last output; it has restored the terminal.
 fn ended(mut child: Child) -> (Option<i64>, String) {
     let end = line(&mut child);
     child.wait().unwrap();
     let shown = end["shown"].as_str().unwrap().to_owned();
-    assert_eq!(end["missing"], Value::Null, "what was waited for, and what stands there instead");
+    assert_eq!(end["missing"], Value::Null, "the expected text, and the shown text");
     assert_eq!(end["restored"], true, "the terminal is as it was: {shown}");
     let last = |what: &str| shown.rfind(what).unwrap_or_else(|| panic!("{what:?} is not there: {shown}"));
     assert!(last("\u{1b}[?1049l") > last("\u{1b}[?1049h"), "the other screen is left: {shown}");
@@ -51,7 +51,7 @@ async fn run(binary: &'static str, url: &str, steps: Value) -> (Option<i64>, Str
 }
 
 #[tokio::test]
-async fn queues_workers_and_running_jobs_are_shown_and_keys_are_obeyed() {
+async fn queues_workers_and_running_jobs_are_shown_and_keys_work() {
     let db = TestDb::new().await;
     for queue in ["mail", "mail", "render"] {
         Do { act: Act::Ok("done".into()) }.enqueue(&db.pool).queue(queue).await.unwrap();
@@ -88,7 +88,7 @@ async fn queues_workers_and_running_jobs_are_shown_and_keys_are_obeyed() {
 
 #[tokio::test]
 #[ignore = "deep"]
-async fn a_signal_and_control_c_give_the_terminal_back() {
+async fn a_signal_and_control_c_restore_the_terminal() {
     let db = TestDb::new().await;
     for end in [json!(["signal", 15]), json!(["send", "\u{3}"]), json!(["send", "\u{1b}"]), json!(["signal", 2])] {
         let (code, _) = run(CLI, &db.url, json!([["until", "Queues"], end])).await;
@@ -99,27 +99,27 @@ async fn a_signal_and_control_c_give_the_terminal_back() {
 
 #[tokio::test]
 #[ignore = "deep"]
-async fn a_panic_gives_the_terminal_back_and_is_told_there() {
+async fn a_panic_restores_the_terminal_and_is_printed_there() {
     let db = TestDb::new().await;
     let steps = json!([["until", "Queues"], ["until", "it is time to panic"]]);
     let (code, shown) = run(PANICKING, &db.url, steps).await;
     let told = shown.rfind("it is time to panic").unwrap();
     let left = shown.find("\u{1b}[?1049l").unwrap();
-    assert!(left < told, "it is told on the screen that stays: {shown}");
+    assert!(left < told, "it is shown on the screen that stays: {shown}");
     assert_eq!(code, Some(1), "it ends, though it was another thread's");
     db.finish().await;
 }
 
 #[tokio::test]
 #[ignore = "deep"]
-async fn a_database_that_is_away_is_told_and_what_was_seen_stays_until_it_is_back() {
+async fn an_unreachable_database_is_reported_and_the_last_screen_stays_until_it_returns() {
     let server = TestServer::start_with(&["fsync=off"]).await.unwrap();
     let db = server.database("app").await.unwrap();
     Do { act: Act::Ok("done".into()) }.enqueue(&db.pool).queue("seen_before").await.unwrap();
     let steps = json!([
         ["until", "seen_before"],
         ["say", "seen"],
-        ["until", "no look for"],
+        ["until", "no data for"],
         ["say", "away"],
         ["until", "seen_later"],
         ["send", "q"]
@@ -151,7 +151,7 @@ async fn a_database_that_is_away_is_told_and_what_was_seen_stays_until_it_is_bac
 
 #[tokio::test]
 #[ignore = "deep"]
-async fn a_part_that_is_refused_or_slow_says_so_in_its_place_and_the_others_go_on() {
+async fn a_refused_or_slow_part_shows_its_error_and_the_others_continue() {
     let server = TestServer::start_with(&["fsync=off"]).await.unwrap();
     let db = server.database("app").await.unwrap();
     Do { act: Act::Ok("done".into()) }.enqueue(&db.pool).queue("seen_before").await.unwrap();
@@ -179,7 +179,7 @@ async fn a_part_that_is_refused_or_slow_says_so_in_its_place_and_the_others_go_o
             ["until", "host:pid", "lock timeout"],
             ["send", "q"]
         ]);
-        let mut child = told(move || start(CLI, &place, &locked_out)).await;
+        let mut child = start_and_wait(move || start(CLI, &place, &locked_out)).await;
         let later = Do { act: Act::Ok("done".into()) }.enqueue(&db.pool).queue("seen_later").await.unwrap().id();
         child = told_after(child).await;
         drop(locked);
@@ -191,8 +191,8 @@ async fn a_part_that_is_refused_or_slow_says_so_in_its_place_and_the_others_go_o
     server.stop().unwrap();
 }
 
-/// A program that has said its first line.
-async fn told(start: impl FnOnce() -> Child + Send + 'static) -> Child {
+/// Starts a program, and waits for its first line.
+async fn start_and_wait(start: impl FnOnce() -> Child + Send + 'static) -> Child {
     let start = move || {
         let mut child = start();
         line(&mut child);
@@ -201,16 +201,16 @@ async fn told(start: impl FnOnce() -> Child + Send + 'static) -> Child {
     tokio::task::spawn_blocking(start).await.unwrap()
 }
 
-/// It goes on until it says its next.
+/// Lets it continue until its next line.
 async fn told_after(mut child: Child) -> Child {
     child.stdin.as_mut().unwrap().write_all(b"\n").unwrap();
-    told(move || child).await
+    start_and_wait(move || child).await
 }
 
 #[tokio::test]
-async fn without_a_terminal_it_says_so() {
+async fn without_a_terminal_there_is_a_clear_error() {
     let output =
         Command::new(CLI).arg("top").env_remove("QUEUE_TEST_SKIPS").env("DATABASE_URL", "postgres://127.0.0.1:1/x").output().unwrap();
     assert_eq!((output.status.code(), output.stdout.len()), (Some(2), 0));
-    assert!(String::from_utf8(output.stderr).unwrap().contains("this is none"));
+    assert!(String::from_utf8(output.stderr).unwrap().contains("needs a terminal"));
 }

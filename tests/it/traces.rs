@@ -1,6 +1,6 @@
-//! Traces: the spans of enqueues and attempts as a collector of OpenTelemetry's gets them, and what of them goes with a job.
+//! Traces: the spans of enqueues and attempts as an OpenTelemetry collector gets them, and what of them a job carries.
 //!
-//! Handlers of these tests run on the test's own thread, and so does what collects: no test sees the spans of another.
+//! Handlers of these tests run on the test's own thread, and so does the collector: no test sees the spans of another.
 
 mod attempts;
 mod carried;
@@ -17,7 +17,7 @@ use tests::TestDb;
 use tracing::{level_filters::LevelFilter, subscriber::DefaultGuard};
 use tracing_subscriber::{Layer as _, layer::SubscriberExt as _};
 
-/// What is collected on this thread.
+/// Collects the spans of this thread.
 pub(super) struct Collector {
     spans: InMemorySpanExporter,
     provider: SdkTracerProvider,
@@ -37,7 +37,7 @@ impl Collector {
         Self { spans, provider, _guard: guard }
     }
 
-    /// Those that have ended, in their order.
+    /// Returns the finished spans in order.
     pub(super) fn all(&self) -> Vec<SpanData> {
         self.provider.force_flush().unwrap();
         self.spans.get_finished_spans().unwrap()
@@ -61,17 +61,17 @@ pub(super) fn said(span: &SpanData, key: &str) -> Option<String> {
     })
 }
 
-/// The spans that it has links to.
+/// Returns the ids of the spans that it links to.
 pub(super) fn links(span: &SpanData) -> Vec<SpanId> {
     span.links.iter().map(|link| link.span_context.span_id()).collect()
 }
 
-/// The text under which a job carries this span.
+/// Returns the text under which a job carries this span.
 pub(super) fn traceparent(span: &SpanData) -> String {
     format!("00-{:032x}-{:016x}-01", span.span_context.trace_id(), span.span_context.span_id())
 }
 
-/// What a job carries.
+/// Returns the metadata of a job.
 pub(super) async fn meta(db: &TestDb, job: JobId) -> Option<Json> {
     sqlx::query_scalar("select meta from queue.job where id = $1").bind(job).fetch_one(&db.pool).await.unwrap()
 }

@@ -1,4 +1,4 @@
-//! Transactional jobs: what the handler writes and the job's completion are committed together, whatever ends the attempt.
+//! Transactional jobs: the handler's writes and the job's completion are committed together, however the attempt ends.
 
 use std::{
     sync::{
@@ -26,7 +26,7 @@ async fn enqueue(db: &TestDb, how: &str) -> JobId {
     Within { how: how.to_owned() }.enqueue(&db.pool).await.unwrap().id()
 }
 
-/// What handlers wrote in their transactions.
+/// Counts the rows that handlers wrote in their transactions.
 async fn written(db: &TestDb) -> i64 {
     db.count("select count(*) from effect").await
 }
@@ -40,7 +40,7 @@ async fn charged(db: &TestDb, id: JobId) -> (i16, i16, i64) {
         .unwrap()
 }
 
-/// A handler is in the middle of its transaction, in which it has written. Nobody sees that, so it is told by its lock.
+/// Waits until a handler has written in its transaction. The row is not visible, so its lock is checked.
 async fn in_the_middle(db: &TestDb) {
     let query = "select count(*) from pg_stat_activity
       where datname = current_database() and state = 'idle in transaction' and query like '%effect%'";
@@ -48,14 +48,14 @@ async fn in_the_middle(db: &TestDb) {
 }
 
 #[tokio::test]
-async fn what_a_handler_writes_is_committed_with_its_completion() {
+async fn a_handlers_writes_are_committed_with_its_completion() {
     let db = TestDb::new().await;
     let job = enqueue(&db, "hold").await;
     db.run_while(worker(&db), async {
         in_the_middle(&db).await;
         assert_eq!((db.state(job).await, written(&db).await), (Some(JobState::Running), 0));
         sqlx::query("create table go ()").execute(&db.pool).await.unwrap();
-        eventually("both are there at once", async || {
+        eventually("both are there together", async || {
             let seen: (String, i64) =
                 sqlx::query_as("select state, (select count(*) from effect) from queue.jobs").fetch_one(&db.pool).await.unwrap();
             assert_eq!(seen.1 == 1, seen.0 == "completed", "{seen:?}");
@@ -71,7 +71,7 @@ async fn what_a_handler_writes_is_committed_with_its_completion() {
 }
 
 #[tokio::test]
-async fn a_failure_of_any_kind_is_charged_and_takes_its_writes_back() {
+async fn a_failure_of_any_kind_is_charged_and_rolls_its_writes_back() {
     let db = TestDb::new().await;
     let kinds = ["fail", "panic", "hang", "sleep in sql", "bad sql", "swallow", "deferred", "rollback by hand", "fail in nested"];
     let mut jobs = Vec::new();
@@ -104,7 +104,7 @@ async fn a_failure_at_first_does_not_keep_a_later_attempt_from_completing() {
 }
 
 #[tokio::test]
-async fn a_process_that_is_killed_takes_its_writes_along_is_charged_and_another_runs_the_job() {
+async fn a_killed_process_loses_its_writes_is_charged_and_another_runs_the_job() {
     let db = TestDb::new().await;
     let job = enqueue(&db, "hold").await;
     let process = start(&db);
@@ -118,12 +118,12 @@ async fn a_process_that_is_killed_takes_its_writes_along_is_charged_and_another_
 }
 
 #[tokio::test]
-async fn a_connection_that_is_cut_is_a_failure_that_leaves_nothing() {
+async fn a_cut_connection_is_a_failure_that_leaves_nothing() {
     let db = TestDb::new().await;
     let job = enqueue(&db, "hold").await;
     db.run_while(worker(&db), async {
         in_the_middle(&db).await;
-        // Its handler asks again and again whether it may go on, so it is not always seen idle.
+        // Its handler repeatedly checks whether it may continue, so it is not always seen idle.
         let cut = "select count(pg_terminate_backend(pid)) from pg_stat_activity
           where datname = current_database() and state = 'idle in transaction' and query like '%effect%'";
         eventually("it is cut", async || db.count(cut).await > 0).await;
@@ -138,7 +138,7 @@ async fn a_connection_that_is_cut_is_a_failure_that_leaves_nothing() {
     db.finish().await;
 }
 
-/// Its pool has one connection: the others wait for it, and none fails for that.
+/// Its pool has one connection: the others wait for it, and none fails.
 #[tokio::test]
 async fn jobs_that_wait_for_a_connection_of_the_pool_are_not_charged() {
     let db = TestDb::new().await;
@@ -174,7 +174,7 @@ async fn transactional_jobs_take_turns_and_are_counted_under_limits() {
     db.finish().await;
 }
 
-/// In lines by tenant, and one at a time.
+/// In fair queues by tenant, and one at a time.
 #[job(send_only, transactional, fair = self.tenant, limit(concurrency = 1))]
 #[derive(Serialize, Deserialize)]
 struct Lined {
@@ -192,7 +192,7 @@ impl Handler for Lined {
 }
 
 #[tokio::test]
-async fn a_limit_that_a_handler_sets_in_its_transaction_does_not_break_off_its_verdict() {
+async fn a_timeout_that_a_handler_sets_in_its_transaction_does_not_interrupt_its_verdict() {
     let db = TestDb::new().await;
     let job = enqueue(&db, "impatient").await;
     let mut operator = db.pool.begin().await.unwrap();
@@ -210,7 +210,7 @@ async fn a_limit_that_a_handler_sets_in_its_transaction_does_not_break_off_its_v
 }
 
 #[tokio::test]
-async fn children_enqueued_in_the_transaction_are_there_only_on_success() {
+async fn children_enqueued_in_the_transaction_exist_only_on_success() {
     let db = TestDb::new().await;
     let (lost, kept) = (enqueue(&db, "fail with child").await, enqueue(&db, "child").await);
     db.run_until_idle(worker(&db)).await;
@@ -219,7 +219,7 @@ async fn children_enqueued_in_the_transaction_are_there_only_on_success() {
     db.finish().await;
 }
 
-/// Counts how many of its kind run now.
+/// Counts how many of its type run now.
 #[job(send_only, transactional, max_attempts = 1)]
 #[derive(Serialize, Deserialize)]
 struct Once {
@@ -236,7 +236,7 @@ impl Handler for Once {
 }
 
 #[tokio::test]
-async fn no_job_runs_twice_whoever_works_and_ordinary_jobs_run_beside_them() {
+async fn no_job_runs_twice_with_several_workers_and_ordinary_jobs_run_beside_them() {
     let db = TestDb::new().await;
     db.pool.execute("create table ran (n int primary key)").await.unwrap();
     Once::enqueue_all((0..400).map(|n| Once { n }), &db.pool).await.unwrap();
@@ -252,14 +252,14 @@ async fn no_job_runs_twice_whoever_works_and_ordinary_jobs_run_beside_them() {
     db.run_while(
         one(),
         db.run_while(one(), async {
-            within(Duration::from_secs(30), "all are over", async || db.count("select count(*) from queue.ready").await == 0).await;
+            within(Duration::from_secs(30), "all have finished", async || db.count("select count(*) from queue.ready").await == 0).await;
             for job in ordinary {
                 db.until(job, JobState::Completed).await;
             }
         }),
     )
     .await;
-    assert_eq!((db.count("select count(*) from ran").await, runs.load(SeqCst)), (400, 400), "each once, by whoever");
+    assert_eq!((db.count("select count(*) from ran").await, runs.load(SeqCst)), (400, 400), "each once, by any worker");
     assert_eq!(
         db.count("select count(*) from queue.done where attempts = 1").await,
         600 - db.count("select coalesce(sum(cardinality(ids)), 0)::bigint from queue.done_many").await
@@ -288,7 +288,7 @@ async fn a_shutdown_lets_a_handler_finish_and_rolls_back_one_that_takes_too_long
 
 #[tokio::test]
 #[ignore = "deep"]
-async fn a_transactional_job_is_found_at_once_by_a_worker_that_sleeps() {
+async fn a_transactional_job_is_found_immediately_by_a_sleeping_worker() {
     let db = TestDb::new().await;
     let mut config = queue_worker::Config::default();
     config.poll_interval = Duration::from_hours(1);
@@ -310,7 +310,7 @@ async fn a_transactional_job_is_found_at_once_by_a_worker_that_sleeps() {
     db.finish().await;
 }
 
-/// Asks for a transaction that it has not.
+/// Requests a transaction that it does not have.
 #[job(send_only, max_attempts = 1)]
 #[derive(Serialize, Deserialize)]
 struct Ordinary;
@@ -323,7 +323,7 @@ impl Handler for Ordinary {
 }
 
 #[tokio::test]
-async fn an_ordinary_job_that_asks_for_its_transaction_is_told_what_to_say() {
+async fn an_ordinary_job_that_requests_its_transaction_gets_an_error_with_the_fix() {
     let db = TestDb::new().await;
     let job = Ordinary.enqueue(&db.pool).await.unwrap().id();
     db.run_while(Worker::new(db.pool.clone()).register::<Ordinary>(), db.until(job, JobState::Dead)).await;

@@ -1,4 +1,4 @@
-//! `try`: a job's handler run here, and nothing of the store changed, whatever the handler does.
+//! `try`: runs a job's handler locally, and changes nothing in the store, for any behaviour of the handler.
 
 use std::process::{Command, Output};
 
@@ -8,15 +8,15 @@ use serde_json::Value;
 use tests::{Act, Do, Own, Stages, Steps, TestDb, UntilGo, Within, eventually};
 
 const CLI: &str = env!("CARGO_BIN_EXE_test-cli");
-/// Registers `Own`, with a middleware that says so.
+/// Registers `Own`, with a middleware that logs.
 const OWN: &str = env!("CARGO_BIN_EXE_test-panicking-cli");
 
-/// A type that no binary has a handler of.
+/// A type without a handler in any binary.
 #[job(send_only)]
 #[derive(Serialize, Deserialize)]
 struct Nobodys;
 
-/// As it is enqueued; the binary with a handler has the key.
+/// The type as enqueued; the binary with a handler has the key.
 #[job(send_only, name = "tried_sealed", seal = "tried")]
 #[derive(Serialize, Deserialize)]
 struct Sealed {
@@ -29,7 +29,7 @@ fn run(binary: &str, db: &TestDb, arguments: &[&str]) -> Output {
     command.output().unwrap()
 }
 
-/// All that stands in the store and in the table of effects.
+/// Returns the contents of the store and of the table of effects.
 async fn stored(db: &TestDb) -> String {
     let tables = ["job", "ready", "scheduled", "blocked", "lease", "dead", "done", "done_many", "failure", "progress", "lane", "waiter"];
     let of = |table: &str| format!("select '{table}' as of, to_jsonb(t)::text as row from queue.{table} t");
@@ -38,7 +38,7 @@ async fn stored(db: &TestDb) -> String {
     sqlx::query_scalar(sqlx::AssertSqlSafe(text)).fetch_one(&db.pool).await.unwrap()
 }
 
-/// Tries the job, and sees that nothing has changed; returns the exit code, and what it said.
+/// Tries the job, and checks that nothing has changed; returns the exit code, and the output.
 async fn tried(binary: &str, db: &TestDb, job: JobId, more: &[&str]) -> (Option<i32>, Value) {
     let before = stored(db).await;
     let id = job.to_string();
@@ -54,7 +54,7 @@ async fn within(db: &TestDb, how: &str) -> JobId {
 
 #[tokio::test]
 #[ignore = "deep"]
-async fn a_transactional_handler_is_tried_and_leaves_nothing_whatever_it_does() {
+async fn a_transactional_handler_is_tried_and_leaves_nothing_in_every_case() {
     let db = TestDb::new().await;
     for (how, code, verdict, error) in [
         ("well", 0, "complete", ""),
@@ -82,37 +82,37 @@ async fn a_transactional_handler_is_tried_and_leaves_nothing_whatever_it_does() 
 }
 
 #[tokio::test]
-async fn what_a_handler_keeps_by_ending_its_transaction_by_hand_is_said() {
+async fn writes_kept_by_a_handler_that_ends_its_own_transaction_are_reported() {
     let db = TestDb::new().await;
     let job = within(&db, "rollback by hand, in a chain").await;
     let output = run(CLI, &db, &[&job.to_string(), "--json"]);
     let said: Value = serde_json::from_slice(&output.stdout).unwrap();
     assert_eq!((output.status.code(), said["rolled_back"].as_bool()), (Some(4), Some(false)), "{said}");
-    assert!(said["error"].as_str().unwrap().contains("may be kept"), "{said}");
+    assert!(said["error"].as_str().unwrap().contains("may be committed"), "{said}");
     assert_eq!(db.count("select count(*) from effect where job = 0").await, 1, "and it is");
     let words = String::from_utf8(run(CLI, &db, &[&job.to_string()]).stdout).unwrap();
-    assert!(words.ends_with("what it wrote after that may be kept\n"), "{words}");
+    assert!(words.ends_with("its later changes may be kept\n"), "{words}");
     assert_eq!(db.state(job).await, Some(JobState::Ready));
     db.finish().await;
 }
 
 #[tokio::test]
-async fn a_handler_whose_session_was_lost_is_not_told_to_have_ended_its_transaction() {
+async fn a_handler_whose_session_was_lost_is_not_reported_as_having_ended_its_transaction() {
     let db = TestDb::new().await;
     let job = within(&db, "lose its session").await;
-    // Also if it returns the error that it met.
+    // Also if it returns the error that it got.
     for job in [job, within(&db, "fail for its session").await] {
         let (code, said) = tried(CLI, &db, job, &[]).await;
         assert_eq!((code, said["verdict"].as_str(), said["rolled_back"].as_bool()), (Some(4), Some("retry"), None), "{said}");
         let words = String::from_utf8(run(CLI, &db, &[&job.to_string()]).stdout).unwrap();
-        assert!(words.contains("the server has rolled back what was not committed; had the handler ended"), "{words}");
+        assert!(words.contains("the server rolled back uncommitted changes; if the handler had ended"), "{words}");
         assert_eq!((db.state(job).await, db.count("select count(*) from effect").await), (Some(JobState::Ready), 0));
     }
     db.finish().await;
 }
 
 #[tokio::test]
-async fn a_login_that_may_make_no_temporary_tables_is_told_so() {
+async fn a_login_without_the_privilege_for_temporary_tables_gets_a_clear_error() {
     let db = TestDb::new().await;
     let (login, job) = (format!("tries_{}", std::process::id()), within(&db, "well").await);
     let database: String = sqlx::query_scalar("select current_database()").fetch_one(&db.pool).await.unwrap();
@@ -144,7 +144,7 @@ async fn a_dead_job_is_tried_as_after_a_requeue_and_stays_dead() {
     assert_eq!(db.state(job).await, Some(JobState::Dead));
     let (code, said) = tried(CLI, &db, job, &[]).await;
     assert_eq!((code, said["state"].as_str(), said["verdict"].as_str()), (Some(4), Some("dead"), Some("retry")), "{said}");
-    // Told in words, and what a worker would have come to.
+    // As text, with the verdict that a worker would give.
     let output = run(CLI, &db, &[&job.to_string()]);
     let words = String::from_utf8(output.stdout).unwrap();
     assert!(words.contains("as told") && words.ends_with("rolled back; the job is dead as before\n"), "{words}");
@@ -156,7 +156,7 @@ async fn a_dead_job_is_tried_as_after_a_requeue_and_stays_dead() {
 
 #[tokio::test]
 #[ignore = "deep"]
-async fn a_plain_handler_is_tried_only_if_that_is_said_and_what_it_does_beside_stays() {
+async fn a_plain_handler_is_tried_only_with_an_option_and_its_outside_effects_stay() {
     let db = TestDb::new().await;
     let job = Do { act: Act::Ok("done".into()) }.enqueue(&db.pool).await.unwrap().id();
     let (code, said) = tried(CLI, &db, job, &[]).await;
@@ -172,7 +172,7 @@ async fn a_plain_handler_is_tried_only_if_that_is_said_and_what_it_does_beside_s
         assert_eq!(output.status.code(), Some(4));
         assert!(String::from_utf8_lossy(&output.stdout).contains(error));
     }
-    // One that never yields is given up.
+    // A handler that never yields is abandoned.
     let block = Do { act: Act::Block(60_000) }.enqueue(&db.pool).await.unwrap().id();
     let output = run(CLI, &db, &[&block.to_string(), "--yes", "--within", "1s"]);
     assert_eq!(output.status.code(), Some(4));
@@ -201,7 +201,7 @@ async fn a_transaction_that_the_handler_begins_is_rolled_back_and_middleware_run
     let output = run(OWN, &db, &[&job.to_string(), "--yes"]);
     assert!(String::from_utf8_lossy(&output.stderr).contains("middleware around own"), "{output:?}");
 
-    // What it reports is told, and not written.
+    // Its reports are printed, and not written.
     let job = Steps { steps: 3, hold: None }.enqueue(&db.pool).await.unwrap().id();
     let output = run(OWN, &db, &[&job.to_string(), "--yes", "--json"]);
     let said: Value = serde_json::from_slice(&output.stdout).unwrap();
@@ -225,7 +225,7 @@ async fn a_sealed_payload_is_opened_where_the_key_is() {
 }
 
 #[tokio::test]
-async fn what_cannot_be_tried_is_refused() {
+async fn a_job_that_cannot_be_tried_is_refused() {
     let db = TestDb::new().await;
     let (code, said) = tried(CLI, &db, "7".parse().unwrap(), &[]).await;
     assert_eq!(code, Some(3), "{said}");
@@ -233,7 +233,7 @@ async fn what_cannot_be_tried_is_refused() {
     let (code, said) = tried(CLI, &db, nobodys, &[]).await;
     assert_eq!(code, Some(3));
     assert!(said.as_str().unwrap().contains("no handler for job type `nobodys`"), "{said}");
-    // Its payload fits no release that is here.
+    // Its payload fits no known release.
     let bad = within(&db, "well").await;
     sqlx::query("update queue.job set payload = '{\"what\": 1}' where id = $1").bind(bad).execute(&db.pool).await.unwrap();
     let (code, said) = tried(CLI, &db, bad, &[]).await;
@@ -245,7 +245,7 @@ async fn what_cannot_be_tried_is_refused() {
         eventually("it has begun", async || db.count(&format!("select count(*) from effect where job = {running}")).await > 0).await;
         let output = run(CLI, &db, &[&running.to_string(), "--yes"]);
         assert_eq!(output.status.code(), Some(3));
-        assert!(String::from_utf8_lossy(&output.stderr).contains("runs on a worker now"));
+        assert!(String::from_utf8_lossy(&output.stderr).contains("is running on a worker"));
         sqlx::raw_sql("create table if not exists go ()").execute(&db.pool).await.unwrap();
         db.until(running, JobState::Completed).await;
     })
@@ -255,7 +255,7 @@ async fn what_cannot_be_tried_is_refused() {
 }
 
 #[tokio::test]
-async fn a_durable_job_is_tried_from_where_it_is_and_journals_nothing() {
+async fn a_durable_job_is_tried_from_its_journal_and_journals_nothing() {
     let db = TestDb::new().await;
     let job = Stages { stages: 3, ms: 1 }.enqueue(&db.pool).await.unwrap().id();
     let journaled = "insert into queue.step (id, name, attempt, at, ran_ms, output) values ($1, 'within/0', 1, now(), 0, '\"text\"')";

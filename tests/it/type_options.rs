@@ -1,4 +1,4 @@
-//! Enqueues in SQL take what workers have published of a job type; those in Rust say all of it themselves.
+//! Enqueues in SQL use the options that workers have published for a job type; enqueues in Rust set all of them.
 
 use queue_core::{Context, Handler, Job as _, JobHandle, JobId, JobResult, Store, job};
 use queue_worker::Worker;
@@ -6,14 +6,14 @@ use serde::{Deserialize, Serialize};
 use sqlx::{AssertSqlSafe, Connection as _, PgConnection, Row as _};
 use tests::{TestDb, eventually};
 
-/// As this release has it.
+/// The type in this release.
 #[job(send_only, name = "letter", aliases = ["packet"], queue = "post", priority = 150, max_attempts = 3, unique(fields(to)))]
 #[derive(Serialize, Deserialize)]
 struct Letter {
     to: String,
 }
 
-/// As another release has it.
+/// The type in another release.
 mod other {
     use super::{Context, Deserialize, Handler, JobResult, Serialize, job};
 
@@ -36,7 +36,7 @@ impl Handler for Letter {
     }
 }
 
-/// Serves a queue that none of these jobs goes to, so that they stay.
+/// Serves a queue that none of these jobs is in, so that they stay.
 fn worker(db: &TestDb) -> Worker {
     Worker::new(db.pool.clone()).register::<Letter>().queue("nothing", 1)
 }
@@ -45,7 +45,7 @@ async fn published(db: &TestDb) -> i64 {
     db.count("select count(*) from queue.type_options").await
 }
 
-/// Enqueues by this call, and says where the job went: queue, priority, attempts, key.
+/// Enqueues with this call; returns the job's queue, priority, attempts, key.
 async fn enqueue(on: &mut PgConnection, call: &str) -> String {
     let id: JobId = sqlx::query_scalar(AssertSqlSafe(format!("select id from queue.{call} id"))).fetch_one(&mut *on).await.unwrap();
     place(on, id).await
@@ -57,13 +57,13 @@ async fn place(on: &mut PgConnection, id: JobId) -> String {
 }
 
 #[tokio::test]
-async fn an_enqueue_in_sql_goes_where_the_workers_of_its_type_say() {
+async fn an_enqueue_in_sql_uses_the_published_options_of_its_type() {
     let db = TestDb::new().await;
     let mut on = PgConnection::connect(&db.url).await.unwrap();
-    assert_eq!(enqueue(&mut on, "enqueue('letter', '{}')").await, "default 100 20", "no worker has said anything");
+    assert_eq!(enqueue(&mut on, "enqueue('letter', '{}')").await, "default 100 20", "no worker has published anything");
     db.run_while(worker(&db), eventually("they are published", async || published(&db).await == 2)).await;
 
-    // The worker has gone; what it said has not.
+    // The worker has stopped; its published options remain.
     for (call, goes) in [
         ("enqueue('letter', '{}')", "post 150 3"),
         ("enqueue('packet', '{}')", "post 150 3"),
@@ -88,7 +88,7 @@ async fn an_enqueue_in_sql_goes_where_the_workers_of_its_type_say() {
 }
 
 #[tokio::test]
-async fn a_uniqueness_key_of_sql_is_one_of_the_queue_that_the_type_goes_to() {
+async fn a_uniqueness_key_in_sql_belongs_to_the_published_queue_of_the_type() {
     let db = TestDb::new().await;
     let mut on = PgConnection::connect(&db.url).await.unwrap();
     db.run_while(worker(&db), eventually("they are published", async || published(&db).await == 2)).await;
@@ -100,7 +100,7 @@ async fn a_uniqueness_key_of_sql_is_one_of_the_queue_that_the_type_goes_to() {
 }
 
 #[tokio::test]
-async fn the_worker_that_started_last_is_believed_and_says_nothing_of_types_that_it_does_not_know() {
+async fn the_worker_that_started_last_decides_and_publishes_nothing_of_unknown_types() {
     let db = TestDb::new().await;
     let mut on = PgConnection::connect(&db.url).await.unwrap();
     sqlx::query("insert into queue.type_options values ('foreign', 'theirs', 1, 1)").execute(&mut on).await.unwrap();
@@ -117,7 +117,7 @@ async fn the_worker_that_started_last_is_believed_and_says_nothing_of_types_that
 }
 
 #[tokio::test]
-async fn what_is_published_changes_no_enqueue_from_rust() {
+async fn published_options_change_no_enqueue_from_rust() {
     let db = TestDb::new().await;
     let mut on = PgConnection::connect(&db.url).await.unwrap();
     sqlx::query("insert into queue.type_options values ('letter', 'stray', 1, 1)").execute(&mut on).await.unwrap();
@@ -136,9 +136,9 @@ async fn what_is_published_changes_no_enqueue_from_rust() {
     db.finish().await;
 }
 
-/// Whoever holds the table holds up neither an enqueue nor a worker's jobs.
+/// A lock on the table delays neither an enqueue nor a worker's jobs.
 #[tokio::test]
-async fn a_session_that_holds_what_is_published_stops_neither_enqueues_nor_workers() {
+async fn a_lock_on_published_options_stops_neither_enqueues_nor_workers() {
     let db = TestDb::new().await;
     let mut on = PgConnection::connect(&db.url).await.unwrap();
     let mut holder = db.pool.begin().await.unwrap();
@@ -148,18 +148,18 @@ async fn a_session_that_holds_what_is_published_stops_neither_enqueues_nor_worke
     let waits = "select count(*) from pg_stat_activity
       where datname = current_database() and wait_event_type = 'Lock' and application_name = 'queue-worker prune'";
     db.run_while(Worker::new(db.pool.clone()).register::<Letter>(), async {
-        eventually("the worker waits to say it", async || db.count(waits).await == 1).await;
+        eventually("the worker waits to publish it", async || db.count(waits).await == 1).await;
         let left = "select count(*) from queue.jobs where state <> 'completed'";
         eventually("and runs jobs meanwhile", async || db.count(left).await == 0).await;
         holder.rollback().await.unwrap();
-        eventually("then it says it", async || published(&db).await == 2).await;
+        eventually("then it publishes it", async || published(&db).await == 2).await;
     })
     .await;
     db.finish().await;
 }
 
 #[tokio::test]
-async fn what_types_say_is_written_once_and_refused_if_no_enqueue_could_take_it() {
+async fn published_options_are_written_once_and_refused_if_no_enqueue_could_use_them() {
     let db = TestDb::new().await;
     let mut on = PgConnection::connect(&db.url).await.unwrap();
     let publish = Store::default().sql(include_str!("../../queue-worker/sql/publish_types.sql"));
@@ -168,7 +168,7 @@ async fn what_types_say_is_written_once_and_refused_if_no_enqueue_could_take_it(
             sqlx::query(publish).bind(["a", "b"]).bind(["mail", "default"]).bind([1_i16, 100]).bind([2_i16, 20]).bind([None::<f64>; 2]);
         assert_eq!(said.execute(&mut on).await.unwrap().rows_affected(), written);
     }
-    // One thing that differs is enough.
+    // One difference is enough.
     for (n, (queue, priority, attempts)) in [("x", 100_i16, 20_i16), ("default", 101, 20), ("default", 100, 21)].into_iter().enumerate() {
         let said = sqlx::query(publish).bind(["b"]).bind([queue]).bind([priority]).bind([attempts]).bind([None::<f64>]);
         assert_eq!(said.execute(&mut on).await.unwrap().rows_affected(), 1, "{n}");
@@ -186,7 +186,7 @@ async fn what_types_say_is_written_once_and_refused_if_no_enqueue_could_take_it(
 }
 
 #[tokio::test]
-async fn whole_numbers_are_taken_as_they_are_written() {
+async fn whole_numbers_are_accepted_in_every_notation() {
     let db = TestDb::new().await;
     let mut on = PgConnection::connect(&db.url).await.unwrap();
     for (call, goes) in [
@@ -200,7 +200,7 @@ async fn whole_numbers_are_taken_as_they_are_written() {
         let error = sqlx::query(AssertSqlSafe(format!("select queue.{call}"))).execute(&mut on).await.unwrap_err();
         assert_eq!(error.as_database_error().unwrap().code().as_deref(), Some("22003"), "{call}: {error}");
     }
-    // A literal is an integer, and finds no function that takes a smallint.
+    // A literal is an integer, and does not match a function that takes a smallint.
     let narrow = "select count(*) from pg_proc where pronamespace = 'queue'::regnamespace
       and array['int2'::regtype, 'int2[]'::regtype]::oid[] && proargtypes::oid[]";
     assert_eq!(db.count(narrow).await, 0);

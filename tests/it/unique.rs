@@ -1,4 +1,5 @@
-//! Unique jobs: one for each key, whoever enqueues when; what becomes of the others; a key that is free again exactly when its job is over.
+//! Unique jobs: one for each key, in any order of enqueues; what happens to the others; and a key that is free again exactly when its job has
+//! finished.
 
 mod held;
 mod kept;
@@ -38,7 +39,7 @@ async fn jobs(db: &TestDb) -> i64 {
     db.count("select count(*) from queue.job").await
 }
 
-/// Claims what there is and ends it so.
+/// Claims all jobs and ends them with this verdict.
 async fn end(on: &mut PgConnection, verdict: &'static str) {
     let worker = register(on).await.unwrap();
     let lease = claim(on, worker, 100).await.unwrap();
@@ -69,13 +70,13 @@ async fn a_queued_key_is_free_once_its_job_is_claimed_and_held_again_when_it_com
     settle(&mut on, &lease.all("retry")).await.unwrap();
     let replaced = enqueue("4").on_conflict(OnConflict::Replace).await.unwrap();
     assert_eq!((replaced.id(), replaced.outcome()), (first.id(), Enqueued::Replaced), "it waits for a retry");
-    // Its place is not its id any more.
+    // Its place is no longer its id.
     db.run("update queue.scheduled set run_at = now() - interval '1 s'").await;
     sqlx::query(include_str!("../../queue-worker/sql/promote.sql")).bind(10_i64).execute(&mut on).await.unwrap();
     let replaced = enqueue("5").on_conflict(OnConflict::Replace).await.unwrap();
     assert_eq!((replaced.id(), replaced.outcome()), (first.id(), Enqueued::Replaced), "it is ready again");
     assert_eq!(payload(&db, first).await, "5");
-    // A suspect that was given back stands in the solo twin.
+    // A released quarantined job is in the solo twin.
     db.run("update queue.ready set seq = id, lane = queue.lane_id('default', 'do', 100::smallint, true)").await;
     assert_eq!(enqueue("6").on_conflict(OnConflict::Replace).await.unwrap().outcome(), Enqueued::Replaced);
     let place = "select count(*) from queue.ready where seq = id and lane = queue.lane_id('default', 'do', 100::smallint, true)";
@@ -85,12 +86,12 @@ async fn a_queued_key_is_free_once_its_job_is_claimed_and_held_again_when_it_com
     let second = enqueue("7").await.unwrap();
     assert_eq!(second.outcome(), Enqueued::New);
     settle(&mut on, &lease.all("release")).await.unwrap();
-    assert_eq!(enqueue("8").await.unwrap().id(), second.id(), "whoever took it last has it");
+    assert_eq!(enqueue("8").await.unwrap().id(), second.id(), "the last producer to take it has it");
     db.finish().await;
 }
 
 #[tokio::test]
-async fn a_key_for_a_time_is_held_that_long_and_that_was_said_when_it_was_taken() {
+async fn a_key_with_a_period_is_held_for_the_period_set_when_it_was_taken() {
     let (db, mut on) = TestDb::with_connection().await;
     let enqueue = |held| say("1").enqueue(&db.pool).unique("key").unique_while(held);
     let hour = While::For(Duration::from_hours(1));
@@ -108,7 +109,7 @@ async fn a_key_for_a_time_is_held_that_long_and_that_was_said_when_it_was_taken(
 }
 
 #[tokio::test]
-async fn a_replaced_payload_is_what_runs_in_the_place_of_the_first() {
+async fn a_replaced_payload_runs_in_the_place_of_the_first() {
     let (db, mut on) = TestDb::with_connection().await;
     let first = say("old").enqueue(&db.pool).unique("key").await.unwrap();
     let other = say("other").enqueue(&db.pool).await.unwrap();
@@ -116,7 +117,7 @@ async fn a_replaced_payload_is_what_runs_in_the_place_of_the_first() {
     let replaced = say("new").enqueue(&mut tx).unique("key").on_conflict(OnConflict::Replace).await.unwrap();
     assert_eq!((replaced.id(), replaced.outcome()), (first.id(), Enqueued::Replaced));
     let worker = register(&mut on).await.unwrap();
-    assert_eq!(claim(&mut on, worker, 1).await.unwrap().ids(), [other.id()], "nobody claims it before that is committed");
+    assert_eq!(claim(&mut on, worker, 1).await.unwrap().ids(), [other.id()], "it is not claimed before that is committed");
     tx.rollback().await.unwrap();
     assert_eq!(payload(&db, first).await, "old");
     say("new").enqueue(&db.pool).unique("key").on_conflict(OnConflict::Replace).await.unwrap();
@@ -150,7 +151,7 @@ async fn a_debounced_job_runs_when_the_last_one_would_have_and_never_earlier() {
     enqueue("5").at(later).await.unwrap();
     assert_eq!(run_at(&db, first).await.map(|at| at.timestamp()), Some(later.timestamp()));
     assert_eq!(payload(&db, first).await, "1");
-    // Of a job that was tried before, the count of its attempts goes along.
+    // The attempt count of a job that was tried before is kept.
     db.run("update queue.scheduled set run_at = now() - interval '1 s'").await;
     sqlx::query(include_str!("../../queue-worker/sql/promote.sql")).bind(10_i64).execute(&mut on).await.unwrap();
     end(&mut on, "retry").await;
@@ -160,7 +161,7 @@ async fn a_debounced_job_runs_when_the_last_one_would_have_and_never_earlier() {
 }
 
 #[tokio::test]
-async fn a_worker_that_sleeps_runs_what_was_replaced_or_debounced_before_its_eyes() {
+async fn a_sleeping_worker_runs_a_job_replaced_or_debounced_meanwhile() {
     let db = TestDb::new().await;
     let mut config = Config::default();
     config.poll_interval = Duration::from_mins(10);
@@ -170,7 +171,7 @@ async fn a_worker_that_sleeps_runs_what_was_replaced_or_debounced_before_its_eye
         let first = enqueue().await.unwrap();
         enqueue().await.unwrap();
         db.until(first.id(), JobState::Completed).await;
-        // The entry is locked while the worker is sent to look.
+        // The entry is locked while the worker is notified.
         let mut tx = db.pool.begin().await.unwrap();
         let second = say("2").enqueue(&mut tx).unique("key").await.unwrap();
         let same = say("3").enqueue(&mut tx).unique("key").on_conflict(OnConflict::Replace).await.unwrap();
@@ -185,7 +186,7 @@ async fn a_worker_that_sleeps_runs_what_was_replaced_or_debounced_before_its_eye
 }
 
 #[tokio::test]
-async fn f12_equal_fields_make_equal_keys_and_only_they() {
+async fn f12_equal_fields_make_equal_keys_and_unequal_ones_do_not() {
     let db = TestDb::new().await;
     let first = report("a", "bc", 1).enqueue(&db.pool).await.unwrap();
     let same = report("a", "bc", 2).enqueue(&db.pool).await.unwrap();
@@ -231,10 +232,10 @@ async fn f22_a_key_of_a_mebibyte_is_hashed_and_sql_makes_the_same_one() {
 }
 
 #[tokio::test]
-async fn many_at_once_honour_keys_too() {
+async fn a_bulk_enqueue_honours_keys_too() {
     let db = TestDb::new().await;
     let again = [report("a", "1", 1), report("b", "1", 2), report("a", "1", 3), report("c", "1", 4)];
-    assert_eq!(Report::enqueue_all(again.clone(), &db.pool).await.unwrap(), 3, "so many are new");
+    assert_eq!(Report::enqueue_all(again.clone(), &db.pool).await.unwrap(), 3, "this number are new");
     let handles = Report::enqueue_all(again.clone(), &db.pool).returning_ids().on_keep().await;
     assert_eq!(handles.iter().map(JobHandle::outcome).collect::<Vec<_>>(), [Enqueued::Replaced; 4]);
     assert_eq!(handles[0].id(), handles[2].id());
@@ -257,7 +258,7 @@ async fn many_at_once_honour_keys_too() {
     db.finish().await;
 }
 
-/// Awaits what cannot be kept in a variable of one type with its result.
+/// Awaits futures of different types with the same result.
 trait OnKeep {
     async fn on_keep(self) -> Vec<JobHandle<Report>>;
 }
@@ -269,7 +270,7 @@ impl OnKeep for queue_core::EnqueueAll<'_, Report, Vec<JobHandle<Report>>> {
 }
 
 #[tokio::test]
-async fn keys_that_no_job_holds_are_forgotten_and_no_others() {
+async fn keys_that_no_job_holds_are_deleted_and_no_others() {
     let (db, mut on) = TestDb::with_connection().await;
     let enqueue = |key: &str, held| say("1").enqueue(&db.pool).unique(key).unique_while(held);
     for n in 0..20 {
@@ -285,9 +286,9 @@ async fn keys_that_no_job_holds_are_forgotten_and_no_others() {
     let mut tx = db.pool.begin().await.unwrap();
     assert_eq!(say("2").enqueue(&mut tx).unique("over 7").await.unwrap().outcome(), Enqueued::New);
     let forget = || sqlx::query_scalar::<_, i32>(include_str!("../../queue-worker/sql/forget_keys.sql"));
-    // From a random one on: those that are held may be among the five.
+    // Starting at a random one: those that are held may be among the five.
     let few = forget().bind(5).fetch_one(&db.pool).await.unwrap();
-    assert!((1..=5).contains(&few), "{few} of five that were looked at");
+    assert!((1..=5).contains(&few), "{few} of five that were checked");
     while forget().bind(500).fetch_one(&db.pool).await.unwrap() > 0 {}
     tx.commit().await.unwrap();
     assert_eq!(db.count("select count(*) from queue.unique_key").await, 4);
@@ -298,7 +299,7 @@ async fn keys_that_no_job_holds_are_forgotten_and_no_others() {
 }
 
 #[tokio::test]
-async fn a_worker_forgets_keys_by_itself() {
+async fn a_worker_deletes_unheld_keys_by_itself() {
     let db = TestDb::new().await;
     for n in 0..10 {
         say("1").enqueue(&db.pool).unique(n.to_string()).unique_while(While::For(Duration::from_millis(1))).await.unwrap();
@@ -310,9 +311,9 @@ async fn a_worker_forgets_keys_by_itself() {
     db.finish().await;
 }
 
-/// Two transactions above read committed: whatever comes, there is one job, and who was not told so was told to try again.
+/// Two transactions above read committed: in every case there is one job, and a producer without it got an error that asks for a retry.
 #[tokio::test]
-async fn under_an_old_snapshot_a_conflict_is_answered_rightly_or_is_a_serialization_failure() {
+async fn under_an_old_snapshot_a_conflict_has_the_right_answer_or_is_a_serialization_failure() {
     let db = TestDb::new().await;
     for (n, level) in ["repeatable read", "serializable"].into_iter().enumerate() {
         let key = format!("key {n}");

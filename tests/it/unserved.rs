@@ -1,4 +1,4 @@
-//! Ready jobs of a type or queue that no living worker serves are told, by workers and on the command line.
+//! Ready jobs of a type or queue that no living worker serves are reported, by workers and on the command line.
 
 use std::{
     process::Command,
@@ -20,7 +20,7 @@ fn quick() -> Do {
     Do { act: Act::Ok(String::new()) }
 }
 
-async fn said(db: &TestDb, arguments: &[&str]) -> String {
+async fn cli_output(db: &TestDb, arguments: &[&str]) -> String {
     let (url, arguments) = (db.url.clone(), arguments.iter().map(|argument| (*argument).to_owned()).collect::<Vec<_>>());
     let run = move || Command::new(CLI).args(arguments).env("DATABASE_URL", url).env("NO_COLOR", "1").output().unwrap();
     let output = tokio::task::spawn_blocking(run).await.unwrap();
@@ -30,7 +30,7 @@ async fn said(db: &TestDb, arguments: &[&str]) -> String {
 
 #[tokio::test]
 #[ignore = "deep"]
-async fn ready_jobs_that_no_living_worker_serves_are_told_and_others_are_not() {
+async fn ready_jobs_that_no_living_worker_serves_are_reported_and_others_are_not() {
     let db = TestDb::new().await;
     let forgotten = Forgotten.enqueue(&db.pool).await.unwrap().id();
     let elsewhere = quick().enqueue(&db.pool).queue("elsewhere").await.unwrap().id();
@@ -41,10 +41,10 @@ async fn ready_jobs_that_no_living_worker_serves_are_told_and_others_are_not() {
     };
     assert_eq!(found().await, ["elsewhere do 1", "mail forgotten 1"], "where there is no worker, nothing is served");
 
-    // A worker of this queue alone; what it says when its first lease is over is of the others.
+    // A worker of this queue only; what it reports after its first lease duration concerns the others.
     let since = Instant::now();
     let arguments = ["run", "--queue", "default=5", "--lease-ttl", "1s", "--log-format", "json"];
-    let process = WorkerProcess::running(CLI, &db.url, &arguments, &[("QUEUE_LOG", "info")]);
+    let process = WorkerProcess::start_with(CLI, &db.url, &arguments, &[("QUEUE_LOG", "info")]);
     let served = quick().enqueue(&db.pool).await.unwrap().id();
     db.until(served, JobState::Completed).await;
     let told = || {
@@ -54,33 +54,33 @@ async fn ready_jobs_that_no_living_worker_serves_are_told_and_others_are_not() {
         let what = |line: &serde_json::Value| (text(&line["level"]), text(&line["fields"]["queue"]), text(&line["fields"]["job_type"]));
         lines.iter().map(what).collect::<Vec<_>>()
     };
-    eventually("the worker says so", async || told().len() >= 2).await;
+    eventually("the worker reports it", async || told().len() >= 2).await;
     let warned = |queue: &str, job_type: &str| ("WARN".to_owned(), queue.to_owned(), job_type.to_owned());
     assert_eq!(told(), [warned("elsewhere", "do"), warned("mail", "forgotten")], "each once in its minute");
-    let stats = said(&db, &["stats"]).await;
+    let stats = cli_output(&db, &["stats"]).await;
     assert!(stats.contains("NO WORKER FOR QUEUE"), "{stats}");
     for (id, is_served) in [(forgotten, false), (elsewhere, false), (served, true)] {
         let id = id.to_string();
-        let shown = said(&db, &["show", &id]).await;
-        assert_eq!(shown.contains("none that lives serves this queue and type"), !is_served, "{shown}");
-        let list = said(&db, &["list"]).await;
+        let shown = cli_output(&db, &["show", &id]).await;
+        assert_eq!(shown.contains("no living worker serves this queue and type"), !is_served, "{shown}");
+        let list = cli_output(&db, &["list"]).await;
         let line = list.lines().find(|line| line.starts_with(&id)).unwrap();
         assert_eq!(line.contains("no worker serves it"), !is_served, "{list}");
-        let json: serde_json::Value = serde_json::from_str(&said(&db, &["show", "--json", &id]).await).unwrap();
+        let json: serde_json::Value = serde_json::from_str(&cli_output(&db, &["show", "--json", &id]).await).unwrap();
         assert_eq!((&json["unserved"], &json["id"]), (&(!is_served).into(), &id.as_str().into()), "{json}");
-        let json: serde_json::Value = serde_json::from_str(&said(&db, &["list", "--json"]).await).unwrap();
+        let json: serde_json::Value = serde_json::from_str(&cli_output(&db, &["list", "--json"]).await).unwrap();
         let listed = json["jobs"].as_array().unwrap().iter().find(|job| job["id"] == id.as_str()).unwrap();
         assert_eq!((&listed["unserved"], json.get("next").is_some()), (&(!is_served).into(), true), "{json}");
     }
 
-    // A worker of every queue serves the one, and knows nothing of the other; once it is silent it serves none.
-    let any = WorkerProcess::running(CLI, &db.url, &["run"], &[]);
+    // A worker of every queue serves the one, and does not know the other; once it is silent it serves none.
+    let any = WorkerProcess::start_with(CLI, &db.url, &["run"], &[]);
     db.until(elsewhere, JobState::Completed).await;
     assert_eq!(found().await, ["mail forgotten 1"]);
     db.kill(any).await;
     quick().enqueue(&db.pool).queue("elsewhere").await.unwrap();
-    eventually("nobody serves it", async || found().await == ["elsewhere do 1", "mail forgotten 1"]).await;
-    // A worker of an older release, which did not say what it can run.
+    eventually("no worker serves it", async || found().await == ["elsewhere do 1", "mail forgotten 1"]).await;
+    // A worker of an older release, which did not publish its types.
     let old = "insert into queue.worker (id, expires_at, name, host, pid, version, queues) values (gen_random_uuid(), '9999-01-01', '', '', 1, '', '{mail}')";
     sqlx::query(old).execute(&db.pool).await.unwrap();
     assert_eq!(found().await, ["elsewhere do 1"]);

@@ -1,6 +1,6 @@
-//! Sleeping workers: no job is overlooked, whatever the moment of its commit, and nobody is notified in vain.
+//! Sleeping workers: no job is missed, whenever it is committed, and no notification is sent in vain.
 //!
-//! Workers here poll once an hour unless a test says otherwise, so what is found was found by a wake-up.
+//! Workers here poll once an hour unless a test sets another interval, so jobs are found through wake-ups.
 
 use std::time::{Duration, Instant};
 
@@ -91,8 +91,8 @@ async fn a_job_committed_late_is_found_by_a_busy_worker() {
 
 #[tokio::test]
 #[ignore = "deep"]
-async fn no_job_is_overlooked_by_a_worker_that_is_falling_asleep() {
-    // DESIGN 5.7: a producer's transaction stays open for a moment after it has looked for sleepers, while the worker is on its way to bed.
+async fn no_job_is_missed_by_a_worker_that_is_falling_asleep() {
+    // DESIGN 5.7: a producer's transaction stays open for a moment after it has checked for sleepers, while the worker is about to sleep.
     let db = TestDb::new().await;
     let mut producers = Vec::new();
     for _ in 0..3 {
@@ -128,7 +128,7 @@ async fn no_job_is_overlooked_by_a_worker_that_is_falling_asleep() {
 }
 
 #[tokio::test]
-async fn no_job_is_overlooked_by_a_worker_that_just_began() {
+async fn no_job_is_missed_by_a_worker_that_just_began() {
     let db = TestDb::new().await;
     let mut connection = connect(&db).await;
     for wait in [0, 5, 20, 60, 150, 400] {
@@ -144,8 +144,8 @@ async fn no_job_is_overlooked_by_a_worker_that_just_began() {
     db.finish().await;
 }
 
-/// What was sent since the last time: notifications come in the order of their commits, so whatever was is here before a probe.
-async fn heard(db: &TestDb, listener: &mut PgListener) -> Vec<String> {
+/// Returns the notifications since the last call: they arrive in commit order, so all arrive before a probe.
+async fn received(db: &TestDb, listener: &mut PgListener) -> Vec<String> {
     sqlx::query("select queue.notify('wake', 'probe')").execute(&db.pool).await.unwrap();
     let mut payloads = Vec::new();
     loop {
@@ -157,31 +157,31 @@ async fn heard(db: &TestDb, listener: &mut PgListener) -> Vec<String> {
 }
 
 #[tokio::test]
-async fn producers_notify_only_when_somebody_sleeps_over_their_queue() {
+async fn producers_notify_only_when_a_worker_of_their_queue_sleeps() {
     let db = TestDb::new().await;
     let mut listener = db.listen("wake").await;
     enqueue(&db).await;
-    assert_eq!(heard(&db, &mut listener).await, [] as [String; 0], "nobody sleeps");
+    assert_eq!(received(&db, &mut listener).await, [] as [String; 0], "no worker sleeps");
 
     let sleeps = "insert into queue.idle (queue, worker) values ($1, gen_random_uuid())";
     sqlx::query(sleeps).bind("mail").execute(&db.pool).await.unwrap();
     enqueue(&db).await;
-    assert_eq!(heard(&db, &mut listener).await, [] as [String; 0], "nobody sleeps over this queue");
+    assert_eq!(received(&db, &mut listener).await, [] as [String; 0], "no worker of this queue sleeps");
     quick().enqueue(&db.pool).queue("mail").await.unwrap();
-    assert_eq!(heard(&db, &mut listener).await, ["mail"]);
+    assert_eq!(received(&db, &mut listener).await, ["mail"]);
 
     sqlx::query(sleeps).bind("*").execute(&db.pool).await.unwrap();
     let mut tx = db.pool.begin().await.unwrap();
     for _ in 0..3 {
         quick().enqueue(&mut tx).await.unwrap();
     }
-    assert_eq!(heard(&db, &mut listener).await, [] as [String; 0], "not before the commit");
+    assert_eq!(received(&db, &mut listener).await, [] as [String; 0], "not before the commit");
     tx.commit().await.unwrap();
-    assert_eq!(heard(&db, &mut listener).await, ["default"], "one for all of a transaction");
+    assert_eq!(received(&db, &mut listener).await, ["default"], "one for all of a transaction");
     let mut tx = db.pool.begin().await.unwrap();
     quick().enqueue(&mut tx).await.unwrap();
     tx.rollback().await.unwrap();
-    assert_eq!(heard(&db, &mut listener).await, [] as [String; 0], "nothing happened");
+    assert_eq!(received(&db, &mut listener).await, [] as [String; 0], "nothing happened");
     db.finish().await;
 }
 
@@ -196,7 +196,7 @@ async fn a_worker_under_load_is_not_notified() {
         for _ in 0..20 {
             enqueue(&db).await;
         }
-        assert_eq!(heard(&db, &mut listener).await, [] as [String; 0]);
+        assert_eq!(received(&db, &mut listener).await, [] as [String; 0]);
         assert_eq!(db.count("select count(*) from queue.idle").await, 0);
     })
     .await;
@@ -242,7 +242,7 @@ async fn without_notifications_jobs_are_found_by_polling() {
 }
 
 #[tokio::test]
-async fn lanes_and_queues_born_after_the_worker_started_are_served() {
+async fn lanes_and_queues_created_after_the_worker_started_are_served() {
     let db = TestDb::new().await;
     db.run_while(sleeper(&db), async {
         for (queue, priority) in [("default", 100), ("default", 3), ("mail", 100), ("mail", -32768), ("a.b:c-d_E", 32767)] {
@@ -250,7 +250,7 @@ async fn lanes_and_queues_born_after_the_worker_started_are_served() {
             let job = quick().enqueue(&db.pool).queue(queue).priority(priority).await.unwrap().id();
             db.until(job, JobState::Completed).await;
         }
-        // A lane whose birth is committed after others born later.
+        // A lane whose creation is committed after that of later ones.
         let mut connection = connect(&db).await;
         let mut late = connection.begin().await.unwrap();
         let first = quick().enqueue(&mut late).queue("late").await.unwrap().id();
@@ -267,7 +267,7 @@ async fn lanes_and_queues_born_after_the_worker_started_are_served() {
 
 #[tokio::test]
 #[ignore = "deep"]
-async fn jobs_in_more_lanes_than_a_worker_asks_one_by_one_are_all_found() {
+async fn jobs_in_more_lanes_than_a_worker_probes_one_by_one_are_all_found() {
     let db = TestDb::new().await;
     let everywhere =
         "select queue.enqueue('do', '{\"act\":{\"Ok\":\"\"}}', jsonb_build_object('queue', 'q' || n)) from generate_series(1, 700) n";
@@ -295,7 +295,7 @@ async fn deafen(db: &TestDb) -> i64 {
 
 #[tokio::test]
 #[ignore = "deep"]
-async fn f37_jobs_are_found_while_the_listener_is_killed_again_and_again() {
+async fn f37_jobs_are_found_while_the_listener_is_killed_repeatedly() {
     let db = TestDb::new().await;
     let mut killed = 0;
     db.run_while(polling(&db, Duration::from_millis(500)).register::<Do>(), async {
@@ -315,7 +315,7 @@ async fn f37_jobs_are_found_while_the_listener_is_killed_again_and_again() {
 }
 
 #[tokio::test]
-async fn f37_a_worker_looks_at_once_when_it_listens_again() {
+async fn f37_a_worker_polls_immediately_when_it_listens_again() {
     let db = TestDb::new().await;
     db.run_while(sleeper(&db), async {
         for _ in 0..3 {
@@ -345,7 +345,7 @@ async fn a_job_promoted_by_a_worker_that_does_not_serve_it_wakes_one_that_does()
     let db = TestDb::new().await;
     db.run_while(sleeper(&db), async {
         asleep(&db, 1).await;
-        // Behind the sleeper's back, so that only the other, which comes later, knows when it is due.
+        // Without notifying the sleeper, so that only the other worker, which starts later, knows when it is due.
         let statement = "with j as (insert into queue.job (id, lane, max_attempts, payload)
              values (queue.next_id(), queue.meet_lane('default', 'do', 100::smallint, false), 3, '{\"act\":{\"Ok\":\"x\"}}') returning id, lane)
            insert into queue.scheduled (run_at, id, lane) select now() + interval '1 second', id, lane from j returning id";
@@ -369,7 +369,7 @@ async fn a_recovered_job_wakes_a_worker_that_sleeps() {
             asleep(&db, 2).await;
             let job = enqueue(&db).await;
             db.until(job, JobState::Completed).await;
-            // Held by a worker that has just gone.
+            // Held by a worker that has just ended.
             let ghost = tests::protocol::register(&mut connection).await.unwrap();
             let statement = "with j as (insert into queue.job (id, lane, max_attempts, payload)
                  values (queue.next_id(), queue.meet_lane('default', 'do', 100::smallint, false), 3, '{\"act\":{\"Ok\":\"x\"}}') returning id, lane)

@@ -1,5 +1,5 @@
-//! Why a worker does not sleep as soon as it has said so: the same schedule, once with a plain flag, which overlooks a job, and once
-//! with ours. Step by step, so that nothing hangs on time.
+//! Why a worker does not sleep as soon as it has announced it: the same schedule, once with a plain flag, which misses a job, and once with
+//! ours. Step by step, so that nothing depends on timing.
 
 use std::time::Duration;
 
@@ -12,7 +12,7 @@ use tests::{
 };
 use uuid::Uuid;
 
-/// A producer whose transaction has looked for sleepers, found none, and is still open; and a worker that is about to go to sleep.
+/// A producer whose transaction has checked for sleepers, found none, and is still open; and a worker that is about to sleep.
 struct Race {
     db: TestDb,
     producer: PgConnection,
@@ -25,7 +25,7 @@ struct Race {
 impl Race {
     async fn begin() -> Self {
         let db = TestDb::new().await;
-        // A lane that the worker knows of, so that it could claim the job if it saw it.
+        // A lane that the worker knows, so that it could claim the job if it saw it.
         Do { act: Act::Ok(String::new()) }.enqueue(&db.pool).await.unwrap();
         sqlx::raw_sql("truncate queue.job, queue.ready").execute(&db.pool).await.unwrap();
         let listener = db.listen("wake").await;
@@ -49,7 +49,7 @@ impl Race {
         sqlx::raw_sql("commit").execute(&mut self.producer).await.unwrap();
     }
 
-    /// Whether a notification came. A later one marks the end of those that could have come, since they arrive in the order of commits.
+    /// Returns whether a notification came. A later one marks the end, because they arrive in commit order.
     async fn is_woken(&mut self) -> bool {
         sqlx::query("select queue.notify('wake', 'the end')").execute(&self.db.pool).await.unwrap();
         let mut woken = false;
@@ -61,7 +61,7 @@ impl Race {
 }
 
 #[tokio::test]
-async fn a_plain_flag_overlooks_a_job_whose_transaction_is_open_while_it_is_raised() {
+async fn a_plain_flag_misses_a_job_whose_transaction_is_open_while_it_is_set() {
     for looks_again in [false, true] {
         let mut race = Race::begin().await;
         assert_eq!(race.claims().await, []);
@@ -72,8 +72,8 @@ async fn a_plain_flag_overlooks_a_job_whose_transaction_is_open_while_it_is_rais
         // Here the plain worker sleeps.
         race.commit().await;
         assert!(!race.is_woken().await, "the producer saw no sleeper");
-        assert_eq!(race.db.state(race.job).await, Some(JobState::Ready), "the job lies there, and nobody comes");
-        assert_eq!(race.claims().await, [race.job], "until somebody polls");
+        assert_eq!(race.db.state(race.job).await, Some(JobState::Ready), "the job is ready, and no worker claims it");
+        assert_eq!(race.claims().await, [race.job], "until a worker polls");
         Do { act: Act::Ok(String::new()) }.enqueue(&race.db.pool).await.unwrap();
         assert!(race.is_woken().await, "a later producer sees the flag");
         race.db.finish().await;
@@ -81,7 +81,7 @@ async fn a_plain_flag_overlooks_a_job_whose_transaction_is_open_while_it_is_rais
 }
 
 #[tokio::test]
-async fn our_flag_does_not_overlook_it_under_the_same_schedule() {
+async fn our_flag_does_not_miss_the_job_under_the_same_schedule() {
     let mut race = Race::begin().await;
     assert_eq!(race.claims().await, []);
     race.announce().await;
@@ -89,29 +89,29 @@ async fn our_flag_does_not_overlook_it_under_the_same_schedule() {
     assert_eq!(race.claims().await, [], "not committed yet");
     for _ in 0..3 {
         let (xmin, _) = horizon(&mut race.connection).await.unwrap();
-        assert!(xmin < xmax, "somebody may have missed the flag: no sleep yet");
+        assert!(xmin < xmax, "a producer may have missed the flag: no sleep yet");
     }
     race.commit().await;
     assert!(!race.is_woken().await, "the producer saw no sleeper");
     // Transactions in other databases of the server are waited for as well.
     eventually("all who may have missed it have ended", async || horizon(&mut race.connection).await.unwrap().0 >= xmax).await;
-    // One more look, then sleep.
+    // One more probe, then sleep.
     assert_eq!(race.claims().await, [race.job]);
     race.db.finish().await;
 }
 
 #[tokio::test]
-async fn a_worker_does_not_overlook_it_under_the_same_schedule() {
+async fn a_worker_does_not_miss_the_job_under_the_same_schedule() {
     let mut race = Race::begin().await;
     let mut config = Config::default();
     config.poll_interval = Duration::from_hours(1);
     let worker = Worker::new(race.db.pool.clone()).config(config).register::<Do>();
     let (stop, stopped) = tokio::sync::oneshot::channel::<()>();
     let running = tokio::spawn(worker.run(async { drop(stopped.await) }));
-    eventually("it has said that it sleeps", async || race.db.count("select count(*) from queue.idle").await == 1).await;
+    eventually("it has announced its sleep", async || race.db.count("select count(*) from queue.idle").await == 1).await;
     race.commit().await;
     race.db.until(race.job, JobState::Completed).await;
-    assert!(!race.is_woken().await, "it was not told");
+    assert!(!race.is_woken().await, "it was not notified");
     stop.send(()).unwrap();
     running.await.unwrap().unwrap();
     race.db.finish().await;

@@ -1,8 +1,8 @@
-//! Why a job is not running: each cause made to be one, found first with its facts, and cured by what it says.
+//! Why a job is not running: each cause is provoked, found first with its facts, and cured by its fix.
 
 mod limited;
 mod locked;
-mod over;
+mod finished;
 mod runs;
 mod served;
 mod shown;
@@ -29,14 +29,14 @@ async fn ask(db: &TestDb, job: JobId) -> Why {
     operate::why(&db.pool, Store::default(), job).await.unwrap()
 }
 
-/// The first cause, which is to be this one.
+/// Returns the first cause, and checks that it is of this kind.
 async fn first(db: &TestDb, job: JobId, kind: CauseKind) -> Cause {
     let why = ask(db, job).await;
     assert_eq!(why.first().kind, kind, "{why:#?}");
     why.first().clone()
 }
 
-/// Waits until it is the first cause.
+/// Waits until the first cause is of this kind.
 async fn until_first(db: &TestDb, job: JobId, kind: CauseKind) -> Cause {
     eventually(&format!("the first cause is {kind:?}"), async || ask(db, job).await.first().kind == kind).await;
     first(db, job, kind).await
@@ -54,12 +54,12 @@ async fn ok(db: &TestDb) -> JobId {
     Do { act: Act::Ok("done".into()) }.enqueue(&db.pool).await.unwrap().id()
 }
 
-/// A worker of all that is enqueued here.
+/// Returns a worker of all jobs enqueued here.
 fn worker(db: &TestDb) -> Worker {
     db.worker().register::<UntilGo>()
 }
 
-/// A job that runs until `go`, and has begun.
+/// Starts a job that runs until `go`.
 async fn busy(db: &TestDb) -> JobId {
     let job = UntilGo {}.enqueue(&db.pool).await.unwrap().id();
     eventually("it runs", async || db.count(&format!("select count(*) from effect where job = {job}")).await > 0).await;
@@ -78,7 +78,7 @@ async fn run(on: &mut PgConnection, sql: &str) {
     on.execute(sqlx::raw_sql(AssertSqlSafe(sql.to_owned()))).await.unwrap_or_else(|error| panic!("{sql}: {error}"));
 }
 
-/// Does what a fix says: a command of ours, or SQL. Of advice, the command that it names.
+/// Applies a fix: a command of ours, or SQL. For advice, runs the command that it names.
 async fn cure(db: &TestDb, cause: &Cause) {
     let fix = cause.fix.as_deref().unwrap_or_else(|| panic!("no fix: {cause:?}"));
     let command = fix.split('`').find(|part| part.starts_with("queue-worker "));
@@ -90,14 +90,14 @@ async fn cure(db: &TestDb, cause: &Cause) {
     }
 }
 
-/// As somebody would type it.
+/// Runs a command in a shell.
 fn shell(db: &TestDb, command: &str) -> Output {
     let typed = command.replacen("queue-worker", CLI, 1);
     Command::new("sh").args(["-c", &typed]).env("DATABASE_URL", &db.url).output().unwrap()
 }
 
 fn cli(db: &TestDb, arguments: &[&str]) -> Output {
-    // What our environment says to tests is no setting, and would be told.
+    // Environment variables for tests are not settings, and would be reported.
     Command::new(CLI).args(arguments).env_remove("QUEUE_TEST_SKIPS").env("DATABASE_URL", &db.url).output().unwrap()
 }
 

@@ -1,26 +1,26 @@
-//! Writes under a lease that is lost, of another job or of none: each is refused and changes nothing.
+//! Writes under a lost lease, of another job or of none: each is refused and changes nothing.
 
 use queue_core::JobId;
 use sqlx::PgConnection;
 use tests::{
     TestDb,
-    holders::{self, ENDS, SAYINGS},
+    holders::{self, ENDING_WRITES, HOLDER_WRITES},
     operate,
-    protocol::{self, Lease, Said, VERDICTS, claim, contents, recover, register, settle, silence},
+    protocol::{self, JobVerdict, Lease, VERDICTS, claim, contents, recover, register, settle, silence},
     signals,
 };
 use uuid::Uuid;
 
-/// Writes that a holder makes of a job that need not be durable, besides verdicts.
+/// Writes of a holder for any job, besides verdicts.
 const WRITES: [&str; 6] = ["whole lease", "fresh step", "report", "log", "set aside", "expire"];
 
-/// All writes of a holder.
+/// Returns all writes of a holder.
 fn writes() -> impl Iterator<Item = &'static str> {
-    SAYINGS.into_iter().chain(WRITES).chain(VERDICTS)
+    HOLDER_WRITES.into_iter().chain(WRITES).chain(VERDICTS)
 }
 
-/// Makes a write of the job of a verdict; returns whether it was accepted.
-async fn write(on: &mut PgConnection, said: Said, what: &'static str) -> bool {
+/// Runs a write for the job of a verdict; returns whether it was accepted.
+async fn write(on: &mut PgConnection, said: JobVerdict, what: &'static str) -> bool {
     let (token, job) = (said.token, said.job);
     match what {
         "whole lease" => protocol::settle_leases_of(on, &[token], &[(job.id.0, job.lane)], &[1]).await.unwrap().is_empty(),
@@ -29,18 +29,18 @@ async fn write(on: &mut PgConnection, said: Said, what: &'static str) -> bool {
         "log" => operate::write_logs(on, token, job.id).await.unwrap() == 1,
         "set aside" => protocol::park(on, said).await.unwrap().is_some(),
         "expire" => protocol::expire_held(on, &[said]).await.unwrap().is_empty(),
-        verdict if VERDICTS.contains(&verdict) => settle(on, &[Said { verdict, ..said }]).await.unwrap().is_empty(),
-        what => holders::say(on, said, what).await.unwrap(),
+        verdict if VERDICTS.contains(&verdict) => settle(on, &[JobVerdict { verdict, ..said }]).await.unwrap().is_empty(),
+        what => holders::write(on, said, what).await.unwrap(),
     }
 }
 
-/// Whether the first such write is the last.
+/// Returns whether such a write ends the attempt.
 fn ends(what: &str) -> bool {
-    ENDS.contains(&what) || VERDICTS.contains(&what) || ["whole lease", "set aside", "expire"].contains(&what)
+    ENDING_WRITES.contains(&what) || VERDICTS.contains(&what) || ["whole lease", "set aside", "expire"].contains(&what)
 }
 
-/// The write is refused, and changes nothing.
-async fn is_refused(on: &mut PgConnection, said: Said, what: &'static str, why: &str) {
+/// Checks that the write is refused, and changes nothing.
+async fn is_refused(on: &mut PgConnection, said: JobVerdict, what: &'static str, why: &str) {
     let logs = "select count(*) from queue.log";
     let logs = async |on: &mut PgConnection| sqlx::query_scalar::<_, i64>(logs).fetch_one(on).await.unwrap();
     let before = (contents(on).await.unwrap(), logs(on).await);
@@ -48,39 +48,39 @@ async fn is_refused(on: &mut PgConnection, said: Said, what: &'static str, why: 
     assert_eq!((contents(on).await.unwrap(), logs(on).await), before, "{what} {why}");
 }
 
-/// What became of the job since its first holder lost it.
+/// State of the job since its first holder lost it.
 #[derive(Clone, Copy, Debug)]
-enum Since {
+enum JobChange {
     /// It waits.
     Recovered,
-    /// Another has it, under another attempt.
+    /// Another worker has it, under another attempt.
     Reclaimed,
-    /// Another has it, under the same attempt.
+    /// Another worker has it, under the same attempt.
     Released,
     Completed,
     Dead,
     /// It waits for a signal.
     Parked,
-    /// It was parked and woken, and another has it under the same attempt.
+    /// It was parked and woken, and another worker has it under the same attempt.
     Woken,
-    /// Another has it after it was begun anew.
+    /// Another worker has it after it was restarted.
     Restarted,
-    /// It was requeued after it was completed, and another has it.
+    /// It was requeued after it was completed, and another worker has it.
     Reopened,
 }
 
-use Since::{Completed, Dead, Parked, Reclaimed, Recovered, Released, Reopened, Restarted, Woken};
+use JobChange::{Completed, Dead, Parked, Reclaimed, Recovered, Released, Reopened, Restarted, Woken};
 
-const AFTERWARDS: [Since; 9] = [Recovered, Reclaimed, Released, Completed, Dead, Parked, Woken, Restarted, Reopened];
+const AFTERWARDS: [JobChange; 9] = [Recovered, Reclaimed, Released, Completed, Dead, Parked, Woken, Restarted, Reopened];
 
-/// A job with a signal, a child and a map that is open, and its holder.
+/// Creates a job with a signal, a child and an open map, under a lease.
 async fn held(on: &mut PgConnection) -> Lease {
     sqlx::query("select queue.enqueue('do', '{\"act\": {\"Ok\": \"\"}}')").execute(&mut *on).await.unwrap();
     let worker = register(on).await.unwrap();
     let lease = claim(on, worker, 1).await.unwrap();
     assert_eq!(lease.jobs.len(), 1);
     for what in ["step", "spawn", "chunk"] {
-        assert!(holders::say(on, lease.one(0, "complete"), what).await.unwrap(), "{what} by its holder");
+        assert!(holders::write(on, lease.one(0, "complete"), what).await.unwrap(), "{what} by its holder");
     }
     for _ in 0..2 {
         assert!(signals::signal(on, lease.jobs[0].id).await.unwrap());
@@ -91,8 +91,8 @@ async fn held(on: &mut PgConnection) -> Lease {
     lease
 }
 
-/// The lease is lost.
-async fn lose(on: &mut PgConnection, lease: &Lease, since: Since) {
+/// Takes the lease away.
+async fn lose(on: &mut PgConnection, lease: &Lease, since: JobChange) {
     let all = |verdict| lease.all(verdict);
     match since {
         Recovered | Reclaimed => assert_eq!(recover(on).await.unwrap(), 1),
@@ -134,7 +134,7 @@ async fn a_write_after_the_lease_was_lost_is_refused_and_changes_nothing() {
         for what in writes() {
             is_refused(&mut on, lease.one(0, "complete"), what, &format!("of a job that was {since:?}")).await;
         }
-        // What had been spawned under the lease is closed by who has the job now.
+        // The current holder closes the map begun under the lost lease.
         let before = contents(&mut on).await.unwrap();
         assert_eq!(holders::close(&mut on, lease.token, lease.jobs[0].id, "map", 2).await.unwrap(), None);
         assert_eq!(contents(&mut on).await.unwrap(), before);
@@ -144,9 +144,9 @@ async fn a_write_after_the_lease_was_lost_is_refused_and_changes_nothing() {
     db.finish().await;
 }
 
-/// Or the other tests would prove nothing.
+/// Otherwise the other tests would prove nothing.
 #[tokio::test]
-async fn a_write_of_the_holder_is_accepted_and_what_ends_the_attempt_only_once() {
+async fn a_write_of_the_holder_is_accepted_and_one_that_ends_the_attempt_only_once() {
     let db = TestDb::new().await;
     let mut on = db.pool.acquire().await.unwrap();
     for what in writes() {
@@ -166,7 +166,7 @@ async fn a_write_of_the_holder_is_accepted_and_what_ends_the_attempt_only_once()
     db.finish().await;
 }
 
-/// A token names one lease: neither under that of another job that is alive nor under none anything is written.
+/// A token names one lease: nothing is written under that of another living job, or under none.
 #[tokio::test]
 async fn a_write_counts_only_under_the_lease_that_has_the_job() {
     let db = TestDb::new().await;
@@ -174,7 +174,7 @@ async fn a_write_counts_only_under_the_lease_that_has_the_job() {
     let (ours, theirs) = (held(&mut on).await, held(&mut on).await);
     let settled = held_beside(&mut on, 2).await;
     assert_eq!(settle(&mut on, &[settled.one(1, "retry")]).await.unwrap(), []);
-    let under = |token| Said { token, ..ours.one(0, "complete") };
+    let under = |token| JobVerdict { token, ..ours.one(0, "complete") };
     let mut waiting = under(ours.token);
     waiting.job.id = operate::enqueue(&mut on, "default", 100, false).await.unwrap();
     for what in writes() {
@@ -183,7 +183,7 @@ async fn a_write_counts_only_under_the_lease_that_has_the_job() {
             continue;
         }
         is_refused(&mut on, under(theirs.token), what, "under another lease").await;
-        is_refused(&mut on, Said { token: ours.token, ..theirs.one(0, "complete") }, what, "of a job of another lease").await;
+        is_refused(&mut on, JobVerdict { token: ours.token, ..theirs.one(0, "complete") }, what, "of a job of another lease").await;
         is_refused(&mut on, waiting, what, "of a job that waits").await;
         is_refused(&mut on, settled.one(1, "complete"), what, "of a job that has left its lease").await;
     }
@@ -192,8 +192,8 @@ async fn a_write_counts_only_under_the_lease_that_has_the_job() {
     db.finish().await;
 }
 
-/// The statements that take several at once; returns those that were accepted.
-async fn write_all(on: &mut PgConnection, said: &[Said], what: &str) -> Vec<JobId> {
+/// Runs the statements for several jobs; returns the accepted ones.
+async fn write_all(on: &mut PgConnection, said: &[JobVerdict], what: &str) -> Vec<JobId> {
     let refused = match what {
         "settle" => protocol::settle_together(on, said).await,
         "forget" => protocol::settle_forgotten(on, said).await,
@@ -209,14 +209,15 @@ async fn write_all(on: &mut PgConnection, said: &[Said], what: &str) -> Vec<JobI
     said.iter().filter(|one| !refused.contains(&(one.token, Some(one.job.id)))).map(|one| one.job.id).collect()
 }
 
-/// Each has a lease, and names the other's job, in one statement: both tokens are good, and so are both ids.
+/// Each has a lease, and names the other's job, in one statement: both tokens are valid, and so are both ids.
 #[tokio::test]
-async fn of_writes_that_go_together_only_those_under_the_right_lease_are_accepted() {
+async fn of_writes_in_one_statement_only_those_under_the_right_lease_are_accepted() {
     let db = TestDb::new().await;
     let mut on = db.pool.acquire().await.unwrap();
     for what in ["settle", "forget", "expire", "park", "restart", "report"] {
         let (ours, theirs) = (held_beside(&mut on, 2).await, held_beside(&mut on, 1).await);
-        let crossed = [Said { token: theirs.token, ..ours.one(0, "complete") }, Said { token: ours.token, ..theirs.one(0, "complete") }];
+        let crossed =
+            [JobVerdict { token: theirs.token, ..ours.one(0, "complete") }, JobVerdict { token: ours.token, ..theirs.one(0, "complete") }];
         let before = contents(&mut on).await.unwrap();
         assert_eq!(write_all(&mut on, &crossed, what).await, [], "{what}");
         assert_eq!(contents(&mut on).await.unwrap(), before, "{what}");

@@ -1,4 +1,4 @@
-//! One job type whose payload says what its handler is to do. Its effects are counted in a table, so that they can be seen from any process.
+//! A job type whose payload describes what its handler does. Its effects are counted in a table that every process can read.
 
 use std::{
     sync::{Mutex, PoisonError},
@@ -9,15 +9,15 @@ use queue_core::{Context, Failure, Handler, JobId, JobResult, job};
 use serde::{Deserialize, Serialize};
 use sqlx::PgPool;
 
-/// A job that does `act`; every attempt is first recorded in the table `effect`.
+/// A job that runs `act`. Every attempt first writes a row to the table `effect`.
 #[job(max_attempts = 3, backoff = fixed("50ms"), timeout = "5s", output = String)]
 #[derive(Serialize, Deserialize)]
 pub struct Do {
-    /// What to do.
+    /// What the handler does.
     pub act: Act,
 }
 
-/// What a handler can do.
+/// Action of a handler.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub enum Act {
     /// Return this text.
@@ -26,15 +26,15 @@ pub enum Act {
     Fail(String),
     /// Fail until the attempt of this number, which succeeds.
     FailUntil(u32),
-    /// Fail for good.
+    /// Fail with a terminal error.
     Terminal(String),
-    /// Fail, and choose the wait in ms.
+    /// Fail with an explicit retry delay in ms.
     RetryIn(u64),
-    /// Ask to be called again in so many ms, as long as fewer attempts than this have been recorded.
+    /// Snooze for this number of ms while fewer attempts than the second number are recorded.
     Snooze(u64, i64),
     /// Panic with a `&str`.
     Panic,
-    /// Panic with a `String` of so many bytes.
+    /// Panic with a `String` of this length in bytes.
     PanicLong(usize),
     /// Panic with a struct.
     PanicWithStruct,
@@ -42,45 +42,45 @@ pub enum Act {
     PanicWithLock,
     /// Panic after an await.
     PanicLate,
-    /// Sleep for so many ms, at an await.
+    /// Sleep for this number of ms, at an await.
     Sleep(u64),
-    /// Sleep for so many ms without an await.
+    /// Block the thread for this number of ms, without an await.
     Block(u64),
-    /// Never return; awaits for ever.
+    /// Never return: await forever.
     Hang,
-    /// End the process.
+    /// Exit the process with this code.
     Exit(i32),
-    /// End the process with SIGABRT.
+    /// Abort the process with SIGABRT.
     Abort,
-    /// End the process with a stack that overflows.
+    /// Crash the process with a stack overflow.
     Overflow,
-    /// End the process with an allocation that no machine has room for.
+    /// Abort the process with an allocation larger than any machine's memory.
     OutOfMemory,
-    /// End the process with a panic while another one unwinds.
+    /// Abort the process with a panic during unwinding.
     PanicTwice,
-    /// Return a text with NUL.
+    /// Return a text that contains NUL.
     Nul,
-    /// Return an error with NUL.
+    /// Return an error that contains NUL.
     FailNul,
-    /// At the first attempt do the one, later the other.
+    /// Run the first action at the first attempt, and the second at later ones.
     First(Box<Act>, Box<Act>),
-    /// Sleep for so many ms, at an await, then do this.
+    /// Sleep for this number of ms, at an await, then run the action.
     Slowly(u64, Box<Act>),
-    /// End the process with SIGABRT before anything else, leaving no effect.
-    AbortAtOnce,
-    /// Return an error of so many bytes, two to a character.
+    /// Abort the process with SIGABRT before the effect is recorded.
+    AbortImmediately,
+    /// Return an error of this length in bytes, made of two-byte characters.
     FailLong(usize),
-    /// Wait until told to stop, then do this.
-    UntilAsked(Box<Act>),
-    /// Wait until there is a table `go`, say once more that this attempt is there, then do this.
+    /// Wait for cancellation, then run the action.
+    UntilCancelled(Box<Act>),
+    /// Wait until the table `go` exists, record the attempt again, then run the action.
     UntilGo(Box<Act>),
-    /// At the first attempt that was recorded do the one, later the other. Unlike `First`, attempts that were given back count.
+    /// Run the first action at the first recorded attempt, and the second at later ones. Unlike `First`, it counts released attempts.
     Anew(Box<Act>, Box<Act>),
 }
 
 impl Handler for Do {
     async fn run(self, cx: &Context) -> JobResult<String> {
-        if matches!(self.act, Act::AbortAtOnce) {
+        if matches!(self.act, Act::AbortImmediately) {
             std::process::abort();
         }
         record(cx).await?;
@@ -125,7 +125,7 @@ impl Handler for Do {
             Act::Nul => Ok("a\0b".to_owned()),
             Act::FailNul => Err("a\0b".into()),
             Act::FailLong(bytes) => Err("é".repeat(bytes / 2).into()),
-            Act::First(..) | Act::Slowly(..) | Act::AbortAtOnce | Act::UntilAsked(_) | Act::UntilGo(_) | Act::Anew(..) => {
+            Act::First(..) | Act::Slowly(..) | Act::AbortImmediately | Act::UntilCancelled(_) | Act::UntilGo(_) | Act::Anew(..) => {
                 Err(Failure::terminal("not a last act"))
             }
         }
@@ -133,7 +133,7 @@ impl Handler for Do {
 }
 
 impl Act {
-    /// What is left to do at this attempt, once all before it is done.
+    /// Performs the waits of this attempt; returns the action that remains.
     async fn due(mut self, cx: &Context) -> Result<Self, sqlx::Error> {
         loop {
             self = match self {
@@ -143,7 +143,7 @@ impl Act {
                     tokio::time::sleep(Duration::from_millis(ms)).await;
                     *then
                 }
-                Self::UntilAsked(then) => {
+                Self::UntilCancelled(then) => {
                     cx.cancelled().cancelled().await;
                     *then
                 }
@@ -171,13 +171,13 @@ impl Drop for PanicsWhenDropped {
     }
 }
 
-/// Goes deeper for ever, for all that the compiler knows not.
+/// Recurses without an end that the compiler can see.
 fn deeper(level: u64) -> u64 {
     let frame = std::hint::black_box([level; 64]);
     if frame[0] == u64::MAX { 0 } else { deeper(level + 1) + std::hint::black_box(&frame)[1] }
 }
 
-/// Says that this attempt is there.
+/// Records this attempt in `effect`.
 pub async fn record(cx: &Context) -> Result<(), sqlx::Error> {
     let attempt = i32::try_from(cx.attempt()).unwrap_or(i32::MAX);
     sqlx::query("insert into effect (job, attempt, pid) values ($1, $2, $3)")
@@ -189,10 +189,10 @@ pub async fn record(cx: &Context) -> Result<(), sqlx::Error> {
     Ok(())
 }
 
-/// How many attempts of a job have begun, as recorded by themselves.
+/// Returns the number of attempts of a job that were recorded in `effect`.
 ///
 /// # Errors
-/// The database's.
+/// Database errors.
 pub async fn effects(pool: &PgPool, id: JobId) -> Result<i64, sqlx::Error> {
     sqlx::query_scalar("select count(*) from effect where job = $1").bind(id).fetch_one(pool).await
 }

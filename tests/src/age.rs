@@ -1,10 +1,10 @@
-//! Lets time pass for a store by moving its data.
+//! Simulates the passage of time for a store by shifting its timestamps.
 
 use std::time::Duration;
 
 use crate::TestDb;
 
-/// Moves every column of a time, and the time in `job.system` at which a job expires. Ids, which hold the time of the enqueue, stay.
+/// Shifts every timestamp column, and the expiry times in `job.system`. Ids, which contain the enqueue time, are unchanged.
 const AGE: &str = "do $$
   declare part record;
   begin
@@ -22,10 +22,11 @@ const AGE: &str = "do $$
   end $$";
 
 impl TestDb {
-    /// Lets this time pass for all that the store holds: due times come, leases and limits of time end. Then checks the invariant.
+    /// Simulates that this time passes for the whole store: scheduled jobs become due, leases and rate-limit windows end. Then checks the
+    /// invariant.
     ///
     /// # Panics
-    /// When the data cannot be moved, or the invariant does not hold.
+    /// When the data cannot be shifted, or the invariant does not hold.
     pub async fn age(&self, by: Duration) {
         let age = sqlx::AssertSqlSafe(AGE.replace("AGE", &by.as_millis().to_string()));
         sqlx::raw_sql(age).execute(&self.pool).await.unwrap_or_else(|error| panic!("cannot age the store: {error}"));

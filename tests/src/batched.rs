@@ -1,4 +1,4 @@
-//! A job type whose handler takes batches, and does with each job as its payload says. Its calls are counted in a table, as other effects.
+//! A batch job type whose payload describes what the handler does with each job. Its calls are counted in the table `effect`.
 
 use std::time::Duration;
 
@@ -7,40 +7,41 @@ use serde::{Deserialize, Serialize};
 
 use crate::effects;
 
-/// A job that does its part in a batch. Every attempt is first recorded in the table `effect`, those of one call in one transaction.
+/// A job of a batch. Every attempt is first recorded in the table `effect`, those of one call in one transaction.
 #[job(batch = 500, batch_wait = "300ms", max_attempts = 5, backoff = fixed("50ms", jitter = 0.5), timeout = "3s")]
 #[derive(Serialize, Deserialize)]
 pub struct Batched {
-    /// What becomes of it.
+    /// What the handler does with the job.
     pub part: Part,
 }
 
-/// What a handler can do with one job of its batch. The first ones say something of it, the others end the batch for all.
+/// What the handler does with one job of its batch. `Complete` to `Snooze` set a result for the job; `Error` and the later ones end the
+/// whole batch.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub enum Part {
-    /// Say nothing of it.
+    /// Set no result.
     Rest,
-    /// Complete it.
+    /// Complete the job.
     Complete,
-    /// Make it a dead letter.
+    /// Fail it with a terminal error.
     Dead,
     /// Fail it.
     Fail,
-    /// Ask to be called again in so many ms, at the first two calls.
+    /// Snooze it for this number of ms, at the first two calls.
     Snooze(u64),
     /// Return an error.
     Error,
-    /// Return an error that no further try mends.
+    /// Return a terminal error.
     Terminal,
     /// Panic.
     Panic,
-    /// End the process with SIGABRT.
+    /// Abort the process with SIGABRT.
     Abort,
-    /// Await for ever.
+    /// Await forever.
     Hang,
-    /// Wait until told to stop, then return an error.
-    UntilAsked,
-    /// At the first attempt do this, later complete it.
+    /// Wait for cancellation, then return an error.
+    UntilCancelled,
+    /// Do this at the first attempt, and complete the job at later ones.
     First(Box<Part>),
 }
 
@@ -75,7 +76,7 @@ impl BatchHandler for Batched {
             Part::Panic => panic!("as told"),
             Part::Abort => std::process::abort(),
             Part::Hang => std::future::pending().await,
-            Part::UntilAsked => {
+            Part::UntilCancelled => {
                 cx.cancelled().cancelled().await;
                 Err("asked".into())
             }

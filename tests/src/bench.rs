@@ -1,4 +1,4 @@
-//! The bench as a program, for its test.
+//! The benchmark as a binary, for its test.
 
 use std::process::ExitCode;
 

@@ -1,5 +1,5 @@
-// A wall clock that is wrong by as many seconds as the file CLOCK_OFFSET holds now, loaded before the C library (`clock.rs`). The monotonic clock
-// stays as it is.
+// A wall clock shifted by the number of seconds in the file CLOCK_OFFSET, loaded before the C library (`clock.rs`). The monotonic clock is not
+// affected.
 #define _GNU_SOURCE
 #include <fcntl.h>
 #include <stdint.h>

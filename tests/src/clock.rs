@@ -1,5 +1,5 @@
-//! A wall clock for processes of a test's own that is wrong, and steps when it is told to. A small library is loaded before the C library
-//! (`clock.c`, made by the linker's compiler); the monotonic clock stays as it is.
+//! A wrong wall clock for child processes of a test, which can be changed while they run. A small library (`clock.c`, compiled with the
+//! linker's compiler) is loaded before the C library; the monotonic clock is not affected.
 
 use std::{
     env, fs,
@@ -10,14 +10,14 @@ use std::{
 
 use anyhow::{Context as _, Result, bail};
 
-/// A wrong clock; its processes keep it for as long as they live.
+/// A wrong clock. Its processes use it until they end.
 #[derive(Debug)]
 pub struct Clock {
     folder: PathBuf,
 }
 
 impl Clock {
-    /// Wrong by so many seconds.
+    /// Creates a clock that is off by this number of seconds.
     pub fn new(seconds: i64) -> Result<Self> {
         static MADE: AtomicU32 = AtomicU32::new(0);
         let folder = env::temp_dir().join(format!("queue-clock-{}-{}", std::process::id(), MADE.fetch_add(1, Relaxed)));
@@ -34,14 +34,14 @@ impl Clock {
         Ok(clock)
     }
 
-    /// From now on wrong by so many seconds.
+    /// Changes the offset, in seconds.
     pub fn set(&self, seconds: i64) -> Result<()> {
-        // Over what is there: those who have the file mapped see it.
+        // Overwritten in place: processes have the file mapped.
         let mut file = fs::File::options().create(true).truncate(false).write(true).open(self.offset())?;
         Ok(std::io::Write::write_all(&mut file, &seconds.to_ne_bytes())?)
     }
 
-    /// What the environment of a process with this clock has.
+    /// Returns the environment variables that give a process this clock.
     pub fn environment(&self) -> [(&'static str, String); 2] {
         [("LD_PRELOAD", self.library().display().to_string()), ("CLOCK_OFFSET", self.offset().display().to_string())]
     }

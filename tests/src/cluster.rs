@@ -1,5 +1,5 @@
-//! A Citus cluster to test on, if there is one: `QUEUE_TEST_CITUS` is the address of its coordinator, as a superuser. Its other nodes are those that the
-//! database knows that this leads to.
+//! The optional Citus cluster for tests. `QUEUE_TEST_CITUS` is the URL of its coordinator, with a superuser; the other nodes are read from
+//! that database.
 
 use std::str::FromStr as _;
 
@@ -8,10 +8,10 @@ use sqlx::{AssertSqlSafe, Connection as _, PgConnection, postgres::PgConnectOpti
 
 use crate::db::{connect, run, with_database};
 
-/// The nodes of the cluster, the coordinator first; none without one.
+/// Returns the URLs of the cluster's nodes, coordinator first; `None` without a cluster.
 ///
 /// # Panics
-/// When it does not answer.
+/// When the cluster does not answer.
 pub async fn nodes() -> Option<Vec<String>> {
     const NODES: &str = "select nodename::text, nodeport from pg_dist_node where noderole = 'primary' order by groupid";
     let url = std::env::var("QUEUE_TEST_CITUS").ok()?;
@@ -22,14 +22,15 @@ pub async fn nodes() -> Option<Vec<String>> {
     Some(found.into_iter().map(|(name, at)| url.replace(&format!("{host}:{port}"), &format!("{name}:{at}"))).collect())
 }
 
-/// Named after this binary, whose code makes it, so that no other build is tried.
+/// Name of the template database. Contains the name of this binary, which embeds the code that creates it, so that builds do not share a
+/// template.
 fn template() -> String {
     let made = std::env::current_exe().and_then(|path| path.metadata()).and_then(|file| file.modified());
     let since = made.ok().and_then(|made| made.duration_since(std::time::UNIX_EPOCH).ok()).unwrap_or_default();
     format!("queue_cluster_{}", since.as_millis())
 }
 
-/// A database of this name on each node: a copy of one that has a distributed store.
+/// Creates a database of this name on each node, copied from a template with a distributed store.
 pub(crate) async fn make(nodes: &[String], name: &str) {
     ensure_template(nodes).await;
     for node in nodes {
@@ -39,7 +40,7 @@ pub(crate) async fn make(nodes: &[String], name: &str) {
     }
 }
 
-/// Drops it.
+/// Drops the database on each node.
 pub(crate) async fn drop(nodes: &[String], name: &str) {
     for node in nodes {
         run(&mut connect(node).await, &format!("drop database if exists {name} with (force)")).await;
@@ -80,7 +81,7 @@ async fn ensure_template(nodes: &[String]) {
         for node in nodes.iter().rev() {
             let mut admin = connect(node).await;
             run(&mut admin, "alter database queue_template_new allow_connections false").await;
-            // The cluster's own, who begin again and again.
+            // Citus background sessions, which reconnect repeatedly.
             let end = "select pg_terminate_backend(pid, 5000) from pg_stat_activity where datname = 'queue_template_new'";
             sqlx::raw_sql(AssertSqlSafe(end)).execute(&mut admin).await.unwrap_or_else(|error| panic!("{end}: {error}"));
             run(&mut admin, &format!("alter database queue_template_new rename to {name}")).await;

@@ -1,4 +1,5 @@
-//! A proxy between a pool and the server that cuts a connection at its COMMIT, just before the server hears of it or just after it is done.
+//! A proxy between a pool and the server that cuts a connection at its COMMIT, just before the server receives it or just after it has
+//! committed.
 
 use std::{
     path::PathBuf,
@@ -19,19 +20,19 @@ use tokio::{
     task::JoinHandle,
 };
 
-/// Where a connection is cut.
+/// When a connection is cut.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Cut {
     /// COMMIT never reaches the server.
     Before,
-    /// The server has committed; its answer never comes.
+    /// The server has committed; its reply never arrives.
     After,
 }
 
-/// A running proxy. Only connections that began a handler's own transaction are cut.
+/// A running proxy. Cuts only connections that began a handler's own transaction.
 #[derive(Debug)]
 pub struct Proxy {
-    /// A pool that goes through it.
+    /// A pool that connects through the proxy.
     pub pool: PgPool,
     state: Arc<State>,
     folder: PathBuf,
@@ -47,10 +48,10 @@ struct State {
 }
 
 impl Proxy {
-    /// In front of the database at `url`; cuts so many connections.
+    /// Starts a proxy for the database at `url` that cuts this number of connections.
     ///
     /// # Panics
-    /// When there is no socket to stand in front of.
+    /// When no socket can be opened.
     pub fn start(url: &str, cut: Cut, times: usize) -> Self {
         let options = PgConnectOptions::from_str(url).unwrap_or_else(|error| panic!("{url}: {error}"));
         let folder = std::env::temp_dir().join(format!("qp-{}", uuid::Uuid::new_v4().simple()));
@@ -78,13 +79,13 @@ impl Proxy {
         Self { pool, state, folder, accepting }
     }
 
-    /// How many connections were cut.
+    /// Returns the number of connections cut so far.
     pub fn cuts(&self) -> usize {
         self.state.done.load(SeqCst)
     }
 
-    /// From the next cut on no new connection is made, until this is called with `false`.
-    pub fn stay_away(&self, away: bool) {
+    /// With `true`, refuses new connections from the next cut on; `false` accepts them again.
+    pub fn refuse_new(&self, away: bool) {
         self.state.away.store(away, SeqCst);
     }
 }
@@ -97,7 +98,7 @@ impl Drop for Proxy {
 }
 
 impl State {
-    /// Carries bytes both ways until one side ends, or it is time to cut.
+    /// Forwards bytes both ways until one side closes, or the connection is to be cut.
     async fn carry(&self, client: UnixStream, server: UnixStream) {
         let ((mut client_in, mut client_out), (mut server_in, mut server_out)) = (client.into_split(), server.into_split());
         let back = tokio::spawn(async move {
@@ -112,7 +113,7 @@ impl State {
                 back.abort();
                 let _ = back.await;
                 if self.cut == Cut::After {
-                    // The way back is gone; the server ends the session once it has done what it heard.
+                    // The client is gone; the server ends the session after it has processed what it received.
                     let _ = server_out.write_all(heard).await;
                     let _ = server_out.shutdown().await;
                 }

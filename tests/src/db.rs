@@ -1,4 +1,4 @@
-//! A database for each test, copied from a migrated template on one server that all tests share.
+//! A database per test, copied from a migrated template on one server that all tests share.
 
 use std::{
     collections::hash_map::DefaultHasher,
@@ -20,24 +20,24 @@ use sqlx::{
 
 use crate::{WorkerProcess, cluster, eventually};
 
-/// A migrated database of a test's own. End the test with [`TestDb::finish`], which checks the invariant.
+/// A migrated database of one test. End the test with [`TestDb::finish`], which checks the invariant.
 #[derive(Debug)]
 pub struct TestDb {
-    /// A pool of its own.
+    /// A pool of the test's database.
     pub pool: PgPool,
-    /// Its address, for other processes.
+    /// Its URL, for other processes.
     pub url: String,
     name: String,
-    /// The nodes of its cluster, if it is on one.
+    /// URLs of the cluster's nodes, if the database is on a cluster.
     nodes: Vec<String>,
     finished: bool,
 }
 
-/// Every id in `job` has exactly one entry, no entry is without its job, and no job without its lane (jobs: -1),
-/// and a ready job has a line if and only if it stands in a lined lane (-6): the ids for which this is not so.
-/// And jobs that wait, have not begun and have a time to expire at, for which nobody looks (-2); jobs of ticks that are not those of what came of
-/// the tick (-3); ticks that had no job though it is said that they had, or two (-4); numbers of pauses that workers vouch for, and that no
-/// pause has had yet (-5), unless they begin nothing at all any more.
+/// Query for violations of the invariant: ids in `job` without exactly one entry, entries without a job, jobs without a lane (jobs: -1),
+/// and ready jobs whose queued line does not match their lane (-6). Further: waiting jobs that have not begun and have an expiry time,
+/// without an expiry entry (-2); jobs of ticks that do not match the tick's recorded outcome (-3); ticks recorded with a job but with none
+/// or two (-4); and pause numbers acknowledged by workers that no pause has had yet (-5), except those of workers that no longer start
+/// jobs.
 pub const INVARIANT: &str = "
 with entry as (
   select id from queue.ready union all select id from queue.scheduled union all select unnest(ids) from queue.lease
@@ -84,10 +84,10 @@ select w.paused_seen, 1, -5 from queue.worker w where w.paused_seen > (select p.
 limit 20";
 
 impl TestDb {
-    /// A fresh database with the default store and the table `effect`.
+    /// Creates a database with the default store and the table `effect`.
     ///
     /// # Panics
-    /// When the server cannot be started or does not answer: there is nothing to test then.
+    /// When the server cannot be started or does not answer.
     pub async fn new() -> Self {
         if std::env::var_os("QUEUE_TEST_ALL_ON_CITUS").is_some()
             && let Some(db) = Self::on_citus().await
@@ -98,12 +98,12 @@ impl TestDb {
         let name = format!("t_{}", uuid::Uuid::new_v4().simple());
         let mut connection = connect(&admin).await;
         let template = ensure_template(&mut connection, &admin).await;
-        // By files: half of what it costs to write each page to the log, too, and so is their removal.
+        // Copying files costs half as much as writing each page to the WAL as well, and so does dropping them.
         run(&mut connection, &format!("create database {name} template {template} strategy file_copy")).await;
         Self::at(with_database(&admin, &name), name, Vec::new())
     }
 
-    /// A fresh database of a cluster, with a distributed store; its pool leads to the coordinator. Nothing without a cluster.
+    /// Creates a database with a distributed store on a cluster; its pool connects to the coordinator. Returns `None` without a cluster.
     ///
     /// # Panics
     /// When the cluster does not answer.
@@ -114,7 +114,7 @@ impl TestDb {
         Some(Self::at(with_database(&nodes[0], &name), name, nodes))
     }
 
-    /// Its address on each node of its cluster, the coordinator first.
+    /// Returns the URL of the database on each node of its cluster, coordinator first.
     pub fn urls(&self) -> Vec<String> {
         self.nodes.iter().map(|node| with_database(node, &self.name)).collect()
     }
@@ -125,12 +125,12 @@ impl TestDb {
         Self { pool, url, name, nodes, finished: false }
     }
 
-    /// A worker of [`Do`](crate::Do) jobs with a short grace period.
+    /// Builds a worker of [`Do`](crate::Do) jobs with a short grace period.
     pub fn worker(&self) -> Worker {
         Worker::new(self.pool.clone()).register::<crate::Do>().lease_ttl(Duration::from_secs(30)).grace(Duration::from_secs(2))
     }
 
-    /// One that listens to a channel of the store: `wake` or `over`.
+    /// Listens to a channel of the store: `wake` or `over`.
     ///
     /// # Panics
     /// When the database does not answer.
@@ -144,7 +144,7 @@ impl TestDb {
         listening.await.unwrap_or_else(|error| panic!("cannot listen to {purpose}: {error}"))
     }
 
-    /// The state of a job, as the view `jobs` shows it.
+    /// Returns the state of a job, as the view `jobs` shows it.
     ///
     /// # Panics
     /// When the database does not answer, or shows the job more than once.
@@ -166,7 +166,7 @@ impl TestDb {
         eventually(&format!("job {id} is {wanted}"), async || self.state(id).await == Some(wanted)).await;
     }
 
-    /// One value of a query.
+    /// Returns the value of a query of one row and one column.
     ///
     /// # Panics
     /// When the query fails.
@@ -174,10 +174,10 @@ impl TestDb {
         sqlx::query_scalar(AssertSqlSafe(query.to_owned())).fetch_one(&self.pool).await.unwrap_or_else(|error| panic!("{query}: {error}"))
     }
 
-    /// Runs a worker until nothing is ready, scheduled, parked or running, then stops it.
+    /// Runs a worker until no job is ready, scheduled, parked or running, then stops it.
     ///
     /// # Panics
-    /// When the worker fails, or that takes longer than ten seconds.
+    /// When the worker fails, or takes longer than ten seconds.
     pub async fn run_until_idle(&self, worker: Worker) {
         self.run_while(worker, async {
             eventually("nothing is left to do", async || {
@@ -207,10 +207,10 @@ impl TestDb {
         }
     }
 
-    /// Ends the lease of a worker process, as time would once it is killed or stopped: others take its jobs at once.
+    /// Expires the lease of a worker process, as if it had been killed or stopped: other workers recover its jobs immediately.
     ///
     /// # Panics
-    /// When no such worker is announced.
+    /// When no such worker is registered.
     pub async fn expire_worker(&self, worker: &WorkerProcess) {
         let expire = "update queue.worker set expires_at = now() - interval '1 second' where pid = $1 and expires_at > now()";
         let expired = sqlx::query(expire).bind(worker.pid().cast_signed()).execute(&self.pool).await;
@@ -218,10 +218,10 @@ impl TestDb {
         assert!(expired > 0, "{worker:?} is not announced");
     }
 
-    /// Ends a worker process with SIGKILL, and its lease. What it has sent is not waited for.
+    /// Ends a worker process with SIGKILL and expires its lease. Does not wait for statements that it has sent.
     ///
     /// # Panics
-    /// When it was not announced.
+    /// When it was not registered.
     pub async fn kill(&self, mut worker: WorkerProcess) {
         worker.signal("KILL");
         worker.wait();
@@ -231,14 +231,14 @@ impl TestDb {
     /// Checks the invariant: every job has exactly one entry.
     ///
     /// # Panics
-    /// When one has none or several.
+    /// When a job has none or several.
     pub async fn check_invariant(&self) {
         let mut connection = self.pool.acquire().await.unwrap_or_else(|error| panic!("cannot check the invariant: {error}"));
         let broken = broken(&mut connection).await.unwrap_or_else(|error| panic!("cannot check the invariant: {error}"));
         assert!(broken.is_empty(), "(id, entries, jobs) that break the invariant: {broken:?}");
     }
 
-    /// Checks the invariant and leaves the database, of which a node is gone, to whoever ends the cluster.
+    /// Checks the invariant and does not drop the database. For a cluster that has lost a node; the database is removed with the cluster.
     ///
     /// # Panics
     /// When the invariant is broken.
@@ -269,16 +269,16 @@ impl Drop for TestDb {
     }
 }
 
-/// What breaks the invariant, as (id, entries, jobs): nothing, it is hoped.
+/// Returns the violations of the invariant as (id, entries, jobs); normally none.
 ///
 /// # Errors
-/// The database's.
+/// Database errors.
 pub async fn broken(connection: &mut PgConnection) -> sqlx::Result<Vec<(i64, i64, i64)>> {
     sqlx::query_as(INVARIANT).fetch_all(connection).await
 }
 
-/// The address of the server all tests of this checkout share; the first to ask starts it, and it is gone, folder and all, soon after the
-/// last test process. `QUEUE_TEST_DATABASE_URL` names another.
+/// Returns the URL of the server that all tests of this checkout share. The first caller starts it, and it is removed with its folder soon
+/// after the last test process ends. `QUEUE_TEST_DATABASE_URL` names another server.
 fn server() -> String {
     static SERVER: OnceLock<(String, Option<Embedded>)> = OnceLock::new();
     let start = || {
@@ -302,7 +302,8 @@ fn server() -> String {
     SERVER.get_or_init(start).0.clone()
 }
 
-/// Named after the migrations, so that two builds of this checkout do not share one, and after the day: it has partitions of today and those to come.
+/// Name of the template database. Contains a hash of the migrations, so that different builds of this checkout do not share one, and the
+/// day, because the template has the partitions of today and the days that follow.
 fn template() -> String {
     let mut hash = DefaultHasher::new();
     let today = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |now| now.as_secs() / 86_400);
@@ -310,7 +311,7 @@ fn template() -> String {
     format!("queue_template_{:x}", hash.finish())
 }
 
-/// Made by whichever test comes first; the others wait for its lock. Returns its name.
+/// Creates the template database in the first test; the others wait for its lock. Returns its name.
 async fn ensure_template(admin: &mut PgConnection, url: &str) -> String {
     const EXISTS: &str = "select exists (select from pg_database where datname = $1)";
     let name = template();
@@ -326,7 +327,7 @@ async fn ensure_template(admin: &mut PgConnection, url: &str) -> String {
         migrate(&mut fresh, Store::default()).await.unwrap_or_else(|error| panic!("cannot migrate the template: {error}"));
         run(&mut fresh, "create table effect (job bigint, attempt int, pid int, at timestamptz default clock_timestamp())").await;
         fresh.close().await.unwrap_or_else(|error| panic!("cannot close the template: {error}"));
-        // What the server keeps in a file for whoever connects is copied with the others.
+        // A file that the server writes at a session's first connection is copied with the others.
         let first = connect(&with_database(url, "queue_template_new")).await;
         first.close().await.unwrap_or_else(|error| panic!("cannot close the template: {error}"));
         run(admin, &format!("alter database queue_template_new rename to {name}")).await;
@@ -343,7 +344,7 @@ pub(crate) async fn run(connection: &mut PgConnection, statement: &str) {
     sqlx::raw_sql(AssertSqlSafe(statement.to_owned())).execute(connection).await.unwrap_or_else(|error| panic!("{statement}: {error}"));
 }
 
-/// The same server, another database.
+/// Returns the URL of another database on the same server.
 pub(crate) fn with_database(url: &str, name: &str) -> String {
     let (address, query) = url.split_once('?').unwrap_or((url, ""));
     let base = address.rsplit_once('/').map_or(address, |(base, _)| base);

@@ -1,3 +1,3 @@
-//! The same without a crate named: the linker leaves its job types out.
+//! The worker binary without a named job crate: the linker drops its job types.
 
 queue_worker::main!();

@@ -1,4 +1,4 @@
-//! A worker without a job type: what happens to those who forget to name the crate that defines theirs.
+//! A worker without job types, as built by a user who forgot to name the crate that defines them.
 
 use queue_worker::Worker;
 use sqlx::PgPool;

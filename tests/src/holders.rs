@@ -1,4 +1,5 @@
-//! What the holder of a durable job can say besides verdicts, by the product's own statements, one at a time on a connection of the caller's.
+//! What the holder of a durable job can write besides verdicts, by the product's own statements, run one at a time on the caller's
+//! connection.
 
 use queue_core::JobId;
 use sqlx::{Connection as _, PgConnection};
@@ -6,18 +7,18 @@ use uuid::Uuid;
 
 use crate::{
     children, operate,
-    protocol::{Said, sql},
+    protocol::{JobVerdict, sql},
     signals,
 };
 
-/// All of it. To receive, a signal called `go` must be there.
-pub const SAYINGS: [&str; 8] = ["step", "step alone", "park", "receive", "spawn", "chunk", "close", "restart"];
+/// All operations of a holder. `receive` requires a signal called `go`.
+pub const HOLDER_WRITES: [&str; 8] = ["step", "step alone", "park", "receive", "spawn", "chunk", "close", "restart"];
 
-/// What ends the attempt.
-pub const ENDS: [&str; 2] = ["park", "restart"];
+/// The operations that end the attempt.
+pub const ENDING_WRITES: [&str; 2] = ["park", "restart"];
 
-/// Says it of the job of a verdict; returns whether it was accepted.
-pub async fn say(connection: &mut PgConnection, said: Said, what: &str) -> sqlx::Result<bool> {
+/// Runs an operation for the job of a verdict; returns whether it was accepted.
+pub async fn write(connection: &mut PgConnection, said: JobVerdict, what: &str) -> sqlx::Result<bool> {
     let (token, job) = (said.token, said.job.id);
     Ok(match what {
         "step" => operate::journal(connection, token, job).await? == 1,
@@ -31,7 +32,7 @@ pub async fn say(connection: &mut PgConnection, said: Said, what: &str) -> sqlx:
     })
 }
 
-/// Enqueues two parts of this map and says that they are its next chunk, of which one is let run at once; what is refused is rolled back.
+/// Enqueues two jobs of this map as its next chunk, one of which may run immediately. Rolls back if the chunk is refused.
 pub async fn chunk(connection: &mut PgConnection, token: Uuid, parent: JobId, map: &str) -> sqlx::Result<Option<bool>> {
     let mut tx = connection.begin().await?;
     let added = chunk_within(&mut tx, token, parent, map).await?;
@@ -43,7 +44,7 @@ pub async fn chunk(connection: &mut PgConnection, token: Uuid, parent: JobId, ma
     Ok(added)
 }
 
-/// The same in a transaction of the caller's, who rolls back what is refused.
+/// Does the same in the caller's transaction, which the caller rolls back if the chunk is refused.
 pub async fn chunk_within(on: &mut PgConnection, token: Uuid, parent: JobId, map: &str) -> sqlx::Result<Option<bool>> {
     const NEXT: &str = "select coalesce(max(chunk) + 1, 0) from queue.brood where parent = $1 and name = $2";
     let next: i32 = sqlx::query_scalar(NEXT).bind(parent).bind(map).fetch_one(&mut *on).await?;
@@ -53,7 +54,7 @@ pub async fn chunk_within(on: &mut PgConnection, token: Uuid, parent: JobId, map
     add.bind(next).bind(i64::from(next) * 2).bind(ids).bind(1).fetch_one(on).await
 }
 
-/// Says that a map has so many parts.
+/// Closes a map with this total number of jobs.
 pub async fn close(connection: &mut PgConnection, token: Uuid, parent: JobId, map: &str, total: i64) -> sqlx::Result<Option<bool>> {
     let close = sqlx::query_scalar(sql(include_str!("../../queue-worker/sql/close_gather.sql"))).bind(token).bind(parent).bind(1_i16);
     close.bind(map).bind(total).fetch_one(connection).await

@@ -1,14 +1,14 @@
-//! Workers that are killed while they work.
+//! Workers that are killed while they run jobs.
 
 use std::time::Duration;
 
 use crate::{TestDb, WorkerProcess, eventually};
 
-/// Starts workers one after the other. Two are killed at some moment after the count of `progress` has grown by `by`, the third once that of `over`
-/// is `wanted`: it would make a dead letter of a job that was met each time.
+/// Starts workers one after the other. Two are killed at a random moment after the count of `progress` has grown by `by`, the third once
+/// the count of `over` is `wanted`. A third kill at a random moment would quarantine and then bury a job that all three hit.
 ///
 /// # Panics
-/// When they do not work.
+/// When the workers make no progress.
 pub async fn kill_three(db: &TestDb, binary: &str, (progress, by): (&str, i64), (over, wanted): (&str, i64)) {
     for kill in 0..3 {
         let before = db.count(progress).await;

@@ -1,48 +1,49 @@
-//! Lanes that nobody uses, forgotten step by step, as housekeeping does.
+//! Removal of unused lanes, step by step, as housekeeping does it.
 
 use sqlx::PgConnection;
 use uuid::Uuid;
 
 use crate::protocol::{ClaimedJob, Lease, sql};
 
-/// Has lanes leave that were met so many seconds ago; returns how many rows.
+/// Marks lanes that were last used this number of seconds ago, or earlier, as leaving; returns the number of rows.
 pub async fn leave_lanes(connection: &mut PgConnection, seconds: f64, most: i64) -> sqlx::Result<i64> {
     let leave = sqlx::query_scalar(sql(include_str!("../../queue-worker/sql/leave_lanes.sql"))).bind(seconds).bind(most);
     leave.fetch_one(connection).await
 }
 
-/// The transactions in which lanes began to leave that nobody sees as they were before.
+/// Returns the transactions in which lanes were marked as leaving whose earlier state no snapshot sees any more.
 pub async fn unseen_lanes(connection: &mut PgConnection) -> sqlx::Result<Vec<String>> {
     sqlx::query_scalar(sql(include_str!("../../queue-worker/sql/unseen_lanes.sql"))).fetch_all(connection).await
 }
 
-/// Takes lanes that are leaving a step further; returns how many rows.
+/// Moves lanes that are leaving one step further; returns the number of rows.
 pub async fn pass_lanes(connection: &mut PgConnection, unseen: &[String], most: i64) -> sqlx::Result<i64> {
     let pass = sqlx::query(sql(include_str!("../../queue-worker/sql/pass_lanes.sql"))).bind(unseen).bind(most);
     Ok(i64::try_from(pass.execute(connection).await?.rows_affected()).unwrap_or(i64::MAX))
 }
 
-/// Deletes rows beside new ones; returns how many.
+/// Deletes lane rows that have been replaced by new ones; returns their number.
 pub async fn replaced_lanes(connection: &mut PgConnection, most: i64) -> sqlx::Result<i64> {
     sqlx::query_scalar(sql(include_str!("../../queue-worker/sql/replaced_lanes.sql"))).bind(most).fetch_one(connection).await
 }
 
-/// A row that may go: its lane, the transaction in which it began to leave, the lane that names its jobs, from where to look, and up to where.
+/// A lane row that may be deleted: its lane, the transaction that marked it as leaving, the lane that names its jobs, and the first and
+/// last job id to check.
 pub type DueLane = (i64, String, i64, i64, i64);
 
-/// The rows that may go after so many seconds.
+/// Returns the lane rows that were unused for this number of seconds and may be deleted.
 pub async fn due_lanes(connection: &mut PgConnection, seconds: f64, most: i64) -> sqlx::Result<Vec<DueLane>> {
     let due = sqlx::query_as(sql(include_str!("../../queue-worker/sql/due_lanes.sql"))).bind(seconds).bind(most);
     due.fetch_all(connection).await
 }
 
-/// The lanes of the next jobs, and the last of these unless there are no more.
+/// Returns the lanes of the next jobs, and the last of these jobs unless there are no more.
 pub async fn walk_jobs(connection: &mut PgConnection, after: i64, to: i64, most: i64) -> sqlx::Result<(Option<i64>, Vec<i64>)> {
     let walk = sqlx::query_as(sql(include_str!("../../queue-worker/sql/walk_jobs.sql"))).bind(after).bind(to).bind(most);
     walk.fetch_one(connection).await
 }
 
-/// Deletes those of these rows that are not used, as far as jobs were looked through; returns how many.
+/// Deletes the unused ones of these rows, as far as jobs have been checked; returns their number.
 pub async fn forget_lanes(connection: &mut PgConnection, due: &[DueLane], used: &[i64], to: i64) -> sqlx::Result<i64> {
     sqlx::query_scalar(sql(include_str!("../../queue-worker/sql/forget_lanes.sql")))
         .bind(due.iter().map(|due| due.0).collect::<Vec<_>>())
@@ -53,14 +54,14 @@ pub async fn forget_lanes(connection: &mut PgConnection, due: &[DueLane], used: 
         .await
 }
 
-/// Looks through all jobs for those of lanes that may go, and deletes those of which there are none; returns how many.
+/// Checks all jobs for lanes that may be deleted, and deletes those without jobs; returns their number.
 pub async fn walk_lanes(connection: &mut PgConnection) -> sqlx::Result<i64> {
     let due = due_lanes(connection, -1.0, 1000).await?;
     let (_, used) = walk_jobs(connection, 0, i64::MAX, 100_000).await?;
     forget_lanes(connection, &due, &used, i64::MAX).await
 }
 
-/// Claims of these lanes, whose jobs are transactional but for those of the last `plain` lanes; the leases, each with its jobs.
+/// Claims from these lanes. Jobs are transactional, except those of the last `plain` lanes. Returns the leases with their jobs.
 pub async fn claim_each(connection: &mut PgConnection, worker: Uuid, lanes: &[i64], most: i32, plain: usize) -> sqlx::Result<Vec<Lease>> {
     let (token, each) = (Uuid::new_v4(), &lanes[..lanes.len() - plain]);
     let claim = sqlx::query_as(sql(include_str!("../../queue-worker/sql/claim.sql")))

@@ -1,4 +1,4 @@
-//! What tests share: a server, a database each, one job type that does as it is told, and the invariant.
+//! Shared test kit: a server, a database per test, a job type whose payload scripts its handler, and the invariant.
 
 mod act;
 mod age;
@@ -49,7 +49,7 @@ pub use ordered::{Ordered, RUNS, violations};
 pub use own::{Own, hold, is_lost};
 pub use scratch::scratch;
 pub use skip::skipped;
-pub use sql::{Sql, complete, die, next_told};
+pub use sql::{Sql, complete, die, next_payload};
 pub use stages::{Laps, Stages};
 pub use statements::Counted;
 pub use steps::Steps;

@@ -1,22 +1,22 @@
-//! What operators, workers and handlers say of limits.
+//! Statements that operators, workers and handlers run on limits.
 
 use sqlx::PgConnection;
 
 use crate::protocol::{Lease, sql};
 
-/// Sets a limit of so many at once.
+/// Sets a concurrency limit.
 pub async fn set_limit(connection: &mut PgConnection, name: &str, concurrency: i32) -> sqlx::Result<()> {
     let set = sqlx::query(sql(include_str!("../../queue-core/sql/set_limit.sql"))).bind(name).bind(concurrency);
     let set = set.bind(None::<i32>).bind(None::<i64>).bind(None::<i32>).bind(None::<&str>).bind(None::<bool>);
     set.execute(connection).await.map(drop)
 }
 
-/// Takes away what was set; returns whether anything was.
+/// Removes the operator's limit; returns whether there was one.
 pub async fn unset_limit(connection: &mut PgConnection, name: &str) -> sqlx::Result<bool> {
     sqlx::query_scalar(sql(include_str!("../../queue-core/sql/unset_limit.sql"))).bind(name).fetch_one(connection).await
 }
 
-/// Says that code limits the test type by this name to so many at once; returns whether that is new.
+/// Declares a concurrency limit of the test type, as code does; returns whether it is new.
 pub async fn declare_limit(connection: &mut PgConnection, name: &str, concurrency: i32) -> sqlx::Result<bool> {
     let declare = sqlx::query_scalar(sql(include_str!("../../queue-worker/sql/declare_limits.sql")))
         .bind(["do"])
@@ -32,14 +32,14 @@ pub async fn declare_limit(connection: &mut PgConnection, name: &str, concurrenc
     declare.fetch_one(connection).await
 }
 
-/// Has nothing begin under this limit for so many ms; returns how many limits that were.
+/// Closes this limit for this number of ms; returns the number of limits.
 pub async fn slow_down(connection: &mut PgConnection, name: &str, ms: f64) -> sqlx::Result<i64> {
     let gate: i64 = sqlx::query_scalar("select queue.hash($1)").bind(name).fetch_one(&mut *connection).await?;
     let slow = sqlx::query(sql(include_str!("../../queue-worker/sql/slow_down.sql"))).bind([gate]).bind(ms);
     Ok(i64::try_from(slow.execute(connection).await?.rows_affected()).unwrap_or(i64::MAX))
 }
 
-/// Looks at what a lease lists, once it is on the disk; returns how many jobs that are.
+/// Loads the jobs of a durable lease; returns their number.
 pub async fn confirm(connection: &mut PgConnection, lease: &Lease) -> sqlx::Result<usize> {
     let jobs = &lease.jobs;
     let confirm = sqlx::query(sql(include_str!("../../queue-worker/sql/confirm.sql")))
@@ -53,7 +53,7 @@ pub async fn confirm(connection: &mut PgConnection, lease: &Lease) -> sqlx::Resu
     Ok(confirm.fetch_all(connection).await?.len())
 }
 
-/// Forgets starts that no window reaches back to; returns how many rows.
+/// Deletes recorded starts older than every rate window; returns the number of rows.
 pub async fn prune_rates(connection: &mut PgConnection) -> sqlx::Result<i64> {
     let prune = sqlx::query(sql(include_str!("../../queue-worker/sql/prune_rates.sql")));
     Ok(i64::try_from(prune.execute(connection).await?.rows_affected()).unwrap_or(i64::MAX))

@@ -1,4 +1,4 @@
-//! Lines by hand, one statement of a worker's own files at a time.
+//! Statements of fair queueing, run one at a time from the worker's own SQL files.
 
 use queue_core::JobId;
 use sqlx::{FromRow as _, PgConnection, Row as _};
@@ -6,36 +6,36 @@ use uuid::Uuid;
 
 use crate::protocol::{ClaimedJob, Lease, sql};
 
-/// A claim from lines: its lease, and the line of each of its jobs, both in the order of their turns.
+/// A claim from fair queues: its lease, and the line of each of its jobs, both in turn order.
 #[derive(Clone, Debug)]
 pub struct Served {
-    /// What it holds.
+    /// The lease with its jobs.
     pub lease: Lease,
     /// The line of each job.
     pub lines: Vec<i64>,
 }
 
-/// All plain lanes.
+/// Returns all plain lanes.
 ///
 /// # Errors
-/// The database's.
+/// Database errors.
 pub async fn plain_lanes(connection: &mut PgConnection) -> sqlx::Result<Vec<i64>> {
     sqlx::query_scalar("select distinct lane from queue.lane where not lined and not solo order by lane").fetch_all(connection).await
 }
 
-/// Claims up to `most` jobs from the lines of all lanes, from the one after `after` on.
+/// Claims up to `most` jobs from the lines of all lanes, starting after line `after`.
 ///
 /// # Errors
-/// The database's.
+/// Database errors.
 pub async fn claim_lines(connection: &mut PgConnection, worker: Uuid, after: i64, most: i32) -> sqlx::Result<Served> {
     let lanes = plain_lanes(&mut *connection).await?;
     claim_lines_of(connection, worker, &lanes, after, &vec![most; lanes.len()], most).await
 }
 
-/// Claims from the lines of these lanes, so many of each and so many in all.
+/// Claims from the lines of these lanes, with a maximum per lane and in total.
 ///
 /// # Errors
-/// The database's.
+/// Database errors.
 pub async fn claim_lines_of(
     connection: &mut PgConnection,
     worker: Uuid,
@@ -60,10 +60,10 @@ pub async fn claim_lines_of(
     Ok(Served { lease: Lease { token, jobs }, lines })
 }
 
-/// Brings up to `most` jobs of each lane into its lines; returns how many.
+/// Moves up to `most` jobs of each lane into its lines; returns the number of jobs.
 ///
 /// # Errors
-/// The database's.
+/// Database errors.
 pub async fn line_up(connection: &mut PgConnection, most: i64) -> sqlx::Result<i64> {
     let lanes = plain_lanes(&mut *connection).await?;
     let statement = sqlx::query(sql(include_str!("../../queue-worker/sql/line_up.sql")));
@@ -71,10 +71,10 @@ pub async fn line_up(connection: &mut PgConnection, most: i64) -> sqlx::Result<i
     rows.iter().map(|row| row.try_get::<i64, _>("jobs")).sum()
 }
 
-/// Enqueues a job of the tests' type with this fair key.
+/// Enqueues a job of the test type with this fair key.
 ///
 /// # Errors
-/// The database's.
+/// Database errors.
 pub async fn enqueue_fair(connection: &mut PgConnection, fair: &str) -> sqlx::Result<JobId> {
     let enqueue = "select queue.enqueue('do', '{\"act\":{\"Ok\":\"done\"}}', jsonb_build_object('max_attempts', 3, 'fair', $1::text))";
     sqlx::query_scalar(enqueue).bind(fair).fetch_one(connection).await

@@ -1,4 +1,4 @@
-//! A job type whose effect says when its handler began, before anything else could keep it waiting.
+//! A job type whose effect records when its handler began, before anything else could delay it.
 
 use std::time::Duration;
 
@@ -6,11 +6,11 @@ use chrono::Utc;
 use queue_core::{Context, Handler, JobResult, job};
 use serde::{Deserialize, Serialize};
 
-/// A job that notes the time by this machine's clock, which is the server's, writes it into the table `effect`, and goes on for so long.
+/// A job that records the start time by this machine's clock (the server's) in the table `effect`, and then sleeps.
 #[job(send_only, max_attempts = 20, backoff = fixed("10ms"))]
 #[derive(Serialize, Deserialize)]
 pub struct Marked {
-    /// For how many ms it goes on.
+    /// Sleep in ms.
     pub ms: u64,
 }
 

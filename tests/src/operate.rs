@@ -1,4 +1,5 @@
-//! The other statements by hand: what producers, housekeeping and operators do, as [`protocol`](crate::protocol) is what a worker does.
+//! Statements of producers, housekeeping and operators, run one at a time. The counterpart of [`protocol`](crate::protocol), which has
+//! those of workers.
 
 use queue_core::JobId;
 use sqlx::{PgConnection, Row as _};
@@ -6,7 +7,7 @@ use uuid::Uuid;
 
 use crate::protocol::sql;
 
-/// Enqueues a job, for now or for in an hour.
+/// Enqueues a job that is due now, or in an hour.
 pub async fn enqueue(connection: &mut PgConnection, queue: &str, priority: i16, later: bool) -> sqlx::Result<JobId> {
     enqueue_by(sql(include_str!("../../queue-core/sql/enqueue.sql")), connection, queue, priority, later).await
 }
@@ -35,8 +36,8 @@ async fn enqueue_by(
         .await
 }
 
-/// Enqueues a job that replaces the payload of whichever waits under the same uniqueness key, or one under an ordering key; returns which job it is,
-/// and whether it is a new one.
+/// Enqueues a job that replaces the payload of a waiting job with the same uniqueness key, or one under an ordering key. Returns its id,
+/// and whether it is new.
 pub async fn enqueue_with(connection: &mut PgConnection, key: Option<&str>, unique: Option<&str>) -> sqlx::Result<(JobId, bool)> {
     let options = match unique {
         Some(unique) => serde_json::json!({
@@ -50,7 +51,7 @@ pub async fn enqueue_with(connection: &mut PgConnection, key: Option<&str>, uniq
     Ok((id, outcome == "enqueued"))
 }
 
-/// Enqueues a job under an ordering key, as another driver does.
+/// Enqueues a job under an ordering key, as a driver in another language does.
 pub async fn enqueue_text(connection: &mut PgConnection, key: &str) -> sqlx::Result<JobId> {
     let options = serde_json::json!({ "max_attempts": 3, "key": key });
     let enqueue = sqlx::query_scalar(sql(include_str!("../../queue-core/sql/enqueue_text.sql")));
@@ -59,7 +60,7 @@ pub async fn enqueue_text(connection: &mut PgConnection, key: &str) -> sqlx::Res
 
 const PAYLOAD: &str = r#"{"act":{"Ok":"done"}}"#;
 
-/// The lanes of these queues and priorities, written if they are new.
+/// Returns the lanes of these queues and priorities, creating missing ones.
 pub async fn meet_lanes(connection: &mut PgConnection, lanes: &[(&str, i16)]) -> sqlx::Result<Vec<i64>> {
     sqlx::query_scalar(sql(include_str!("../../queue-core/sql/meet_lanes.sql")))
         .bind(lanes.iter().map(|(queue, _)| *queue).collect::<Vec<_>>())
@@ -70,7 +71,7 @@ pub async fn meet_lanes(connection: &mut PgConnection, lanes: &[(&str, i16)]) ->
         .await
 }
 
-/// Enqueues many: in these lanes, for now or for in an hour.
+/// Enqueues jobs in these lanes, each due now or in an hour.
 pub async fn insert_all(connection: &mut PgConnection, jobs: &[(i64, bool)]) -> sqlx::Result<Vec<JobId>> {
     let later = chrono::Utc::now() + chrono::Duration::hours(1);
     let payload: serde_json::Value = serde_json::from_str(PAYLOAD).unwrap_or_default();
@@ -83,33 +84,33 @@ pub async fn insert_all(connection: &mut PgConnection, jobs: &[(i64, bool)]) -> 
         .await
 }
 
-/// Gives back leases whose claim was never answered; returns how many jobs.
+/// Releases leases whose claim was never answered; returns the number of jobs.
 pub async fn give_back(connection: &mut PgConnection, tokens: &[Uuid]) -> sqlx::Result<i64> {
     let done = sqlx::query(sql(include_str!("../../queue-worker/sql/give_back.sql"))).bind(tokens).execute(connection).await?;
     Ok(i64::try_from(done.rows_affected()).unwrap_or(i64::MAX))
 }
 
-/// Has workers that are said to live for too long live for no longer than a heartbeat lasts; returns how many.
+/// Limits lease deadlines that are too far in the future to the lease duration; returns the number of workers.
 pub async fn limit_beats(connection: &mut PgConnection) -> sqlx::Result<i64> {
     let done = sqlx::query(sql(include_str!("../../queue-worker/sql/limit_beats.sql"))).execute(connection).await?;
     Ok(i64::try_from(done.rows_affected()).unwrap_or(i64::MAX))
 }
 
-/// Promotes up to `most` jobs; returns how many it did.
+/// Promotes up to `most` jobs; returns their number.
 pub async fn promote(connection: &mut PgConnection, most: i64) -> sqlx::Result<i64> {
     let promote = sqlx::query_as(sql(include_str!("../../queue-worker/sql/promote.sql"))).bind(most);
     let queues: Vec<(String, i64)> = promote.fetch_all(connection).await?;
     Ok(queues.iter().map(|(_, jobs)| jobs).sum())
 }
 
-/// Lets ordering keys go on that were left hints; returns how many jobs were moved.
+/// Unblocks ordering keys that have hints; returns the number of jobs moved.
 pub async fn unblock(connection: &mut PgConnection) -> sqlx::Result<i32> {
     let unblock = sqlx::query(sql(include_str!("../../queue-worker/sql/unblock.sql"))).bind(0_i64).bind(1000);
     let unblock = unblock.bind(0_i64).bind(0_i64).bind(0_i64).bind(0_i64);
     unblock.fetch_one(connection).await?.try_get("moved")
 }
 
-/// Ends what has not begun in time; returns of how many jobs.
+/// Expires jobs that were not started in time; returns their number.
 pub async fn expire_due(connection: &mut PgConnection) -> sqlx::Result<i64> {
     let expire =
         sqlx::query(sql(include_str!("../../queue-worker/sql/expire_due.sql"))).bind(None::<chrono::DateTime<chrono::Utc>>).bind(1000);
@@ -117,51 +118,51 @@ pub async fn expire_due(connection: &mut PgConnection) -> sqlx::Result<i64> {
     Ok(i64::try_from(expired.len()).unwrap_or(i64::MAX))
 }
 
-/// Requeues dead letters; returns those it did.
+/// Requeues dead letters; returns the requeued ones.
 pub async fn requeue(connection: &mut PgConnection, ids: &[JobId]) -> sqlx::Result<Vec<JobId>> {
     sqlx::query_scalar(sql("select c from queue.requeue_all($1) c")).bind(ids).fetch_all(connection).await
 }
 
-/// Cancels jobs that wait; returns those it did.
+/// Cancels waiting jobs; returns the cancelled ones.
 pub async fn cancel(connection: &mut PgConnection, ids: &[JobId]) -> sqlx::Result<Vec<JobId>> {
     sqlx::query_scalar(sql("select c from queue.cancel_waiting_all($1) c")).bind(ids).fetch_all(connection).await
 }
 
-/// Discards dead letters; returns those it did.
+/// Discards dead letters; returns the discarded ones.
 pub async fn discard(connection: &mut PgConnection, ids: &[JobId]) -> sqlx::Result<Vec<JobId>> {
     sqlx::query_scalar(sql("select c from queue.discard_all($1) c")).bind(ids).fetch_all(connection).await
 }
 
-/// Requeues a job that is over; whether it did.
+/// Requeues a finished job; returns whether it did.
 pub async fn reopen(connection: &mut PgConnection, id: JobId) -> sqlx::Result<bool> {
     sqlx::query_scalar(sql("select queue.reopen($1)")).bind(id).fetch_one(connection).await
 }
 
-/// Ends a worker cleanly.
+/// Deregisters a worker cleanly.
 pub async fn retire(connection: &mut PgConnection, worker: Uuid) -> sqlx::Result<()> {
     sqlx::query(sql(include_str!("../../queue-worker/sql/retire.sql"))).bind(worker).execute(connection).await.map(drop)
 }
 
-/// Asks to be woken for any queue.
+/// Writes the idle row of a worker that waits for any queue.
 pub async fn sleep(connection: &mut PgConnection, worker: Uuid) -> sqlx::Result<()> {
     sqlx::query(sql(include_str!("../../queue-worker/sql/sleep.sql"))).bind(worker).bind(vec!["*"]).execute(connection).await.map(drop)
 }
 
-/// Asks no longer.
+/// Deletes the idle row.
 pub async fn wake_up(connection: &mut PgConnection, worker: Uuid) -> sqlx::Result<()> {
     sqlx::query(sql(include_str!("../../queue-worker/sql/wake_up.sql"))).bind(worker).execute(connection).await.map(drop)
 }
 
-/// Deletes the history that belongs to no day, as if its retention were over; returns of how many jobs.
+/// Deletes history outside of the day partitions, as if its retention had ended; returns the number of jobs.
 pub async fn prune_done(connection: &mut PgConnection) -> sqlx::Result<i64> {
     let prune = sqlx::query_scalar(sql(include_str!("../../queue-worker/sql/prune_done.sql"))).bind(AHEAD).bind(5000_i64);
     prune.fetch_one(connection).await
 }
 
-/// A retention that is over before its day is: for a month to come.
+/// A retention that ends before its day: a month in the future.
 const AHEAD: f64 = -30.0 * 86_400.0;
 
-/// Forgets workers that are gone.
+/// Deletes workers that no longer exist.
 pub async fn prune_workers(connection: &mut PgConnection) -> sqlx::Result<()> {
     sqlx::query(sql(include_str!("../../queue-worker/sql/prune_workers.sql")))
         .bind([] as [uuid::Uuid; 0])
@@ -170,17 +171,17 @@ pub async fn prune_workers(connection: &mut PgConnection) -> sqlx::Result<()> {
         .map(drop)
 }
 
-/// Drops the oldest day as if its retention were over; whether there was one.
+/// Drops the oldest day partition as if its retention had ended; returns whether there was one.
 pub async fn drop_day(connection: &mut PgConnection) -> sqlx::Result<bool> {
     sqlx::query_scalar("select queue.drop_day($1 * interval '1 second') is not null").bind(AHEAD).fetch_one(connection).await
 }
 
-/// Makes the partitions of today; returns how many days it made.
+/// Creates the partitions for today; returns the number of days.
 pub async fn add_days(connection: &mut PgConnection) -> sqlx::Result<i32> {
     sqlx::query_scalar(sql(include_str!("../../queue-worker/sql/add_days.sql"))).bind(0).fetch_one(connection).await
 }
 
-/// Puts jobs that wait off until in an hour; returns those it did.
+/// Reschedules waiting jobs to an hour from now; returns the rescheduled ones.
 pub async fn reschedule(connection: &mut PgConnection, ids: &[JobId]) -> sqlx::Result<Vec<JobId>> {
     sqlx::query_scalar(sql("select c from queue.reschedule_all($1, clock_timestamp() + interval '1 hour') c"))
         .bind(ids)
@@ -188,34 +189,34 @@ pub async fn reschedule(connection: &mut PgConnection, ids: &[JobId]) -> sqlx::R
         .await
 }
 
-/// Makes scheduled jobs ready; returns those it did.
+/// Makes scheduled jobs ready; returns these jobs.
 pub async fn run_now(connection: &mut PgConnection, ids: &[JobId]) -> sqlx::Result<Vec<JobId>> {
     sqlx::query_scalar(sql("select c from queue.run_now_all($1) c")).bind(ids).fetch_all(connection).await
 }
 
-/// Gives jobs that wait another priority; returns those it did.
+/// Changes the priority of waiting jobs; returns the changed ones.
 pub async fn set_priority(connection: &mut PgConnection, ids: &[JobId], priority: i32) -> sqlx::Result<Vec<JobId>> {
     sqlx::query_scalar(sql("select c from queue.set_priority_all($1, $2) c")).bind(ids).bind(priority).fetch_all(connection).await
 }
 
-/// Has jobs that run cancelled; returns those it did.
+/// Requests the cancellation of running jobs; returns these jobs.
 pub async fn cancel_running(connection: &mut PgConnection, ids: &[JobId]) -> sqlx::Result<Vec<JobId>> {
     sqlx::query_scalar(sql("select c from queue.cancel_running_all($1) c")).bind(ids).fetch_all(connection).await
 }
 
-/// Says how long, in seconds, jobs of the tests' type are kept; returns how many types changed.
+/// Sets the retention of the test type, in seconds; returns the number of changed types.
 pub async fn keep_types(connection: &mut PgConnection, seconds: f64) -> sqlx::Result<i64> {
     let statement = sqlx::query(sql(include_str!("../../queue-worker/sql/keep_types.sql"))).bind(vec!["do"]).bind(vec![Some(seconds)]);
     Ok(i64::try_from(statement.execute(connection).await?.rows_affected()).unwrap_or(i64::MAX))
 }
 
-/// Forgets uniqueness keys that no job holds; returns how many.
+/// Deletes uniqueness keys that no job holds; returns their number.
 pub async fn forget_keys(connection: &mut PgConnection) -> sqlx::Result<i64> {
     let forget = sqlx::query_scalar::<_, i32>(sql(include_str!("../../queue-worker/sql/forget_keys.sql"))).bind(1000);
     forget.fetch_one(connection).await.map(i64::from)
 }
 
-/// Frees ordering keys whose head is no job; returns how many.
+/// Frees ordering keys whose head job no longer exists; returns their number.
 pub async fn free_keys(connection: &mut PgConnection) -> sqlx::Result<i64> {
     let free =
         sqlx::query(sql(include_str!("../../queue-worker/sql/free_keys.sql"))).bind(i64::MIN).bind(1000).fetch_all(connection).await?;
@@ -223,48 +224,48 @@ pub async fn free_keys(connection: &mut PgConnection) -> sqlx::Result<i64> {
     Ok(i64::try_from(heads.iter().flatten().count()).unwrap_or(i64::MAX))
 }
 
-/// Says to which queue jobs of a type go that no test enqueues; returns how many types changed.
+/// Publishes the queue of a job type that no test enqueues; returns the number of changed types.
 pub async fn publish_types(connection: &mut PgConnection, queue: &str) -> sqlx::Result<i64> {
     let publish = sqlx::query(sql(include_str!("../../queue-worker/sql/publish_types.sql"))).bind(["published"]).bind([queue]);
     let published = publish.bind([100_i16]).bind([20_i16]).bind([None::<f64>]).execute(connection).await?;
     Ok(i64::try_from(published.rows_affected()).unwrap_or(i64::MAX))
 }
 
-/// Says that a process waits for jobs.
+/// Registers a process that waits for jobs.
 pub async fn announce_waiter(connection: &mut PgConnection, waiter: Uuid) -> sqlx::Result<()> {
     sqlx::query(sql(include_str!("../../queue-core/sql/announce_waiter.sql"))).bind(waiter).execute(connection).await.map(drop)
 }
 
-/// Says that it does no more.
+/// Deregisters the waiting process.
 pub async fn leave_waiter(connection: &mut PgConnection, waiter: Uuid) -> sqlx::Result<()> {
     sqlx::query(sql(include_str!("../../queue-core/sql/leave_waiter.sql"))).bind(waiter).execute(connection).await.map(drop)
 }
 
-/// Deletes waiters that ended without saying so; returns how many.
+/// Deletes waiters that ended without deregistering; returns their number.
 pub async fn prune_waiters(connection: &mut PgConnection) -> sqlx::Result<i64> {
     let pruned = sqlx::query(sql(include_str!("../../queue-worker/sql/prune_waiters.sql"))).execute(connection).await?;
     Ok(i64::try_from(pruned.rows_affected()).unwrap_or(i64::MAX))
 }
 
-/// Keeps a log of an attempt that no other call names; returns whether the lease has the job.
+/// Writes logs of an attempt with a unique number; returns whether the lease lists the job.
 pub async fn write_logs(connection: &mut PgConnection, token: Uuid, job: JobId) -> sqlx::Result<i64> {
     let attempt = i32::from(i16::from_ne_bytes([token.as_bytes()[0], fastrand::u8(..)]));
     let write = sqlx::query_scalar(sql(include_str!("../../queue-worker/sql/write_logs.sql"))).bind([token]).bind([job]).bind([attempt]);
     write.bind([0_i64]).bind(["logged"]).fetch_one(connection).await
 }
 
-/// Deletes logs of jobs that are gone; returns whether it saw any.
+/// Deletes logs of deleted jobs; returns whether it found any.
 pub async fn prune_logs(connection: &mut PgConnection) -> sqlx::Result<i64> {
     let prune = sqlx::query_scalar::<_, Option<i64>>(sql(include_str!("../../queue-worker/sql/prune_logs.sql"))).bind(0_i64).bind(1000);
     Ok(i64::from(prune.fetch_one(connection).await?.is_some()))
 }
 
-/// Journals a step that no other call names; returns whether the lease has the job.
+/// Journals a step with a unique name; returns whether the lease lists the job.
 pub async fn journal(connection: &mut PgConnection, token: Uuid, job: JobId) -> sqlx::Result<i64> {
     journal_by(connection, include_str!("../../queue-worker/sql/journal.sql"), token, job).await
 }
 
-/// The same by the statement for steps that are new.
+/// Does the same by the statement for new steps.
 pub async fn journal_fresh(connection: &mut PgConnection, token: Uuid, job: JobId) -> sqlx::Result<i64> {
     journal_by(connection, include_str!("../../queue-worker/sql/journal_fresh.sql"), token, job).await
 }
@@ -275,38 +276,38 @@ async fn journal_by(connection: &mut PgConnection, statement: &'static str, toke
     Ok(write.fetch_all(connection).await?.len() as i64)
 }
 
-/// The same by the statement for one step.
+/// Does the same by the statement for a single step.
 pub async fn journal_one(connection: &mut PgConnection, token: Uuid, job: JobId) -> sqlx::Result<i64> {
     let write = sqlx::query(sql(include_str!("../../queue-worker/sql/journal_one.sql"))).bind(token).bind(job);
     let write = write.bind(Uuid::new_v4().to_string()).bind(1_i16).bind(1).bind(None::<f64>).bind("1");
     Ok(write.fetch_all(connection).await?.len() as i64)
 }
 
-/// Deletes steps of jobs that are gone; returns whether it saw any.
+/// Deletes steps of deleted jobs; returns whether it found any.
 pub async fn prune_steps(connection: &mut PgConnection) -> sqlx::Result<i64> {
     let prune = sqlx::query_scalar::<_, Option<i64>>(sql(include_str!("../../queue-worker/sql/prune_steps.sql"))).bind(0_i64).bind(1000);
     Ok(i64::from(prune.fetch_one(connection).await?.is_some()))
 }
 
-/// As [`prune_done`], by types.
+/// Like [`prune_done`], by job type.
 pub async fn prune_kept(connection: &mut PgConnection) -> sqlx::Result<i64> {
     let prune = sqlx::query_scalar(sql(include_str!("../../queue-worker/sql/prune_kept.sql"))).bind(AHEAD).bind(5000_i64);
     prune.fetch_one(connection).await
 }
 
-/// Deletes the history of the tests' type that is over; returns whether it looked.
+/// Deletes history of the test type whose retention has ended; returns whether it scanned.
 pub async fn prune_early(connection: &mut PgConnection) -> sqlx::Result<i64> {
     let prune = sqlx::query_scalar::<_, bool>(sql(include_str!("../../queue-worker/sql/prune_early.sql")));
     let looked = prune.bind("do").bind(5000_i64).bind(86_400.0).fetch_optional(connection).await?;
     Ok(i64::from(looked.is_some()))
 }
 
-/// Deletes dead letters as if their retention were over; returns how many.
+/// Deletes dead letters as if their retention had ended; returns their number.
 pub async fn prune_dead(connection: &mut PgConnection) -> sqlx::Result<i64> {
     sqlx::query_scalar(sql(include_str!("../../queue-worker/sql/prune_dead.sql"))).bind(AHEAD).bind(5000_i64).fetch_one(connection).await
 }
 
-/// Deletes what is over in days that stay, `most` rows of history at a look; returns how many looks that took.
+/// Deletes finished jobs in retained partitions, scanning `most` rows of history at a time; returns the number of scans.
 pub async fn prune_days(connection: &mut PgConnection, days: f64, most: i64) -> sqlx::Result<i64> {
     let mut from = Some(i64::MIN);
     let mut looks = 0;

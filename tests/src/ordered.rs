@@ -1,4 +1,4 @@
-//! A job type with an ordering key, whose handlers write down when they begin and end; and the check of what they wrote.
+//! A job type with an ordering key whose handlers record when they begin and end, and the check of these records.
 
 use std::{
     collections::{BTreeMap, HashMap, HashSet},
@@ -9,25 +9,25 @@ use queue_core::{Context, Failure, Handler, JobId, JobResult, KeyPolicy, job};
 use serde::{Deserialize, Serialize};
 use sqlx::PgPool;
 
-/// A job of this key. Fails and dies as its id and the attempts before it say.
+/// A job with this ordering key. Its id and previous attempts determine whether it fails or dies.
 #[job(key = self.key, max_attempts = 20, backoff = fixed("5ms"))]
 #[derive(Debug, Serialize, Deserialize)]
 pub struct Ordered {
-    /// Its ordering key.
+    /// The ordering key.
     pub key: u32,
-    /// Takes so many ms at most.
+    /// Maximum duration in ms.
     pub ms: u64,
-    /// Of a hundred attempts so many fail.
+    /// Percentage of attempts that fail.
     pub fails: u64,
-    /// Whether it becomes a dead letter the first time.
+    /// Whether the job becomes a dead letter at its first end.
     pub dies: bool,
 }
 
-/// What the handlers write down. The place of a line is taken when it is written.
+/// Table of the handlers' records. Rows are numbered when they are written.
 pub const RUNS: &str = "create table run (seq bigserial primary key, key int not null, job bigint not null, what text not null)";
 
 impl Ordered {
-    /// Every third key goes on without its dead jobs.
+    /// Lets every third key continue without its dead jobs.
     pub fn policy(key: u32) -> KeyPolicy {
         if key.is_multiple_of(3) { KeyPolicy::Skip } else { KeyPolicy::Block }
     }
@@ -55,11 +55,10 @@ impl Handler for Ordered {
     }
 }
 
-/// Holds what the handlers wrote against the order in which the jobs of each key were committed; returns what is wrong, and how many lines
-/// there were.
+/// Compares the handlers' records with the commit order of the jobs of each key; returns the violations and the number of records.
 ///
 /// # Errors
-/// The database's.
+/// Database errors.
 pub async fn violations(pool: &PgPool, committed: &BTreeMap<u32, Vec<JobId>>) -> sqlx::Result<(Vec<String>, usize)> {
     let runs: Vec<(i32, JobId, String)> = sqlx::query_as("select key, job, what from run order by seq").fetch_all(pool).await?;
     let mut wrong = Vec::new();
@@ -75,7 +74,7 @@ pub async fn violations(pool: &PgPool, committed: &BTreeMap<u32, Vec<JobId>>) ->
     Ok((wrong, runs.len()))
 }
 
-/// One job after the other, each from its first line to its last before the next one's first; all of them, and each to its end.
+/// Checks that the jobs of a key ran one after the other, without overlap, completely, and each to its end.
 fn check(key: u32, jobs: &[JobId], lines: &[(JobId, &str)]) -> Vec<String> {
     let skips = Ordered::policy(key) == KeyPolicy::Skip;
     let ends = |what: &str| what == "done" || (what == "dead" && skips);

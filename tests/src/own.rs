@@ -1,4 +1,5 @@
-//! A job type that begins a transaction of its own, and whose payload says what it does with it. Its effect is a row that it writes there.
+//! A job type that begins a transaction of its own, with a payload that scripts what it does with it. Its effect is a row that it writes
+//! there.
 
 use std::time::Duration;
 
@@ -8,11 +9,11 @@ use sqlx::{Executor as _, PgConnection, PgPool};
 
 use crate::{Act, Do};
 
-/// A job that writes into the table `effect` in its own transaction, and then does as `how` says.
+/// A job that writes a row into the table `effect` in its own transaction, and then follows the script `how`.
 #[job(send_only, max_attempts = 2, backoff = fixed("1ms"), timeout = "20s", output = Option<String>)]
 #[derive(Serialize, Deserialize)]
 pub struct Own {
-    /// What to do.
+    /// The script.
     pub how: String,
 }
 
@@ -80,7 +81,7 @@ impl Handler for Own {
 }
 
 impl Own {
-    /// What happens before the end of the transaction.
+    /// Runs the scripts that fail before the end of the transaction.
     async fn goes_wrong(&self, cx: &Context, tx: &mut JobTransaction) -> JobResult {
         match self.how.as_str() {
             "error" => return Err("as told".into()),
@@ -111,13 +112,13 @@ fn child() -> Do {
     Do { act: Act::Ok(String::new()) }
 }
 
-/// Whether a failure says that the job belongs to others.
+/// Returns whether a failure means that the lease was lost.
 pub fn is_lost(failure: &Failure) -> bool {
     let error = failure.error().and_then(|error| error.downcast_ref::<Error>());
     matches!(error, Some(Error::LeaseLost { .. }))
 }
 
-/// Waits for the table `go`, also while no new connection is to be had.
+/// Waits for the table `go`, even while no new connection is available.
 pub async fn hold(pool: &PgPool) {
     while !matches!(sqlx::query_scalar("select exists (select from pg_class where relname = 'go')").fetch_one(pool).await, Ok(true)) {
         tokio::time::sleep(Duration::from_millis(20)).await;

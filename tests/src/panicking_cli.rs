@@ -1,5 +1,5 @@
-//! A worker binary with a type and a middleware of its own, in which a thread panics after a while if it draws on a terminal: to see what that
-//! leaves behind there.
+//! A worker binary with a job type and a middleware. When it draws on a terminal, a thread of it panics after a while, to test that the
+//! terminal is restored.
 
 use std::{process::ExitCode, thread, time::Duration};
 
@@ -7,7 +7,7 @@ use queue_core::{AttemptOutput, Context, Failure, Handler, JobResult, Keyring, M
 use serde::{Deserialize, Serialize};
 use tests::{Own, Stages, Steps};
 
-/// Says that it is there.
+/// Logs each attempt.
 struct Loud;
 
 #[async_trait]
@@ -18,7 +18,7 @@ impl Middleware for Loud {
     }
 }
 
-/// One whose payload only this binary can open.
+/// A type whose payload only this binary can decrypt.
 #[job(name = "tried_sealed", seal = "tried")]
 #[derive(Serialize, Deserialize)]
 struct Sealed {

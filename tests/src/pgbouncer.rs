@@ -1,4 +1,5 @@
-//! A real `PgBouncer` in front of a server: what `QUEUE_TEST_PGBOUNCER` names, else the machine's. It ends with the test, however that ends.
+//! A real `PgBouncer` in front of a server: the binary that `QUEUE_TEST_PGBOUNCER` names, or the one installed. It is stopped when the test
+//! ends, in any way.
 
 use std::{
     fs,
@@ -13,16 +14,16 @@ use sqlx::{Connection as _, PgConnection};
 
 use crate::{beyond_tier_one, skipped};
 
-/// How it pools.
+/// Pooling mode.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Pooling {
-    /// A client has a session as long as it is connected.
+    /// Session pooling: a client keeps its session while it is connected.
     Sessions,
-    /// And as long as its transaction.
+    /// Transaction pooling: a client keeps its session for one transaction.
     Transactions,
 }
 
-/// It runs.
+/// A running `PgBouncer`.
 #[derive(Debug)]
 pub struct PgBouncer {
     port: u16,
@@ -30,7 +31,7 @@ pub struct PgBouncer {
     input: Option<ChildStdin>,
 }
 
-/// Ends it once nobody holds the other end of this one's input, and removes its folder.
+/// Stops it when this script's input is closed, and removes its folder.
 const GUARD: &str = r#"
 "$1" "$2/pgbouncer.ini" >/dev/null 2>&1 & pid=$!
 cat >/dev/null
@@ -45,7 +46,7 @@ fn binary() -> Option<PathBuf> {
     })
 }
 
-/// Whether it keeps prepared statements apart where it pools transactions, as of version 1.21.
+/// Returns whether it keeps prepared statements apart under transaction pooling, as of version 1.21.
 pub fn carries_prepared() -> bool {
     let told = binary().and_then(|binary| Command::new(binary).arg("--version").output().ok());
     let told = told.map(|told| String::from_utf8_lossy(&told.stdout).into_owned()).unwrap_or_default();
@@ -54,7 +55,8 @@ pub fn carries_prepared() -> bool {
 }
 
 impl PgBouncer {
-    /// In front of the server at this port of loopback, with further lines of its settings. None where there is none, which is said.
+    /// Starts it in front of the server at this loopback port, with further lines of settings. Returns `None`, and reports the skip, if it
+    /// is not installed.
     ///
     /// # Panics
     /// When it does not start.
@@ -74,7 +76,7 @@ impl PgBouncer {
                 format!(
                     "[databases]\n* = host=127.0.0.1 port={server} user=postgres\n[pgbouncer]\nlisten_addr = 127.0.0.1\nlisten_port = {port}\n\
                      unix_socket_dir =\nauth_type = any\npool_mode = {mode}\nmax_client_conn = 200\n{}\n{}\n",
-                    // It does not run as root, and root's tests run it as nobody.
+                    // PgBouncer refuses to run as root, so root's tests run it as the user `nobody`.
                     if is_root() { "user = nobody" } else { "" },
                     settings.join("\n")
                 ),
@@ -103,17 +105,17 @@ impl PgBouncer {
         Some(started)
     }
 
-    /// Its port on 127.0.0.1.
+    /// Returns its port on 127.0.0.1.
     pub fn port(&self) -> u16 {
         self.port
     }
 
-    /// The address of a database through it.
+    /// Returns the URL of a database through it.
     pub fn url(&self, database: &str) -> String {
         format!("postgres://postgres@127.0.0.1:{}/{database}", self.port)
     }
 
-    /// Ends it, and waits for that.
+    /// Stops it and waits for its end.
     pub async fn end(mut self) {
         drop(self.input.take());
         while matches!(self.guard.try_wait(), Ok(None)) {

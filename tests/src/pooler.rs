@@ -1,4 +1,4 @@
-//! What stands before the server when a transaction pooler does: something that refuses, or leaves out, the settings a connection begins with.
+//! Simulates a transaction pooler in front of the server: refuses or drops the startup settings of a connection.
 
 use anyhow::Result;
 use tokio::{
@@ -6,19 +6,19 @@ use tokio::{
     net::{TcpListener, TcpStream},
 };
 
-/// What becomes of the settings.
+/// What the pooler does with startup settings.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Settings {
-    /// The connection is refused, as by `PgBouncer` unless told otherwise.
+    /// Refuses the connection, as `PgBouncer` does by default.
     Refused,
-    /// They are left out, as by `PgBouncer` with `ignore_startup_parameters`.
+    /// Drops them, as `PgBouncer` does with `ignore_startup_parameters`.
     Ignored,
 }
 
-/// Passes connections on to this port of loopback; returns its own port. It lives as long as the runtime.
+/// Forwards connections to this loopback port; returns its own port. Runs until the runtime ends.
 ///
 /// # Errors
-/// When there is no port to be had.
+/// When no port is available.
 pub async fn pooler(server: u16, settings: Settings) -> Result<u16> {
     let listener = TcpListener::bind("127.0.0.1:0").await?;
     let port = listener.local_addr()?.port();

@@ -1,4 +1,4 @@
-//! The protocol by hand: what a worker does, one statement of its own files at a time, so that tests can put two of them in any order.
+//! The worker protocol step by step: runs single statements from the worker's own files, so that tests can order them freely.
 
 use queue_core::{JobId, Store, runner::OrderingKey};
 use sqlx::{FromRow, PgConnection, Row as _, postgres::PgRow};
@@ -7,9 +7,9 @@ use uuid::Uuid;
 /// A claimed batch.
 #[derive(Clone, Debug)]
 pub struct Lease {
-    /// What names it.
+    /// The lease token.
     pub token: Uuid,
-    /// What it holds.
+    /// The claimed jobs.
     pub jobs: Vec<ClaimedJob>,
 }
 
@@ -20,9 +20,9 @@ pub struct ClaimedJob {
     pub id: JobId,
     /// Its lane.
     pub lane: i64,
-    /// The attempt that begins.
+    /// Number of the attempt that begins.
     pub attempts: i16,
-    /// How many ended with their process.
+    /// Number of attempts that ended with their process.
     pub crashes: i16,
     /// Its ordering key.
     pub key: Option<OrderingKey>,
@@ -35,19 +35,19 @@ impl FromRow<'_, PgRow> for ClaimedJob {
     }
 }
 
-/// A verdict as the statements of a settle take it.
+/// A verdict as the settle statements take it.
 #[derive(Clone, Copy, Debug)]
-pub struct Said {
-    /// Under which lease.
+pub struct JobVerdict {
+    /// The lease token.
     pub token: Uuid,
-    /// Of which job.
+    /// The job.
     pub job: ClaimedJob,
     /// `complete`, `forget`, `cancel`, `retry`, `snooze`, `release` or `dead`; `plain` to complete without an output.
     pub verdict: &'static str,
 }
 
-impl Said {
-    /// Whether the job's ordering key goes on without it.
+impl JobVerdict {
+    /// Returns whether the job's ordering key continues without it.
     fn frees(&self) -> bool {
         match self.verdict {
             "retry" | "snooze" | "release" => false,
@@ -58,31 +58,31 @@ impl Said {
 }
 
 impl Lease {
-    /// The same verdict for all its jobs.
-    pub fn all(&self, verdict: &'static str) -> Vec<Said> {
-        self.jobs.iter().map(|job| Said { token: self.token, job: *job, verdict }).collect()
+    /// Returns the same verdict for all jobs of the lease.
+    pub fn all(&self, verdict: &'static str) -> Vec<JobVerdict> {
+        self.jobs.iter().map(|job| JobVerdict { token: self.token, job: *job, verdict }).collect()
     }
 
-    /// A verdict for one of its jobs.
-    pub fn one(&self, index: usize, verdict: &'static str) -> Said {
-        Said { token: self.token, job: self.jobs[index], verdict }
+    /// Returns a verdict for one job of the lease.
+    pub fn one(&self, index: usize, verdict: &'static str) -> JobVerdict {
+        JobVerdict { token: self.token, job: self.jobs[index], verdict }
     }
 
-    /// The ids it holds.
+    /// Returns the ids of its jobs.
     pub fn ids(&self) -> Vec<JobId> {
         self.jobs.iter().map(|job| job.id).collect()
     }
 }
 
-/// Every verdict.
+/// All verdicts.
 pub const VERDICTS: [&str; 8] = ["complete", "plain", "forget", "cancel", "retry", "snooze", "release", "dead"];
 
-/// As a worker of the default store runs it.
+/// Returns the statement as a worker of the default store runs it.
 pub(crate) fn sql(statement: &'static str) -> &'static str {
     Store::default().sql(statement)
 }
 
-/// Announces a worker, alive for a minute.
+/// Registers a worker with a lease of one minute.
 pub async fn register(connection: &mut PgConnection) -> sqlx::Result<Uuid> {
     let worker = Uuid::new_v4();
     sqlx::query(sql(include_str!("../../queue-worker/sql/register.sql")))
@@ -101,19 +101,20 @@ pub async fn register(connection: &mut PgConnection) -> sqlx::Result<Uuid> {
     Ok(worker)
 }
 
-/// Whether a heartbeat came in time.
+/// Sends a heartbeat; returns whether it was in time.
 pub async fn beat(connection: &mut PgConnection, worker: Uuid) -> sqlx::Result<bool> {
     let beat = sqlx::query(sql(include_str!("../../queue-worker/sql/beat.sql"))).bind(worker).bind(60_000.0);
     let beat = beat.bind(None::<i32>).bind(None::<i32>).bind(None::<i64>);
     Ok(beat.fetch_optional(connection).await?.is_some())
 }
 
-/// Reports on this job under this lease, with a checkpoint; whether it was accepted.
+/// Reports progress of this job under this lease, with a checkpoint; returns whether it was accepted.
 pub async fn note(connection: &mut PgConnection, token: Uuid, job: ClaimedJob, stage: &str) -> sqlx::Result<bool> {
     Ok(note_all(connection, &[(token, job, stage)]).await?.len() == 1)
 }
 
-/// Reports on several jobs in one statement, each with its stage, and a checkpoint if that is not empty; returns which were accepted.
+/// Reports progress of several jobs in one statement, each with its stage, and with a checkpoint if it is not empty; returns the accepted
+/// ones.
 pub async fn note_all(connection: &mut PgConnection, said: &[(Uuid, ClaimedJob, &str)]) -> sqlx::Result<Vec<(Uuid, JobId)>> {
     sqlx::query_as(sql(include_str!("../../queue-worker/sql/note.sql")))
         .bind(said.iter().map(|(token, ..)| *token).collect::<Vec<_>>())
@@ -127,13 +128,13 @@ pub async fn note_all(connection: &mut PgConnection, said: &[(Uuid, ClaimedJob, 
         .await
 }
 
-/// Deletes what these jobs said, of those that are over; returns of how many.
+/// Deletes the progress of those of these jobs that are finished; returns their number.
 pub async fn clear_progress(connection: &mut PgConnection, jobs: &[JobId]) -> sqlx::Result<i64> {
     let clear = sqlx::query_scalar(sql(include_str!("../../queue-worker/sql/clear_progress.sql"))).bind(jobs);
     clear.fetch_one(connection).await
 }
 
-/// Lets a worker's heartbeat expire.
+/// Expires the lease of a worker.
 pub async fn silence(connection: &mut PgConnection, worker: Uuid) -> sqlx::Result<()> {
     let expired = sqlx::query("update queue.worker set expires_at = now() - interval '1 second' where id = $1").bind(worker);
     expired.execute(connection).await.map(drop)
@@ -145,12 +146,12 @@ pub async fn sleep(connection: &mut PgConnection, worker: Uuid, queues: &[&str])
     sleep.execute(connection).await.map(drop)
 }
 
-/// The lowest transaction that still runs, and the next to begin.
+/// Returns the oldest running transaction, and the next one to begin.
 pub async fn horizon(connection: &mut PgConnection) -> sqlx::Result<(i64, i64)> {
     sqlx::query_as(sql(include_str!("../../queue-worker/sql/horizon.sql"))).fetch_one(connection).await
 }
 
-/// Claims up to `most` jobs of any lane but those whose jobs stand in lines; they are listed by id.
+/// Claims up to `most` jobs of all lanes except fair ones; jobs are sorted by id.
 pub async fn claim(connection: &mut PgConnection, worker: Uuid, most: i32) -> sqlx::Result<Lease> {
     let lanes: Vec<i64> =
         sqlx::query_scalar("select distinct lane from queue.lane where not lined order by lane").fetch_all(&mut *connection).await?;
@@ -158,7 +159,7 @@ pub async fn claim(connection: &mut PgConnection, worker: Uuid, most: i32) -> sq
     claim_of(connection, worker, &lanes, &floors, &each, most).await
 }
 
-/// Claims of these lanes, from each one's floor on, so many of each and so many in all.
+/// Claims from these lanes, starting at their floors, with a maximum per lane and in total.
 pub async fn claim_of(
     connection: &mut PgConnection,
     worker: Uuid,
@@ -184,7 +185,7 @@ pub async fn claim_of(
     Ok(Lease { token, jobs })
 }
 
-/// Claims of these lanes below their floors, in the blocks of ready of each part, so many of each lane and so many in all.
+/// Claims from these lanes below their floors, in each partition's blocks of `ready`, with a maximum per lane and in total.
 pub async fn claim_late(
     connection: &mut PgConnection,
     worker: Uuid,
@@ -209,12 +210,12 @@ pub async fn claim_late(
     Ok(Lease { token, jobs })
 }
 
-/// Claims under this limit, of all lanes and of all lines; returns of how many jobs.
+/// Claims under this limit from all lanes and all lines; returns the number of jobs.
 pub async fn claim_limited(connection: &mut PgConnection, worker: Uuid, limit: &str, most: i32) -> sqlx::Result<usize> {
     claim_under(connection, sql(include_str!("../../queue-worker/sql/claim_limited.sql")), worker, limit, most).await
 }
 
-/// The same under a limit by key.
+/// Does the same under a limit by key.
 pub async fn claim_keyed(connection: &mut PgConnection, worker: Uuid, limit: &str, most: i32) -> sqlx::Result<usize> {
     claim_under(connection, sql(include_str!("../../queue-worker/sql/claim_keyed.sql")), worker, limit, most).await
 }
@@ -239,11 +240,11 @@ async fn claim_under(connection: &mut PgConnection, text: &'static str, worker: 
     Ok(rows.iter().filter(|row| row.get::<Option<i64>, _>("id").is_some()).count())
 }
 
-/// A token, and the id unless it was a whole lease.
+/// A lease token, and the job's id unless a whole lease was refused.
 pub type Refused = (Uuid, Option<JobId>);
 
-/// Ends jobs that were not begun in time, or gives them back; returns what was refused.
-pub async fn expire_held(connection: &mut PgConnection, said: &[Said]) -> sqlx::Result<Vec<Refused>> {
+/// Expires claimed jobs that were not started in time, or releases them; returns the refused ones.
+pub async fn expire_held(connection: &mut PgConnection, said: &[JobVerdict]) -> sqlx::Result<Vec<Refused>> {
     let rows: Vec<(Uuid, JobId, Option<bool>)> = sqlx::query_as(sql(include_str!("../../queue-worker/sql/expire_held.sql")))
         .bind(said.iter().map(|one| one.token).collect::<Vec<_>>())
         .bind(said.iter().map(|one| one.job.id).collect::<Vec<_>>())
@@ -252,9 +253,9 @@ pub async fn expire_held(connection: &mut PgConnection, said: &[Said]) -> sqlx::
     Ok(rows.into_iter().filter(|(.., became)| became.is_none()).map(|(token, id, _)| (token, Some(id))).collect())
 }
 
-/// Settles, as a worker does: what leaves no record by a statement of its own. Returns what was refused.
-pub async fn settle(connection: &mut PgConnection, said: &[Said]) -> sqlx::Result<Vec<Refused>> {
-    let (forgotten, others): (Vec<Said>, Vec<Said>) = said.iter().partition(|one| one.verdict == "forget");
+/// Settles as a worker does: jobs that leave no record by a separate statement. Returns the refused ones.
+pub async fn settle(connection: &mut PgConnection, said: &[JobVerdict]) -> sqlx::Result<Vec<Refused>> {
+    let (forgotten, others): (Vec<JobVerdict>, Vec<JobVerdict>) = said.iter().partition(|one| one.verdict == "forget");
     let mut refused = Vec::new();
     if !forgotten.is_empty() {
         refused = settle_forgotten(connection, &forgotten).await?;
@@ -265,9 +266,10 @@ pub async fn settle(connection: &mut PgConnection, said: &[Said]) -> sqlx::Resul
     Ok(refused)
 }
 
-/// All in one statement; returns what was refused. Failed attempts say `as told`, completed ones return `1`, waits are a minute.
-pub async fn settle_together(connection: &mut PgConnection, said: &[Said]) -> sqlx::Result<Vec<Refused>> {
-    let fails = |said: &Said| matches!(said.verdict, "retry" | "dead");
+/// Settles all verdicts in one statement; returns the refused ones. Failed attempts have the error `as told`, completed ones the output
+/// `1`, and retries and snoozes wait for a minute.
+pub async fn settle_together(connection: &mut PgConnection, said: &[JobVerdict]) -> sqlx::Result<Vec<Refused>> {
+    let fails = |said: &JobVerdict| matches!(said.verdict, "retry" | "dead");
     sqlx::query_as(sql(include_str!("../../queue-worker/sql/settle.sql")))
         .bind(said.iter().map(|s| s.token).collect::<Vec<_>>())
         .bind(said.iter().map(|s| s.job.id.0).collect::<Vec<_>>())
@@ -280,13 +282,13 @@ pub async fn settle_together(connection: &mut PgConnection, said: &[Said]) -> sq
         .bind(said.iter().map(|s| (s.verdict == "complete").then_some("1")).collect::<Vec<_>>())
         .bind(said.iter().map(|s| fails(s).then_some("as told")).collect::<Vec<_>>())
         .bind(said.iter().map(|s| s.job.key.map(|key| key.id)).collect::<Vec<_>>())
-        .bind(said.iter().map(Said::frees).collect::<Vec<_>>())
+        .bind(said.iter().map(JobVerdict::frees).collect::<Vec<_>>())
         .fetch_all(connection)
         .await
 }
 
-/// Those that completed and leave no record, whatever is said of them; returns what was refused.
-pub async fn settle_forgotten(connection: &mut PgConnection, said: &[Said]) -> sqlx::Result<Vec<Refused>> {
+/// Settles completed jobs that leave no record, ignoring their verdicts; returns the refused ones.
+pub async fn settle_forgotten(connection: &mut PgConnection, said: &[JobVerdict]) -> sqlx::Result<Vec<Refused>> {
     let ids = || said.iter().map(|s| s.job.id.0);
     sqlx::query_as(sql(include_str!("../../queue-worker/sql/settle_forgotten.sql")))
         .bind(said.iter().map(|s| s.token).collect::<Vec<_>>())
@@ -298,8 +300,8 @@ pub async fn settle_forgotten(connection: &mut PgConnection, said: &[Said]) -> s
         .await
 }
 
-/// Parks the job of a verdict; whether it is a dead letter now, and `None` if that was refused.
-pub async fn park(connection: &mut PgConnection, said: Said) -> sqlx::Result<Option<bool>> {
+/// Parks the job of a verdict. Returns whether it has become a dead letter, or `None` if the verdict was refused.
+pub async fn park(connection: &mut PgConnection, said: JobVerdict) -> sqlx::Result<Option<bool>> {
     sqlx::query_scalar(sql(include_str!("../../queue-worker/sql/park.sql")))
         .bind(said.token)
         .bind(said.job.id)
@@ -311,7 +313,7 @@ pub async fn park(connection: &mut PgConnection, said: Said) -> sqlx::Result<Opt
         .await
 }
 
-/// Settles leases that completed as a whole; returns those refused.
+/// Settles leases that completed as a whole; returns the refused ones.
 pub async fn settle_leases(connection: &mut PgConnection, whole: &[Uuid]) -> sqlx::Result<Vec<Uuid>> {
     let jobs =
         sqlx::query_as(sql("select j.id, j.lane from queue.lease l join queue.job j on j.id = any (l.ids) where l.token = any ($1)"));
@@ -322,7 +324,7 @@ pub async fn settle_leases(connection: &mut PgConnection, whole: &[Uuid]) -> sql
     settle_leases_of(connection, whole, &jobs, &counts).await
 }
 
-/// The same, with the lanes of these jobs; `counts` says on how many jobs of each lease there are verdicts.
+/// Does the same with the lanes of these jobs; `counts` is the number of verdicts per lease.
 pub async fn settle_leases_of(
     connection: &mut PgConnection,
     whole: &[Uuid],
@@ -334,38 +336,38 @@ pub async fn settle_leases_of(
     statement.bind(whole).bind(ids).bind(lanes).bind(counts).fetch_all(connection).await
 }
 
-/// As [`settle`], and then leases that completed as a whole.
-pub async fn flush(connection: &mut PgConnection, said: &[Said], whole: &[Uuid]) -> sqlx::Result<Vec<Refused>> {
+/// Like [`settle`], followed by leases that completed as a whole.
+pub async fn flush(connection: &mut PgConnection, said: &[JobVerdict], whole: &[Uuid]) -> sqlx::Result<Vec<Refused>> {
     let mut refused = settle(connection, said).await?;
     refused.extend(settle_leases(connection, whole).await?.into_iter().map(|token| (token, None)));
     Ok(refused)
 }
 
-/// How many of these leases others have locked.
+/// Returns how many of these leases are locked by other transactions.
 pub async fn locked_rows(connection: &mut PgConnection, tokens: &[Uuid], jobs: &[JobId]) -> sqlx::Result<usize> {
     let locked = sqlx::query(sql(include_str!("../../queue-worker/sql/locked_rows.sql"))).bind(tokens).bind(jobs);
     let locked = locked.fetch_all(connection).await?;
     Ok(locked.len())
 }
 
-/// The first half of recovery: locks the leases of silent workers.
+/// First half of recovery: locks the leases of silent workers.
 pub async fn lock_silent(transaction: &mut PgConnection) -> sqlx::Result<Vec<Uuid>> {
     let found = sqlx::query(sql(include_str!("../../queue-worker/sql/silent.sql"))).bind(100_i64).fetch_all(transaction).await?;
     found.iter().map(|row| row.try_get(0)).collect()
 }
 
-/// The second half: takes back what they hold; returns how many jobs there were, by queue.
+/// Second half of recovery: takes back their jobs; returns the number of jobs by queue.
 pub async fn take_back(transaction: &mut PgConnection, tokens: &[Uuid]) -> sqlx::Result<Vec<(String, i64)>> {
     sqlx::query_as(sql(include_str!("../../queue-worker/sql/recover.sql"))).bind(tokens).bind(3_i16).fetch_all(transaction).await
 }
 
-/// Gives back a claim whose answer is said to have been lost.
+/// Releases a claim whose reply was lost.
 pub async fn give_back(connection: &mut PgConnection, token: Uuid) -> sqlx::Result<u64> {
     let statement = sqlx::query(sql(include_str!("../../queue-worker/sql/give_back.sql"))).bind(vec![token]);
     Ok(statement.execute(connection).await?.rows_affected())
 }
 
-/// Both; returns how many jobs were taken back.
+/// Runs both halves of recovery; returns the number of recovered jobs.
 pub async fn recover(connection: &mut PgConnection) -> sqlx::Result<i64> {
     let mut transaction = sqlx::Connection::begin(connection).await?;
     let tokens = lock_silent(&mut transaction).await?;
@@ -374,7 +376,7 @@ pub async fn recover(connection: &mut PgConnection) -> sqlx::Result<i64> {
     Ok(jobs)
 }
 
-/// What all tables of jobs hold, in one text: the same text, the same contents.
+/// Returns the contents of all job tables as one text, which is equal if and only if the contents are.
 pub async fn contents(connection: &mut PgConnection) -> sqlx::Result<String> {
     sqlx::query_scalar(
         "select coalesce(string_agg(line, e'\\n' order by line), '') from (

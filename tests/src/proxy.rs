@@ -1,5 +1,5 @@
-//! A TCP proxy before the server, one for each process, which passes, delays, swallows or drops what goes through it, and cuts.
-//! It can be led to another server, as a name is after a failover.
+//! A TCP proxy in front of the server, one per process, that forwards, delays, holds or drops traffic, and cuts connections. It can be
+//! redirected to another server, like a host name after a failover.
 
 mod wire;
 
@@ -24,23 +24,23 @@ use tokio::{
 
 use self::wire::{Replies, application};
 
-/// What happens to bytes.
+/// Treatment of forwarded bytes.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Mode {
-    /// They pass.
+    /// Forward them.
     Pass,
-    /// Later.
+    /// Forward them after a delay.
     Delay(Duration),
-    /// They wait.
+    /// Hold them.
     Hole,
-    /// They are lost.
+    /// Drop them.
     Drop,
 }
 
-/// A proxy; it lives as long as the run.
+/// A proxy; it runs until the test run ends.
 #[derive(Clone, Debug)]
 pub struct Proxy {
-    /// Its own port on loopback.
+    /// Its own loopback port.
     pub port: u16,
     state: Arc<State>,
 }
@@ -51,16 +51,16 @@ struct State {
     server: AtomicU16,
     mode: watch::Sender<Mode>,
     cuts: watch::Sender<usize>,
-    /// Connections accepted before this one's number have gone silent for ever.
+    /// Connections accepted before the one with this number are frozen permanently.
     frozen: watch::Sender<usize>,
     accepted: AtomicUsize,
-    /// So many replies to commits are still to be kept back, and their connections cut.
+    /// Number of commit replies still to withhold, with their connections cut.
     armed: AtomicUsize,
     fired: AtomicUsize,
 }
 
 impl Proxy {
-    /// On a free port of loopback, to this port of it.
+    /// Starts a proxy on a free loopback port to this loopback port.
     pub async fn start(server: u16) -> Result<Self> {
         let listener = TcpListener::bind("127.0.0.1:0").await?;
         let state = State {
@@ -85,31 +85,32 @@ impl Proxy {
         Ok(proxy)
     }
 
-    /// What happens to bytes from now on.
+    /// Sets the mode from now on.
     pub fn set(&self, mode: Mode) {
         self.state.mode.send_replace(mode);
     }
 
-    /// New connections go to this port of loopback.
-    pub fn lead_to(&self, server: u16) {
+    /// Redirects new connections to this loopback port.
+    pub fn redirect_to(&self, server: u16) {
         self.state.server.store(server, SeqCst);
     }
 
-    /// The connections that there are now neither pass anything nor end, as after a crash of a router; returns how many. New ones pass.
+    /// Freezes all current connections: they neither forward data nor close, as after a router crash. Returns their number. New connections
+    /// work.
     pub fn freeze(&self) -> usize {
         let connections = self.state.cuts.receiver_count();
         self.state.frozen.send_replace(self.state.accepted.load(SeqCst));
         connections
     }
 
-    /// Cuts all connections that there are now; returns how many.
+    /// Cuts all current connections; returns their number.
     pub fn cut(&self) -> usize {
         let connections = self.state.cuts.receiver_count();
         self.state.cuts.send_modify(|cuts| *cuts += 1);
         connections
     }
 
-    /// Cuts one connection between its next commit and the reply; returns whether there was one within `patience`.
+    /// Cuts one connection between its next commit and the reply; returns whether one committed within `patience`.
     pub async fn cut_after_commit(&self, patience: Duration) -> bool {
         let before = self.state.fired.load(SeqCst);
         self.state.armed.store(1, SeqCst);
@@ -132,7 +133,7 @@ impl State {
     }
 }
 
-/// One connection, until either side ends it or it is cut.
+/// Forwards one connection until either side closes it or it is cut.
 async fn pass(client: TcpStream, state: Arc<State>) {
     let mut cuts = state.cuts.subscribe();
     let mut frozen = state.frozen.subscribe();
@@ -157,7 +158,7 @@ async fn pass(client: TcpStream, state: Arc<State>) {
     }
 }
 
-/// From the client on; its first message says what the connection is for.
+/// Forwards from the client. The first message names the application.
 async fn forward(mut from: OwnedReadHalf, mut to: OwnedWriteHalf, state: &State, said: watch::Sender<String>) {
     let mut buffer = vec![0; 64 * 1024];
     let mut first = true;
@@ -171,7 +172,7 @@ async fn forward(mut from: OwnedReadHalf, mut to: OwnedWriteHalf, state: &State,
     }
 }
 
-/// From the server back, by whole messages, so that the reply to a commit can be kept back.
+/// Forwards from the server in whole messages, so that the reply to a commit can be withheld.
 async fn reply(mut from: OwnedReadHalf, mut to: OwnedWriteHalf, state: &State, name: watch::Receiver<String>) {
     let mut buffer = vec![0; 64 * 1024];
     let mut replies = Replies::default();
@@ -188,7 +189,7 @@ async fn reply(mut from: OwnedReadHalf, mut to: OwnedWriteHalf, state: &State, n
     }
 }
 
-/// Whether the bytes at hand are to go on, once they may.
+/// Waits while the mode holds bytes; returns whether to forward the bytes at hand.
 async fn hinder(state: &State) -> bool {
     let mode = *state.mode.borrow();
     match mode {

@@ -1,15 +1,15 @@
-//! One job type as three releases know it, each of which reads what the others before it have enqueued.
+//! One job type in three releases, each of which reads the jobs that earlier ones have enqueued.
 
-/// The first.
+/// The first release.
 pub mod first {
     use queue_core::{Context, Handler, JobResult, job};
     use serde::{Deserialize, Serialize};
 
-    /// To one.
+    /// A mail to one recipient.
     #[job(send_only, name = "release_mail", aliases = ["release_post"], output = String)]
     #[derive(Clone, Debug, Serialize, Deserialize)]
     pub struct Mail {
-        /// Whom.
+        /// Recipient.
         pub to: String,
     }
 
@@ -20,19 +20,19 @@ pub mod first {
     }
 }
 
-/// The second.
+/// The second release.
 pub mod second {
     use queue_core::{Context, Handler, JobResult, job};
     use serde::{Deserialize, Serialize};
 
     use super::first;
 
-    /// To several; a mail to `hang` is never done.
+    /// A mail to several recipients; a mail to `hang` never finishes.
     #[job(send_only, name = "release_mail", aliases = ["release_post"], version = 2, upgrade = from_v1, output = String)]
     #[derive(Clone, Debug, Serialize, Deserialize)]
     #[serde(deny_unknown_fields)]
     pub struct Mail {
-        /// Whom.
+        /// Recipients.
         pub to: Vec<String>,
     }
 
@@ -50,7 +50,7 @@ pub mod second {
     }
 }
 
-/// The third.
+/// The third release.
 pub mod third {
     use queue_core::{Context, Handler, JobResult, job};
     use serde::{Deserialize, Serialize};
@@ -58,14 +58,14 @@ pub mod third {
 
     use super::second;
 
-    /// About something. A mail to somebody without a name cannot be read.
+    /// A mail with a subject. A mail with an empty recipient cannot be decoded.
     #[job(send_only, name = "release_mail", aliases = ["release_post"], version = 3, upgrade(1 = Self::from_v1, 2 = from_v2), output = String)]
     #[derive(Clone, Debug, Serialize, Deserialize)]
     #[serde(deny_unknown_fields)]
     pub struct Mail {
-        /// Whom.
+        /// Recipients.
         pub to: Vec<String>,
-        /// About what.
+        /// Subject.
         pub subject: String,
     }
 
@@ -92,7 +92,7 @@ pub mod third {
     }
 }
 
-/// One whose payloads are sealed.
+/// A type with sealed payloads.
 pub mod sealed {
     use queue_core::{Context, Handler, JobResult, job};
     use serde::{Deserialize, Serialize};
@@ -101,7 +101,7 @@ pub mod sealed {
     #[job(send_only, name = "release_charge", seal = "release", output = usize)]
     #[derive(Clone, Debug, Serialize, Deserialize)]
     pub struct Charge {
-        /// Its number.
+        /// Card number.
         pub card: String,
     }
 

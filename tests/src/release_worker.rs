@@ -1,5 +1,5 @@
-//! A worker of one release as a process of its own: `RELEASE` says which, `DATABASE_URL`, `TTL_MS` and `CONCURRENCY` how it works, and `KEYS` with
-//! which keys it opens payloads: `2026=<64 digits>,2025=..`, the current one first.
+//! A worker of one release as a process. `RELEASE` selects the release; `DATABASE_URL`, `TTL_MS` and `CONCURRENCY` configure it. `KEYS`
+//! lists the keys that decrypt payloads, current one first: `2026=<64 digits>,2025=..`.
 
 use std::{env, error::Error, time::Duration};
 

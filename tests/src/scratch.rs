@@ -1,14 +1,14 @@
-//! Where servers of tests keep their data.
+//! Data folder of test servers.
 
 use std::{
     path::{Path, PathBuf},
     sync::OnceLock,
 };
 
-/// A folder that everybody may write to: in memory if there is room, else the system's temporary one. On a disk that is told of each block
-/// that is freed, making and dropping a test's database costs ten times the processor. `TMPDIR` names another.
+/// Returns a world-writable folder: in memory if there is room, otherwise the system's temporary folder. On a disk that is notified of each
+/// freed block, creating and dropping a test database costs ten times the CPU. `TMPDIR` names another folder.
 pub fn scratch() -> PathBuf {
-    /// What a run of all tests may take, several times over.
+    /// Several times the space that a run of all tests needs.
     const ROOM: u64 = 4 << 30;
     static FOLDER: OnceLock<PathBuf> = OnceLock::new();
     let choose = || {

@@ -1,5 +1,5 @@
-//! A server of one's own, which can be killed and is started again on the same data: fsync on, TCP on loopback. With its processes it is
-//! gone when this one is, killed or not: a shell waits for the end of its input and cleans up. A standby can follow it.
+//! A private PostgreSQL server that can be killed and restarted on the same data, with fsync on and TCP on loopback. It is removed with its
+//! processes when this process ends, even if killed: a shell waits for the end of its input and cleans up. A standby can follow it.
 
 use std::{
     fs::{self, File},
@@ -21,7 +21,7 @@ use sqlx::{AssertSqlSafe, Connection as _, PgConnection, PgPool, postgres::PgPoo
 
 use crate::{Clock, beyond_tier_one};
 
-/// Ends what the run started, as told by the lines it reads, and removes the cluster.
+/// Ends the processes that the run started, as listed in its input, and removes the cluster.
 const GUARD: &str = r#"
 pids=
 while read -r line; do
@@ -36,7 +36,7 @@ mountpoint -q "$1/small" && umount -l "$1/small"
 rm -rf "$1"
 "#;
 
-/// The server and its folder.
+/// A server and its folder.
 #[derive(Clone, Debug)]
 pub struct TestServer(Arc<Inner>);
 
@@ -52,27 +52,27 @@ struct Inner {
     guard: Mutex<ChildStdin>,
 }
 
-/// A database on it, migrated.
+/// A migrated database on the server.
 #[derive(Clone, Debug)]
 pub struct Database {
     /// Its name.
     pub name: String,
-    /// To it, past every proxy.
+    /// A pool that bypasses all proxies.
     pub pool: PgPool,
 }
 
 impl TestServer {
-    /// Makes a cluster in the system's temporary folder and starts its server.
+    /// Creates a cluster in the system's temporary folder and starts its server.
     pub async fn start() -> Result<Self> {
         Self::start_with(&[]).await
     }
 
-    /// With further settings, such as `max_connections=12`.
+    /// Starts a server with further settings, such as `max_connections=12`.
     pub async fn start_with(settings: &[&str]) -> Result<Self> {
         Self::started(Self::folder(settings)?).await
     }
 
-    /// By a clock that is wrong.
+    /// Starts a server with a wrong clock.
     pub async fn start_by(clock: &Clock) -> Result<Self> {
         Self::started(Self::folder_in(&[], clock.environment().into())?).await
     }
@@ -83,7 +83,7 @@ impl TestServer {
         Ok(server)
     }
 
-    /// Whose transactions are numbered as after four billion others: rows have only the low half of their numbers.
+    /// Starts a server whose transaction ids are past four billion: rows store only the low half of an id.
     pub async fn start_late() -> Result<Self> {
         let server = Self::folder(&[])?;
         server.make("initdb", &["--username=postgres", "--auth=trust", "--encoding=UTF8", "--locale=C", "--no-sync", "-D"])?;
@@ -92,7 +92,7 @@ impl TestServer {
         Ok(server)
     }
 
-    /// Which takes the connections of the role `sealed`, a superuser, only if they are encrypted.
+    /// Starts a server that accepts connections of the superuser `sealed` only if they are encrypted.
     pub async fn start_encrypted() -> Result<Self> {
         let server = Self::folder(&["ssl=on"])?;
         server.make("initdb", &["--username=postgres", "--auth=trust", "--encoding=UTF8", "--locale=C", "--no-sync", "-D"])?;
@@ -113,7 +113,7 @@ impl TestServer {
         Ok(server)
     }
 
-    /// A server that follows this one through `upstream`, which is its own port or a proxy's; started, and read-only until promoted.
+    /// Starts a standby that follows this server through `upstream`, which is its own port or a proxy's. It is read-only until promoted.
     pub async fn standby(&self, upstream: u16) -> Result<Self> {
         let from = |port: u16| format!("host=127.0.0.1 port={port} user=postgres sslmode=disable");
         let standby = Self::folder(&[&format!("primary_conninfo={}", from(upstream))])?;
@@ -122,7 +122,7 @@ impl TestServer {
         Ok(standby)
     }
 
-    /// Makes a database on another server from a dump of one of ours.
+    /// Restores a dump of another server's database on this one.
     pub async fn restore(&self, from: &Self, database: &str) -> Result<()> {
         let mut admin = PgConnection::connect(&self.url("postgres")).await?;
         sqlx::raw_sql(AssertSqlSafe(format!("create database {database}"))).execute(&mut admin).await?;
@@ -142,7 +142,7 @@ impl TestServer {
         Self::folder_in(settings, Vec::new())
     }
 
-    /// Of a server in this environment.
+    /// Creates the folder of a server with this environment.
     fn folder_in(settings: &[&str], environment: Vec<(&'static str, String)>) -> Result<Self> {
         beyond_tier_one("starts a server of its own");
         let folder = std::env::temp_dir().join(format!("queue-chaos-{}-{:x}", std::process::id(), fastrand::u32(..)));
@@ -169,7 +169,7 @@ impl TestServer {
         Ok(Self(Arc::new(Inner { folder, bin: binaries()?, owner, port, settings, environment, server: Mutex::default(), guard })))
     }
 
-    /// Fills the data folder with a program of the server's.
+    /// Fills the data folder with one of the server's programs.
     fn make(&self, program: &str, args: &[&str]) -> Result<()> {
         let made = self.command(program).args(args).arg(self.data()).stdout(Stdio::null()).output()?;
         if !made.status.success() {
@@ -178,7 +178,7 @@ impl TestServer {
         Ok(())
     }
 
-    /// A file system of so many megabytes in the server's folder, which only root may make.
+    /// Creates a file system of this size in the server's folder. Requires root.
     pub fn small(&self, megabytes: u32) -> Result<PathBuf> {
         let small = self.0.folder.join("small");
         fs::create_dir(&small)?;
@@ -192,17 +192,17 @@ impl TestServer {
         Ok(small)
     }
 
-    /// Its port on 127.0.0.1.
+    /// Returns its port on 127.0.0.1.
     pub fn port(&self) -> u16 {
         self.0.port
     }
 
-    /// A fresh database with the store, the ledger, and the table `effect`.
+    /// Creates a database with the store, the ledger, and the table `effect`.
     pub async fn database(&self, name: &str) -> Result<Database> {
         self.database_with(name, "").await
     }
 
-    /// As [`TestServer::database`], with further options of `create database`.
+    /// Like [`TestServer::database`], with further options of `create database`.
     pub async fn database_with(&self, name: &str, options: &str) -> Result<Database> {
         let mut admin = PgConnection::connect(&url(self.0.port, "postgres")).await?;
         sqlx::raw_sql(AssertSqlSafe(format!("create database {name} {options}"))).execute(&mut admin).await?;
@@ -226,7 +226,7 @@ impl TestServer {
         Ok(())
     }
 
-    /// As a service manager stops it: connections are ended with 57P01.
+    /// Stops the server as a service manager does: connections end with 57P01.
     pub fn stop(&self) -> Result<()> {
         let mut server = lock(&self.0.server);
         let server = server.as_mut().context("the server is not running")?;
@@ -235,7 +235,7 @@ impl TestServer {
         Ok(())
     }
 
-    /// As `pg_ctl stop -m immediate` does: its connections are ended with 57P02 or cut.
+    /// Stops the server like `pg_ctl stop -m immediate`: connections end with 57P02 or are cut.
     pub fn quit(&self) -> Result<()> {
         let mut server = lock(&self.0.server);
         let server = server.as_mut().context("the server is not running")?;
@@ -244,7 +244,7 @@ impl TestServer {
         Ok(())
     }
 
-    /// Ends its following another, and returns once it takes writes.
+    /// Promotes the standby, and returns once it accepts writes.
     pub async fn promote(&self) -> Result<()> {
         let mut admin = PgConnection::connect(&self.url("postgres")).await?;
         if !sqlx::query_scalar("select pg_promote()").fetch_one(&mut admin).await? {
@@ -253,17 +253,17 @@ impl TestServer {
         Ok(())
     }
 
-    /// Its log, of what its settings let it write down.
+    /// Returns the path of its log.
     pub fn log(&self) -> PathBuf {
         self.0.folder.join("postgres.log")
     }
 
-    /// The address of one of its databases, past every proxy.
+    /// Returns the URL of one of its databases, bypassing all proxies.
     pub fn url(&self, database: &str) -> String {
         url(self.0.port, database)
     }
 
-    /// Starts the server and waits until it answers. After a kill its processes may hold the memory for a moment, so it is tried again.
+    /// Starts the server and waits until it answers. Retries, because processes of a killed server may hold its shared memory for a moment.
     pub async fn restart(&self) -> Result<()> {
         let until = Instant::now() + Duration::from_mins(1);
         loop {
@@ -293,7 +293,7 @@ impl TestServer {
             "shared_buffers=128MB".to_owned(),
             "huge_pages=off".to_owned(),
             "max_wal_size=1GB".to_owned(),
-            // In its folder: what a killed server shared would stay.
+            // In its folder, because the shared memory of a killed server would stay.
             "dynamic_shared_memory_type=mmap".to_owned(),
             "log_error_verbosity=terse".to_owned(),
         ];
@@ -317,12 +317,12 @@ impl TestServer {
         command
     }
 
-    /// This process is to be ended with us.
+    /// Registers a process that must end with this one.
     pub fn watch(&self, pid: u32) {
         let _ = writeln!(lock(&self.0.guard), "+{pid}");
     }
 
-    /// This one has ended.
+    /// Deregisters a process that has ended.
     pub fn unwatch(&self, pid: u32) {
         let _ = writeln!(lock(&self.0.guard), "-{pid}");
     }
@@ -334,7 +334,7 @@ impl Drop for Inner {
             let _ = Command::new("kill").args(["-QUIT", &server.id().to_string()]).stderr(Stdio::null()).status();
             let _ = server.wait();
         }
-        // The guard does so too, but is not waited for.
+        // The guard does so as well, but nothing waits for it.
         let small = self.folder.join("small");
         if small.exists() {
             let _ = Command::new("umount").arg("-l").arg(small).status();
@@ -343,23 +343,23 @@ impl Drop for Inner {
 }
 
 impl Database {
-    /// One value of a query.
+    /// Returns the value of a query of one row and one column.
     pub async fn count(&self, query: &str) -> Result<i64> {
         sqlx::query_scalar(AssertSqlSafe(query.to_owned())).fetch_one(&self.pool).await.with_context(|| query.to_owned())
     }
 }
 
-/// The address of a database behind a port of ours: the server's, or a proxy's.
+/// Returns the URL of a database behind a loopback port: the server's, or a proxy's.
 pub fn url(port: u16, database: &str) -> String {
     format!("postgres://postgres@127.0.0.1:{port}/{database}?sslmode=disable")
 }
 
-/// A lock that a panic elsewhere does not spoil.
+/// Locks a mutex, ignoring poisoning.
 pub fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// The newest server of the system.
+/// Returns the program folder of the newest installed server.
 fn binaries() -> Result<PathBuf> {
     if let Some(bin) = std::env::var_os("QUEUE_PG_BIN") {
         return Ok(bin.into());

@@ -1,13 +1,13 @@
-//! The statements of signals and of jobs that wait for them, one at a time on a connection of the caller's.
+//! Statements for signals and for jobs that wait for them, run one at a time on the caller's connection.
 
 use queue_core::JobId;
 use sqlx::{PgConnection, Row as _};
 use uuid::Uuid;
 
-use crate::protocol::{Refused, Said, sql};
+use crate::protocol::{JobVerdict, Refused, sql};
 
-/// Parks jobs until a signal called `go`; returns what was refused.
-pub async fn park_held(connection: &mut PgConnection, said: &[Said]) -> sqlx::Result<Vec<Refused>> {
+/// Parks jobs until a signal called `go`; returns the refused ones.
+pub async fn park_held(connection: &mut PgConnection, said: &[JobVerdict]) -> sqlx::Result<Vec<Refused>> {
     sqlx::query_as(sql(include_str!("../../queue-worker/sql/park_held.sql")))
         .bind(said.iter().map(|one| one.token).collect::<Vec<_>>())
         .bind(said.iter().map(|one| one.job.id).collect::<Vec<_>>())
@@ -19,8 +19,8 @@ pub async fn park_held(connection: &mut PgConnection, said: &[Said]) -> sqlx::Re
         .await
 }
 
-/// Begins jobs anew with a payload that says so; returns what was refused.
-pub async fn restart(connection: &mut PgConnection, said: &[Said]) -> sqlx::Result<Vec<Refused>> {
+/// Restarts jobs with a payload that records it; returns the refused ones.
+pub async fn restart(connection: &mut PgConnection, said: &[JobVerdict]) -> sqlx::Result<Vec<Refused>> {
     sqlx::query_as(sql(include_str!("../../queue-worker/sql/restart.sql")))
         .bind(said.iter().map(|one| one.token).collect::<Vec<_>>())
         .bind(said.iter().map(|one| one.job.id).collect::<Vec<_>>())
@@ -31,7 +31,7 @@ pub async fn restart(connection: &mut PgConnection, said: &[Said]) -> sqlx::Resu
         .await
 }
 
-/// Makes ready what has a signal that it waits for; returns how many jobs.
+/// Makes parked jobs ready whose signal has arrived; returns the number of jobs.
 pub async fn wake_parked(connection: &mut PgConnection) -> sqlx::Result<i64> {
     let wake = sqlx::query(sql(include_str!("../../queue-worker/sql/wake_parked.sql"))).bind(0_i64).bind(1000);
     wake.fetch_one(connection).await?.try_get::<i32, _>("moved").map(i64::from)
@@ -43,14 +43,14 @@ pub async fn signal(connection: &mut PgConnection, job: JobId) -> sqlx::Result<b
     Ok(send.fetch_one(connection).await? == "sent")
 }
 
-/// Receives a signal called `go` as a step that no other call names; returns whether there was one.
+/// Receives a signal called `go` under a unique step name; returns whether there was one.
 pub async fn receive(connection: &mut PgConnection, token: Uuid, job: JobId) -> sqlx::Result<bool> {
     let receive = sqlx::query(sql(include_str!("../../queue-worker/sql/receive.sql"))).bind([token]).bind([job]);
     let receive = receive.bind([Uuid::new_v4().to_string()]).bind([1_i16]).bind(["go"]).bind([None::<String>]);
     receive.fetch_optional(connection).await?.map_or(Ok(false), |row| row.try_get("is_journaled"))
 }
 
-/// Deletes signals to jobs that are gone; returns whether it saw any.
+/// Deletes signals of deleted jobs; returns whether it found any.
 pub async fn prune_signals(connection: &mut PgConnection) -> sqlx::Result<bool> {
     let prune = sqlx::query_scalar::<_, Option<i64>>(sql(include_str!("../../queue-worker/sql/prune_signals.sql"))).bind(0_i64).bind(1000);
     Ok(prune.fetch_one(connection).await?.is_some())

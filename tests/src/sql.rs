@@ -1,4 +1,4 @@
-//! Statements of tests, on a pool or on a connection. A statement that fails is named in the panic.
+//! SQL statements of tests, on a pool or on a connection. The panic of a failed statement contains its text.
 
 use queue_core::JobId;
 use sqlx::{
@@ -10,12 +10,12 @@ use uuid::Uuid;
 
 use crate::{Act, Do, TestDb, eventually, protocol::register};
 
-/// A value of one column.
+/// The value of one column.
 pub trait Value: for<'r> Decode<'r, Postgres> + Type<Postgres> + Send + Unpin {}
 
 impl<T: for<'r> Decode<'r, Postgres> + Type<Postgres> + Send + Unpin> Value for T {}
 
-/// What a test does by SQL on a connection or in a transaction.
+/// SQL of a test on a connection or in a transaction.
 #[allow(async_fn_in_trait, reason = "the connection is known wherever it is used")]
 pub trait Sql {
     /// Runs statements.
@@ -49,7 +49,7 @@ impl Sql for PgConnection {
     }
 }
 
-/// Ends a job that is ready as a settle does that completes it with this output, an expression of SQL. Notifies no one.
+/// Completes a ready job with this output (a SQL expression), as a settle does. Sends no notifications.
 pub async fn complete(on: &mut PgConnection, job: JobId, output: &str) {
     on.run(&format!(
         "with gone as (delete from queue.ready where id = {job} returning id)
@@ -58,7 +58,7 @@ pub async fn complete(on: &mut PgConnection, job: JobId, output: &str) {
     .await;
 }
 
-/// The same of a job that is ready or parked, and becomes a dead letter.
+/// Makes a ready or parked job a dead letter, likewise.
 pub async fn die(on: &mut PgConnection, job: JobId) {
     on.run(&format!(
         "with ready as (delete from queue.ready where id = {job} returning id, lane),
@@ -78,24 +78,24 @@ impl TestDb {
         PgConnection::connect(&self.url).await.unwrap_or_else(|error| panic!("{}: {error}", self.url))
     }
 
-    /// A fresh database, and a connection beside its pool.
+    /// Creates a database, and a connection beside its pool.
     pub async fn with_connection() -> (Self, PgConnection) {
         let db = Self::new().await;
         let on = db.connect().await;
         (db, on)
     }
 
-    /// A fresh database, and two connections beside its pool.
+    /// Creates a database, and two connections beside its pool.
     pub async fn with_connections() -> (Self, PgConnection, PgConnection) {
         let (db, one) = Self::with_connection().await;
         let other = db.connect().await;
         (db, one, other)
     }
 
-    /// A fresh database, a connection beside its pool, and a worker that is alive for a minute.
+    /// Creates a database, a connection beside its pool, and a worker with a lease of one minute.
     ///
     /// # Panics
-    /// When it cannot be announced.
+    /// When the worker cannot be registered.
     pub async fn with_worker() -> (Self, PgConnection, Uuid) {
         let (db, mut on) = Self::with_connection().await;
         let worker = register(&mut on).await.unwrap_or_else(|error| panic!("cannot announce a worker: {error}"));
@@ -114,7 +114,7 @@ impl TestDb {
     /// Returns the one value of a query.
     ///
     /// # Panics
-    /// When the query fails, or gives no row.
+    /// When the query fails, or returns no row.
     pub async fn one<T: Value>(&self, query: &str) -> T {
         let mut on = self.pool.acquire().await.unwrap_or_else(|error| panic!("{query}: {error}"));
         on.one(query).await
@@ -129,10 +129,10 @@ impl TestDb {
         on.all(query).await
     }
 
-    /// Waits until a query gives this number.
+    /// Waits until a query returns this number.
     ///
     /// # Panics
-    /// When the query fails, or gives another number for as long as [`eventually`] waits.
+    /// When the query fails, or does not return it within the timeout of [`eventually`].
     pub async fn until_count(&self, query: &str, wanted: i64) {
         eventually(&format!("{wanted}: {query}"), async || self.count(query).await == wanted).await;
     }
@@ -146,27 +146,27 @@ impl TestDb {
         self.until_count(waiting, sessions).await;
     }
 
-    /// Waits until a worker sleeps.
+    /// Waits until a worker is idle.
     ///
     /// # Panics
-    /// When none does.
+    /// When none is.
     pub async fn until_asleep(&self) {
         eventually("a worker sleeps", async || self.count("select count(*) from queue.idle").await > 0).await;
     }
 
-    /// Counts the rows of some tables together.
+    /// Returns the total number of rows of some tables.
     ///
     /// # Panics
-    /// When there is no such table.
+    /// When a table does not exist.
     pub async fn rows_of(&self, tables: &[&str]) -> i64 {
         let counts: Vec<String> = tables.iter().map(|table| format!("(select count(*) from queue.{table})")).collect();
         self.count(&format!("select {}", counts.join(" + "))).await
     }
 
-    /// Leaves a ready job as three processes left it that ended during its attempts.
+    /// Leaves a ready job as after three attempts that ended with their process.
     ///
     /// # Panics
-    /// When it is not ready.
+    /// When the job is not ready.
     pub async fn crash(&self, job: JobId) {
         let silent = "with gone as (delete from queue.ready where id = $1 returning id, lane)
             insert into queue.lease (token, worker, claimed_at, lane, ids, attempts, crashes)
@@ -175,19 +175,19 @@ impl TestDb {
         assert_eq!(left.rows_affected(), 1, "{job} is not ready");
     }
 
-    /// Returns the output that a job has completed with.
+    /// Returns the output of a completed job.
     ///
     /// # Panics
-    /// When it has not completed.
+    /// When the job has not completed.
     pub async fn output(&self, job: JobId) -> serde_json::Value {
         self.one(&format!("select output from queue.done where id = {job}")).await
     }
 
-    /// Returns the error that a job is dead of.
+    /// Returns the error of a dead job.
     ///
     /// # Panics
-    /// When it is not dead.
-    pub async fn death(&self, job: JobId) -> String {
+    /// When the job is not dead.
+    pub async fn dead_error(&self, job: JobId) -> String {
         self.one(&format!("select error from queue.dead where id = {job}")).await
     }
 }
@@ -195,14 +195,14 @@ impl TestDb {
 /// Returns the payload of the next notification.
 ///
 /// # Panics
-/// When none comes.
-pub async fn next_told(listener: &mut PgListener) -> String {
+/// When none arrives.
+pub async fn next_payload(listener: &mut PgListener) -> String {
     let told = tokio::time::timeout(std::time::Duration::from_secs(30), listener.recv()).await;
     told.expect("a notification comes").unwrap_or_else(|error| panic!("{error}")).payload().to_owned()
 }
 
 impl Do {
-    /// A job that completes.
+    /// Creates a job that completes.
     pub fn ok() -> Self {
         Self { act: Act::Ok(String::new()) }
     }

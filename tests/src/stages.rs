@@ -1,4 +1,4 @@
-//! A durable job of many steps, each with an effect: in the step's own transaction, and beside it; and one that begins anew again and again.
+//! Durable jobs: one of many steps, each with an effect in the step's transaction and one beside it, and one that restarts repeatedly.
 
 use std::time::Duration;
 
@@ -6,13 +6,14 @@ use queue_core::{Durable, Handler, JobResult, job};
 use serde::{Deserialize, Serialize};
 use sqlx::PgConnection;
 
-/// So many stages. Each is a row in the table `effect` that is committed with its journal, and one that is not, whose `attempt` is higher by 1000.
+/// A job of this number of stages. Each writes a row to the table `effect` that is committed with its journal entry, and one that is not,
+/// whose `attempt` is higher by 1000.
 #[job(send_only, durable, max_attempts = 3, backoff = fixed("1ms"), output = i32)]
 #[derive(Serialize, Deserialize)]
 pub struct Stages {
-    /// How many.
+    /// Number of stages.
     pub stages: i32,
-    /// How long each takes, in ms.
+    /// Duration of a stage in ms.
     pub ms: u64,
 }
 
@@ -37,15 +38,15 @@ impl Handler for Stages {
     }
 }
 
-/// Laps up to the last, each of which begins the job anew. Each is a row in the table `effect` with its number, committed with its journal.
+/// A job that restarts until the last lap. Each lap writes a row to the table `effect` with its number, committed with its journal entry.
 #[job(send_only, durable, max_attempts = 3, backoff = fixed("1ms"), output = i32)]
 #[derive(Serialize, Deserialize)]
 pub struct Laps {
-    /// Which it is.
+    /// Number of this lap.
     pub lap: i32,
-    /// The last.
+    /// Number of the last lap.
     pub last: i32,
-    /// How long each takes, in ms.
+    /// Duration of a lap in ms.
     pub ms: u64,
 }
 

@@ -1,4 +1,4 @@
-//! Counts the statements that go to a database, by their text: a proxy in front of it that reads what clients send.
+//! Counts the statements sent to a database, by their text: a proxy in front of it that parses client messages.
 
 use std::{
     collections::{BTreeMap, HashMap},
@@ -22,7 +22,7 @@ type Counts = BTreeMap<String, usize>;
 /// A running proxy.
 #[derive(Debug)]
 pub struct Counted {
-    /// A pool that goes through it.
+    /// A pool that connects through the proxy.
     pub pool: PgPool,
     counts: Arc<Mutex<Counts>>,
     folder: PathBuf,
@@ -30,10 +30,10 @@ pub struct Counted {
 }
 
 impl Counted {
-    /// In front of the database at `url`.
+    /// Starts a proxy for the database at `url`.
     ///
     /// # Panics
-    /// When there is no socket to stand in front of.
+    /// When no socket can be opened.
     pub fn start(url: &str) -> Self {
         let options = PgConnectOptions::from_str(url).unwrap_or_else(|error| panic!("{url}: {error}"));
         let folder = std::env::temp_dir().join(format!("qc-{}", uuid::Uuid::new_v4().simple()));
@@ -46,7 +46,7 @@ impl Counted {
         Self { pool: PgPoolOptions::new().connect_lazy_with(options.socket(&folder)), counts, folder, accepting }
     }
 
-    /// How often each statement was sent since the last call, by its first line.
+    /// Returns how often each statement was sent since the last call, by its first line.
     pub fn take(&self) -> BTreeMap<String, usize> {
         std::mem::take(&mut *self.counts.lock().unwrap_or_else(PoisonError::into_inner))
     }
@@ -65,13 +65,13 @@ async fn accept(listener: UnixListener, behind: PathBuf, counts: Arc<Mutex<Count
     }
 }
 
-/// Carries messages both ways until one side ends.
+/// Forwards messages both ways until one side closes.
 async fn carry(client: UnixStream, behind: PathBuf, counts: Arc<Mutex<Counts>>) -> std::io::Result<()> {
     let server = UnixStream::connect(&behind).await?;
     let ((mut client_in, mut client_out), (mut server_in, mut server_out)) = (client.into_split(), server.into_split());
     let back = tokio::spawn(async move { tokio::io::copy(&mut server_in, &mut client_out).await });
     let mut prepared = HashMap::new();
-    // The first message has no letter.
+    // The startup message has no type byte.
     let mut has_letter = false;
     while let Ok(message) = read_message(&mut client_in, has_letter).await {
         let text = match message.first() {
@@ -96,7 +96,7 @@ async fn carry(client: UnixStream, behind: PathBuf, counts: Arc<Mutex<Counts>>) 
     Ok(())
 }
 
-/// With its letter and its length.
+/// Reads a message with its type byte and its length.
 async fn read_message(client: &mut OwnedReadHalf, has_letter: bool) -> std::io::Result<Vec<u8>> {
     let head = if has_letter { 5 } else { 4 };
     let mut message = vec![0; head];
@@ -107,7 +107,7 @@ async fn read_message(client: &mut OwnedReadHalf, has_letter: bool) -> std::io::
     Ok(message)
 }
 
-/// The text that begins at `from`, and where the next one does.
+/// Returns the text that begins at `from`, and the offset of the next one.
 fn text_at(message: &[u8], from: usize) -> (String, usize) {
     let rest = message.get(from..).unwrap_or_default();
     let end = rest.iter().position(|byte| *byte == 0).unwrap_or(rest.len());

@@ -1,20 +1,20 @@
-//! A job in steps, each with an effect and a checkpoint, that stops in the middle when it is told to.
+//! A job of several steps, each with an effect and a checkpoint, that can stop in the middle.
 
 use queue_core::{Context, Handler, JobResult, job};
 use serde::{Deserialize, Serialize};
 
-/// A job of so many steps, each a row in the table `effect`; `hold` is one after which the first attempt waits for ever.
+/// A job of several steps, each of which writes a row to the table `effect`. The first attempt waits forever after step `hold`.
 #[job(send_only, max_attempts = 3, backoff = fixed("1ms"), output = u32)]
 #[derive(Serialize, Deserialize)]
 pub struct Steps {
-    /// How many.
+    /// Number of steps.
     pub steps: u32,
-    /// After which to wait.
+    /// Step after which the first attempt waits.
     pub hold: Option<u32>,
 }
 
 impl Handler for Steps {
-    /// Returns how many steps this attempt did.
+    /// Returns the number of steps of this attempt.
     async fn run(self, cx: &Context) -> JobResult<u32> {
         let done: u32 = cx.last_checkpoint().await?.unwrap_or_default();
         cx.stage("steps");

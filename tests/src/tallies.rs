@@ -1,35 +1,35 @@
-//! Figures of the past, as workers write them and keep them.
+//! Statistics of finished attempts, as workers write and retain them.
 
 use sqlx::PgConnection;
 use uuid::Uuid;
 
 use crate::protocol::sql;
 
-/// What a process says of one queue and type: so many completed, each after this histogram as the tables have it.
+/// Statistics of a process for one queue and type: a number of completed attempts, with the same histogram for both durations.
 #[derive(Clone, Copy, Debug)]
 pub struct Tally<'a> {
-    /// The queue.
+    /// Queue name.
     pub queue: &'a str,
-    /// The type.
+    /// Job type name.
     pub job_type: &'a str,
-    /// How many completed.
+    /// Number of completed attempts.
     pub completed: i64,
-    /// Of both histograms.
+    /// Both histograms, in the tables' format.
     pub histogram: &'a str,
 }
 
 impl<'a> Tally<'a> {
-    /// One that completed at once.
+    /// One attempt that completed immediately.
     pub fn one(queue: &'a str) -> Self {
         Self { queue, job_type: "do", completed: 1, histogram: "1" }
     }
 }
 
-/// Says this under that number, of some time ago; returns how many rows were written.
+/// Writes statistics with this source and number, dated `ago_s` seconds ago; returns the number of rows written.
 ///
 /// # Errors
-/// The database's.
-pub async fn say(on: &mut PgConnection, (source, number): (Uuid, i64), ago_s: f64, said: &[Tally<'_>]) -> sqlx::Result<i64> {
+/// Database errors.
+pub async fn write(on: &mut PgConnection, (source, number): (Uuid, i64), ago_s: f64, said: &[Tally<'_>]) -> sqlx::Result<i64> {
     let texts = |text: fn(&Tally<'_>) -> String| said.iter().map(text).collect::<Vec<_>>();
     let mut statement = sqlx::query_scalar(sql(include_str!("../../queue-worker/sql/tally.sql")))
         .bind(source)
@@ -44,18 +44,18 @@ pub async fn say(on: &mut PgConnection, (source, number): (Uuid, i64), ago_s: f6
     statement.bind(texts(|one| one.histogram.to_owned())).bind(texts(|one| one.histogram.to_owned())).fetch_one(on).await
 }
 
-/// Adds up so many rows; returns how many, and of how many queues and types they could not be.
+/// Aggregates up to this number of rows; returns how many, and for how many queues and types it could not.
 ///
 /// # Errors
-/// The database's.
+/// Database errors.
 pub async fn roll_up(on: &mut PgConnection, most: i32) -> sqlx::Result<(i64, i32)> {
     sqlx::query_as(sql(include_str!("../../queue-worker/sql/roll_up.sql"))).bind(most).fetch_one(on).await
 }
 
-/// Deletes so many old totals of each step; returns how many of one at most.
+/// Deletes up to this number of old totals of each resolution; returns the highest number deleted of one resolution.
 ///
 /// # Errors
-/// The database's.
+/// Database errors.
 pub async fn prune_totals(on: &mut PgConnection, most: i64) -> sqlx::Result<i64> {
     sqlx::query_scalar(sql(include_str!("../../queue-worker/sql/prune_totals.sql"))).bind(most).fetch_one(on).await
 }

@@ -1,20 +1,20 @@
-//! The tiers of the tests, which `tests/README.md` explains.
+//! Tiers of the tests; see `tests/README.md`.
 
 use std::{env, path::Path};
 
 /// Checks that a test that starts a server, a browser or a compiler is not part of `cargo test`.
 ///
-/// `what` completes the sentence "this test ..". Other programs than the suite may start whatever they like.
+/// `what` completes the sentence "this test ..". Programs other than the suite are not checked.
 ///
 /// # Panics
-/// When the test is not marked `#[ignore]`: it runs although the suite was not asked for ignored tests.
+/// When the test is not marked `#[ignore]`, so that it runs although ignored tests were not requested.
 pub fn beyond_tier_one(what: &str) {
     let is_suite = env::current_exe().is_ok_and(|exe| is_suite(&exe));
     let asked = env::args().any(|argument| argument == "--ignored" || argument == "--include-ignored");
     assert!(!is_suite || asked, "this test {what}: mark it `#[ignore = \"deep\"]`, see tests/README.md");
 }
 
-/// Whether this is the binary of `tests/it`, whose name ends in a hash.
+/// Returns whether this is the binary of `tests/it`, whose name ends in a hash.
 fn is_suite(exe: &Path) -> bool {
     exe.file_name().and_then(|name| name.to_str()).is_some_and(|name| name.starts_with("it-"))
 }

@@ -1,4 +1,4 @@
-//! Schedules and pauses by hand, by the statements of operators and workers. All are of the schedule `due` and of the queue `default`.
+//! Statements of operators and workers for schedules and pauses, run one at a time. All concern the schedule `due` and the queue `default`.
 
 use chrono::{DateTime, Duration, Utc};
 use sqlx::{PgConnection, Row as _, error::DatabaseError};
@@ -8,13 +8,13 @@ use crate::protocol::sql;
 
 const PAYLOAD: &str = r#"{"act":{"Ok":"done"}}"#;
 
-/// Makes it, or says that ticks may be late by so many seconds.
+/// Creates the schedule, or changes its grace in seconds.
 pub async fn put(connection: &mut PgConnection, grace: u32) -> sqlx::Result<()> {
     let put = sqlx::query(sql(include_str!("../../queue-core/sql/put_schedule.sql"))).bind("due").bind("do").bind(PAYLOAD);
     put.bind(format!(r#"{{"every": 1, "overlap": "allow", "grace": {grace}}}"#)).execute(connection).await.map(drop)
 }
 
-/// Fires its tick as it stands, after which it is due in an hour; returns how many jobs that made.
+/// Fires its current tick, after which it is due in an hour; returns the number of jobs created.
 pub async fn fire(connection: &mut PgConnection) -> sqlx::Result<i64> {
     let seen = "select definition, next_at from queue.schedule where name = 'due' and next_at is not null";
     let Some((definition, tick)) = sqlx::query_as::<_, (i64, DateTime<Utc>)>(seen).fetch_optional(&mut *connection).await? else {
@@ -34,32 +34,32 @@ pub async fn fire(connection: &mut PgConnection) -> sqlx::Result<i64> {
     Ok(fired.iter().filter(|fired| fired.get::<Option<i64>, _>("job").is_some()).count() as i64)
 }
 
-/// Takes it away; whether it was there.
+/// Deletes it; returns whether it existed.
 pub async fn unschedule(connection: &mut PgConnection) -> sqlx::Result<bool> {
     sqlx::query_scalar(sql(include_str!("../../queue-core/sql/unschedule.sql"))).bind("due").fetch_one(connection).await
 }
 
-/// Pauses it; whether it is there.
+/// Pauses it; returns whether it exists.
 pub async fn pause_schedule(connection: &mut PgConnection) -> sqlx::Result<bool> {
     if_possible(connection, sql(include_str!("../../queue-core/sql/pause_schedule.sql"))).await
 }
 
-/// Lets it go on; whether it is there.
+/// Resumes it; returns whether it exists.
 pub async fn resume_schedule(connection: &mut PgConnection) -> sqlx::Result<bool> {
     if_possible(connection, sql(include_str!("../../queue-core/sql/resume_schedule.sql"))).await
 }
 
-/// Has its next tick skipped; whether that is known.
+/// Skips its next tick; returns whether that tick is planned.
 pub async fn skip_schedule(connection: &mut PgConnection) -> sqlx::Result<bool> {
     if_possible(connection, sql(include_str!("../../queue-core/sql/skip_schedule.sql"))).await
 }
 
-/// Enqueues a job of it; whether it is there.
+/// Enqueues a job of it; returns whether it exists.
 pub async fn run_schedule(connection: &mut PgConnection) -> sqlx::Result<bool> {
     if_possible(connection, sql(include_str!("../../queue-core/sql/run_schedule.sql"))).await
 }
 
-/// What is refused because there is no such schedule, or no tick of it known, leaves the transaction as it was.
+/// Runs a statement in a savepoint, because a missing schedule or an unplanned tick is an error.
 async fn if_possible(connection: &mut PgConnection, statement: &'static str) -> sqlx::Result<bool> {
     sqlx::query("savepoint before_it").execute(&mut *connection).await?;
     match sqlx::query(statement).bind("due").execute(&mut *connection).await {
@@ -70,7 +70,7 @@ async fn if_possible(connection: &mut PgConnection, statement: &'static str) -> 
     }
 }
 
-/// A worker declares the schedule `told`, with such a grace; how many were held up or refused.
+/// Declares the schedule `told` for a worker with this grace; returns the number of declarations that were deferred or refused.
 pub async fn declare(connection: &mut PgConnection, worker: Uuid, grace: u32) -> sqlx::Result<usize> {
     let declare = sqlx::query(sql(include_str!("../../queue-worker/sql/declare.sql")))
         .bind(worker)
@@ -81,37 +81,37 @@ pub async fn declare(connection: &mut PgConnection, worker: Uuid, grace: u32) ->
     declare.fetch_all(connection).await.map(|held_up| held_up.len())
 }
 
-/// Puts in force what workers declare; what became of which.
+/// Applies what workers have declared; returns each schedule with its outcome.
 pub async fn elect(connection: &mut PgConnection) -> sqlx::Result<Vec<(String, String)>> {
     sqlx::query_as(sql(include_str!("../../queue-worker/sql/elect.sql"))).fetch_all(connection).await
 }
 
-/// Deletes what came of ticks a week ago; returns of how many.
+/// Deletes ticks that fired more than a week ago; returns their number.
 pub async fn prune_fires(connection: &mut PgConnection) -> sqlx::Result<i64> {
     let prune = sqlx::query_scalar(sql(include_str!("../../queue-worker/sql/prune_fires.sql")));
     prune.bind(7.0 * 86_400.0).bind(100_i64).fetch_one(connection).await
 }
 
-/// Pauses the queue; returns the pause's number.
+/// Pauses the queue; returns the number of the pause.
 pub async fn pause(connection: &mut PgConnection) -> sqlx::Result<i64> {
     let pause = sqlx::query_scalar(sql(include_str!("../../queue-core/sql/pause.sql")));
     pause.bind("default").bind("*").bind("by hand").fetch_one(connection).await
 }
 
-/// Ends that; whether it was paused.
+/// Resumes the queue; returns whether it was paused.
 pub async fn resume(connection: &mut PgConnection) -> sqlx::Result<bool> {
     sqlx::query_scalar(sql(include_str!("../../queue-core/sql/resume.sql"))).bind("default").bind("*").fetch_one(connection).await
 }
 
-/// A worker says that it begins nothing of all that it sees paused; whether it had not said so before.
-pub async fn vouch(connection: &mut PgConnection, worker: Uuid) -> sqlx::Result<bool> {
+/// Acknowledges all pauses that the worker sees; returns whether it had not done so before.
+pub async fn acknowledge(connection: &mut PgConnection, worker: Uuid) -> sqlx::Result<bool> {
     let pauses = sqlx::query(sql(include_str!("../../queue-worker/sql/pauses.sql"))).bind(worker).fetch_all(&mut *connection).await?;
     let last = pauses.iter().filter_map(|pause| pause.get::<Option<i64>, _>("number")).max();
     let vouch = sqlx::query(sql(include_str!("../../queue-worker/sql/vouch.sql"))).bind(worker).bind(last.unwrap_or(0));
     Ok(vouch.execute(connection).await?.rows_affected() > 0)
 }
 
-/// Whom the pause of the queue waits for.
+/// Returns the workers that the pause of the queue waits for.
 pub async fn awaited(connection: &mut PgConnection) -> sqlx::Result<Vec<Uuid>> {
     let awaits = sqlx::query(sql(include_str!("../../queue-core/sql/pause_awaits.sql"))).bind("default").bind("*");
     Ok(awaits.fetch_all(connection).await?.iter().filter_map(|row| row.get("worker")).collect())

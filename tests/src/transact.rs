@@ -1,4 +1,4 @@
-//! A transactional job type whose payload says what its handler is to do. Its effect is a row that it writes in its transaction.
+//! A transactional job type whose payload scripts its handler. Its effect is a row that it writes in its transaction.
 
 use std::time::Duration;
 
@@ -8,11 +8,11 @@ use sqlx::{Connection as _, Executor as _};
 
 use crate::{Act, Do};
 
-/// A job that writes into the table `effect`, and then does as `how` says.
+/// A job that writes a row to the table `effect`, and then follows the script `how`.
 #[job(transactional, max_attempts = 2, backoff = fixed("1ms"), timeout = "20s", output = String)]
 #[derive(Serialize, Deserialize)]
 pub struct Within {
-    /// What to do.
+    /// The script.
     pub how: String,
 }
 
@@ -88,7 +88,7 @@ impl Handler for Within {
     }
 }
 
-/// Ends the transaction, and may go on writing.
+/// Ends the transaction with SQL, and may continue to write.
 async fn ends_by_hand(how: &str, tx: &mut sqlx::PgConnection) -> JobResult {
     if how.contains("in a chain") {
         tx.execute("rollback and chain").await?;

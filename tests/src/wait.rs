@@ -1,4 +1,4 @@
-//! Waits for something to happen, and for a worker to come to rest.
+//! Waits for a condition, and for an idle worker.
 
 use std::time::{Duration, Instant};
 
@@ -9,16 +9,16 @@ use crate::{TestDb, db::connect};
 /// Waits until `check` holds.
 ///
 /// # Panics
-/// When it does not hold within 30 seconds: test machines stand still for seconds now and then.
+/// When it does not hold within 30 seconds: test machines occasionally freeze for seconds.
 pub async fn eventually(what: &str, check: impl AsyncFnMut() -> bool) {
     within(Duration::from_secs(30), what, check).await;
 }
 
-/// As [`eventually`], with another timeout.
+/// Like [`eventually`], with another timeout.
 ///
 /// # Panics
-/// When `check` does not hold within `timeout`, of which each check uses up 40 ms at most: on a busy machine checks take longer, and so does
-/// the event.
+/// When `check` does not hold within `timeout`. Each check counts for 40 ms at most: on a busy machine checks take longer, and so does the
+/// event.
 pub async fn within(timeout: Duration, what: &str, mut check: impl AsyncFnMut() -> bool) {
     let (began, mut used) = (Instant::now(), Duration::ZERO);
     loop {
@@ -33,21 +33,22 @@ pub async fn within(timeout: Duration, what: &str, mut check: impl AsyncFnMut() 
     }
 }
 
-/// Upper bound of what a check and the pause after it take on an idle machine.
+/// Upper bound of a check and the sleep that follows it on an idle machine.
 const CHECK: Duration = Duration::from_millis(40);
 
 impl TestDb {
-    /// Waits until at most `most` transactions a second end in this database, over four seconds. A worker that spins has no such span.
+    /// Waits until at most `most` transactions per second end in this database, averaged over four seconds. A worker that spins has no such
+    /// interval.
     ///
     /// # Panics
-    /// When there is no such span among twenty.
-    pub async fn comes_to_rest(&self, most: f64) {
+    /// When none of twenty intervals qualifies.
+    pub async fn until_idle(&self, most: f64) {
         const ENDED: &str = "select (xact_commit + xact_rollback)::bigint from pg_stat_database where datname = current_database()";
         let mut on: PgConnection = connect(&self.url).await;
         let mut rates = Vec::new();
         while rates.len() < 20 {
             let (before, began) = (sqlx::query_scalar::<_, i64>(ENDED).fetch_one(&mut on).await.unwrap_or_default(), Instant::now());
-            // Long enough for what sessions report once a second.
+            // Sessions publish their statistics once a second.
             tokio::time::sleep(Duration::from_secs(4)).await;
             let after: i64 = sqlx::query_scalar(ENDED).fetch_one(&mut on).await.unwrap_or_default();
             let rate = (after - before) as f64 / began.elapsed().as_secs_f64();

@@ -1,4 +1,4 @@
-//! A worker in a process of its own, to be stopped, continued and killed.
+//! A worker process that tests can stop, continue and kill.
 
 use std::{
     io::{BufRead as _, BufReader},
@@ -18,28 +18,29 @@ pub struct WorkerProcess {
 }
 
 impl WorkerProcess {
-    /// Starts `binary` (`env!("CARGO_BIN_EXE_test-worker")`) on a database, with further environment such as `("TTL_MS", "2000")`.
+    /// Starts `binary` (`env!("CARGO_BIN_EXE_test-worker")`) on a database, with further environment variables such as `("TTL_MS",
+    /// "2000")`.
     ///
     /// # Panics
     /// When it cannot be started.
     pub fn start(binary: impl AsRef<Path>, url: &str, settings: &[(&str, &str)]) -> Self {
-        Self::running(binary, url, &[], settings)
+        Self::start_with(binary, url, &[], settings)
     }
 
-    /// As [`WorkerProcess::start`]; what it logs, warnings and worse, is kept.
+    /// Like [`WorkerProcess::start`], but keeps its log at level `warn`.
     ///
     /// # Panics
     /// When it cannot be started.
-    pub fn logged(binary: impl AsRef<Path>, url: &str, settings: &[(&str, &str)]) -> Self {
+    pub fn start_logged(binary: impl AsRef<Path>, url: &str, settings: &[(&str, &str)]) -> Self {
         let settings = [&[("QUEUE_LOG", "warn"), ("NO_COLOR", "1")], settings].concat();
-        Self::running(binary, url, &[], &settings)
+        Self::start_with(binary, url, &[], &settings)
     }
 
-    /// As [`WorkerProcess::logged`], with arguments, and with all that it logs.
+    /// Like [`WorkerProcess::start_logged`], with arguments and with the whole log.
     ///
     /// # Panics
     /// When it cannot be started.
-    pub fn running(binary: impl AsRef<Path>, url: &str, arguments: &[&str], settings: &[(&str, &str)]) -> Self {
+    pub fn start_with(binary: impl AsRef<Path>, url: &str, arguments: &[&str], settings: &[(&str, &str)]) -> Self {
         let mut child = spawn(binary.as_ref(), url, arguments, settings);
         let log: Arc<Mutex<Vec<(Instant, String)>>> = Arc::default();
         if let Some(stderr) = child.stderr.take() {
@@ -53,12 +54,12 @@ impl WorkerProcess {
         Self { child, log }
     }
 
-    /// What it has logged since then, line by line.
+    /// Returns the lines logged since then.
     pub fn log_since(&self, since: Instant) -> Vec<String> {
         lock(&self.log).iter().filter(|(at, _)| *at >= since).map(|(_, line)| line.clone()).collect()
     }
 
-    /// Its pid.
+    /// Returns its pid.
     pub fn pid(&self) -> u32 {
         self.child.id()
     }
@@ -72,7 +73,7 @@ impl WorkerProcess {
         assert!(status.is_ok_and(|status| status.success()), "cannot send SIG{name} to a worker process");
     }
 
-    /// Waits for its end; returns its exit code, `None` when a signal ended it.
+    /// Waits for its end; returns its exit code, or `None` if a signal ended it.
     ///
     /// # Panics
     /// When it cannot be waited for.
@@ -80,22 +81,22 @@ impl WorkerProcess {
         self.child.wait().unwrap_or_else(|error| panic!("cannot wait for a worker process: {error}")).code()
     }
 
-    /// Whether it has ended.
+    /// Returns whether it has ended.
     ///
     /// # Panics
-    /// When that cannot be found out.
+    /// When its status cannot be read.
     pub fn has_ended(&mut self) -> bool {
         self.child.try_wait().unwrap_or_else(|error| panic!("cannot ask for a worker process: {error}")).is_some()
     }
 
-    /// Ends it with SIGKILL, and returns once it has ended.
+    /// Kills it with SIGKILL and waits for its end.
     pub fn kill(mut self) {
         self.signal("KILL");
         self.wait();
     }
 }
 
-/// Of a test that fails, the last lines of its log are shown.
+/// When a test fails, prints the last lines of its log.
 impl Drop for WorkerProcess {
     fn drop(&mut self) {
         if std::thread::panicking() {

@@ -1,4 +1,4 @@
-//! What the programs have in common: a job, a database to enqueue it in, and a worker that does it.
+//! Code shared by the programs: a job, a database to enqueue it in, and a worker that runs it.
 
 use queue_core::{Context, Handler, JobHandle, JobResult, Store, Waiter, job};
 use queue_worker::{
@@ -7,7 +7,7 @@ use queue_worker::{
 };
 use serde::{Deserialize, Serialize};
 
-/// Confirms an order that is in the application's own table.
+/// Confirms an order of the application's own table.
 #[job(name = "example_confirm")]
 #[derive(Serialize, Deserialize)]
 pub struct Confirm {
@@ -23,17 +23,17 @@ impl Handler for Confirm {
 
 /// A migrated database with a table of the application, `example_orders`.
 pub struct Example {
-    /// Its address, for other drivers.
+    /// Its URL, for other drivers.
     pub url: String,
     database: Database,
     _server: Option<Embedded>,
 }
 
 impl Example {
-    /// On `DATABASE_URL`, else on an embedded PostgreSQL.
+    /// Connects to `DATABASE_URL`, or starts an embedded PostgreSQL.
     ///
     /// # Errors
-    /// The database's.
+    /// Database errors.
     pub async fn start() -> anyhow::Result<Self> {
         let (url, server) = match std::env::var("DATABASE_URL") {
             Ok(url) => (url, None),
@@ -49,10 +49,10 @@ impl Example {
         Ok(Self { url, database, _server: server })
     }
 
-    /// Lets a worker do this job; the other was rolled back.
+    /// Runs a worker until `job` is completed, and checks that `never`, whose transaction was rolled back, does not exist.
     ///
     /// # Errors
-    /// The database's, the worker's, or that they did not come out so.
+    /// Errors of the database or the worker, or an unexpected state.
     pub async fn work(self, never: JobHandle<Confirm>, job: JobHandle<Confirm>) -> anyhow::Result<()> {
         let pool = self.database.pool();
         anyhow::ensure!(never.find(pool).await.is_err(), "a job of a transaction that was rolled back");

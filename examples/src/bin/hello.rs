@@ -13,7 +13,7 @@ struct SendEmail {
 
 impl Handler for SendEmail {
     async fn run(self, cx: &Context) -> JobResult {
-        println!("attempt {}: mail to {}", cx.attempt(), self.to); // any error by `?` means: try again later
+        println!("attempt {}: mail to {}", cx.attempt(), self.to); // any error by `?` causes a retry
         Ok(())
     }
 }
@@ -24,7 +24,7 @@ async fn main() -> anyhow::Result<()> {
     database.migrate(Store::default()).await?;
     let mut tx = database.pool().begin().await?;
     SendEmail { to: "ada@example.org".into() }.enqueue(&mut tx).await?;
-    tx.commit().await?; // now the job exists, with whatever else you wrote in this transaction
+    tx.commit().await?; // now the job exists, with the other writes of this transaction
     Worker::new(database.pool().clone()).run(shutdown_signal()).await?;
     Ok(())
 }

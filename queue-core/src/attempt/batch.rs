@@ -18,7 +18,7 @@ use tracing::{Instrument as _, Span};
 use super::{AttemptEnd, ClaimedJob, Halt, NO_PAYLOAD, context, ended::panic_text, finish};
 use crate::{
     context::{AnyBatch, BatchBarrier, BatchContext, BatchJobResult, Context, Next, Registration, Shared},
-    define::{Failure, Outcome, among},
+    define::{Failure, Outcome, batch_error},
     trace,
 };
 
@@ -242,7 +242,7 @@ impl BatchRun<'_> {
             let result = result.or_else(|| {
                 let result = match self.exit.as_ref()? {
                     HandlerExit::Returned(Ok(())) => self.batch.complete_rest(),
-                    HandlerExit::Returned(Err(failure)) => Err(failure.of_one_among(self.batch.count())),
+                    HandlerExit::Returned(Err(failure)) => Err(failure.for_batch_member(self.batch.count())),
                     HandlerExit::Panicked(_) => return None,
                 };
                 Some(BatchJobResult { result, stop_requested: member.cx.is_stop_requested() })
@@ -289,14 +289,16 @@ impl BatchRun<'_> {
         let batch_end = |stop_requested| match (abort, &self.exit) {
             (Some(BatchAbort::Panicked(_)), _) | (None, Some(HandlerExit::Panicked(_))) if dropped => AttemptEnd::interrupted(),
             (Some(BatchAbort::Panicked(text)), _) | (None, Some(HandlerExit::Panicked(text))) => {
-                AttemptEnd::panicked_with(&among(text, count))
+                AttemptEnd::panicked_with(&batch_error(text, count))
             }
             (Some(BatchAbort::TimedOut(limit)), _) => {
-                AttemptEnd::new(Outcome::TimedOut, among(&format!("timed out after {limit:?}"), count))
+                AttemptEnd::new(Outcome::TimedOut, batch_error(&format!("timed out after {limit:?}"), count))
             }
             (Some(BatchAbort::Cancelled), _) => AttemptEnd::cancelled(),
             (None, Some(HandlerExit::Returned(Ok(())))) => AttemptEnd::returned(rest.as_ref().map(Clone::clone), stop_requested),
-            (None, Some(HandlerExit::Returned(Err(failure)))) => AttemptEnd::returned(Err(&failure.of_one_among(count)), stop_requested),
+            (None, Some(HandlerExit::Returned(Err(failure)))) => {
+                AttemptEnd::returned(Err(&failure.for_batch_member(count)), stop_requested)
+            }
             (Some(BatchAbort::Interrupted), _) | (None, None) => AttemptEnd::interrupted(),
         };
         let ended = self.members.iter_mut().map(|member| {

@@ -10,7 +10,7 @@ use uuid::Uuid;
 
 use crate::{
     context::{Fence, Registration},
-    define::{Ending, JobId, OrderingKey, Retain, System, Tells, Verdict},
+    define::{Dependents, Ending, JobId, OrderingKey, Retain, SystemAttributes, Verdict},
     trace::{AttemptSpanInfo, TraceRelation},
 };
 
@@ -61,28 +61,28 @@ impl ClaimedJob {
 
     /// Returns the ending of a released job: not started, or interrupted. No attempt is charged.
     pub fn released(&self) -> Ending {
-        Ending::new(Verdict::Release, self.attempt, self.key).telling(self.tells())
+        Ending::new(Verdict::Release, self.attempt, self.key).with_dependents(self.dependents())
     }
 
     /// Returns the ending of a job cancelled before its attempt started; the attempt does not count.
     pub fn cancelled(&self) -> Ending {
-        Ending::new(Verdict::Cancel, self.attempt - 1, self.key).telling(self.tells())
+        Ending::new(Verdict::Cancel, self.attempt - 1, self.key).with_dependents(self.dependents())
     }
 
     /// Returns the ending of a job that expired before it started.
     pub fn expired(&self) -> Ending {
-        Ending::new(Verdict::Expire, self.attempt, self.key).telling(self.tells())
+        Ending::new(Verdict::Expire, self.attempt, self.key).with_dependents(self.dependents())
     }
 
     /// Returns which jobs to notify of its end.
-    pub fn tells(&self) -> Tells {
-        System::read(self.system.as_deref()).tells()
+    pub fn dependents(&self) -> Dependents {
+        SystemAttributes::parse(self.system.as_deref()).dependents()
     }
 
     /// Returns how long after its claim the job may start, by the database's clock. `None` if it does not expire or has started before.
     pub fn may_begin_within(&self) -> Option<Duration> {
         let system = self.system.as_deref().filter(|_| self.attempt == 1 && self.crashes == 0);
-        let by = System::read(system).expires_at()?;
+        let by = SystemAttributes::parse(system).expires_at()?;
         Some((by - self.claimed_at).to_std().unwrap_or_default())
     }
 
@@ -95,8 +95,8 @@ impl ClaimedJob {
     /// Returns the fence for endings written by a handler's transaction.
     pub(super) fn fence(&self, registration: &Registration) -> Fence {
         let Self { token, id, lane, attempt, crashes, key, .. } = *self;
-        let (keep, tells) = (registration.options().retain != Retain::None, self.tells());
-        Fence { token, id, lane, attempt, crashes, keep, tells, key, since: Instant::now() }
+        let (keep, dependents) = (registration.options().retain != Retain::None, self.dependents());
+        Fence { token, id, lane, attempt, crashes, keep, dependents, key, since: Instant::now() }
     }
 }
 
@@ -132,6 +132,6 @@ mod tests {
         assert_eq!(claimed(soon, 1, 0).may_begin_within(), Some(Duration::from_millis(1500)));
         assert_eq!(claimed(past, 1, 0).may_begin_within(), Some(Duration::ZERO));
         assert_eq!((claimed(past, 2, 0).may_begin_within(), claimed(past, 1, 1).may_begin_within()), (None, None));
-        assert_eq!((claimed("", 1, 0).may_begin_within(), claimed(past, 1, 0).tells()), (None, Tells::Nobody));
+        assert_eq!((claimed("", 1, 0).may_begin_within(), claimed(past, 1, 0).dependents()), (None, Dependents::None));
     }
 }

@@ -9,7 +9,7 @@ use std::{
 use super::ClaimedJob;
 use crate::{
     context::{CommitState, NOT_COMPLETED, Registration, attempts_since},
-    define::{Anew, Ending, Failure, JobId, Options, Outcome, Retain, Verdict, check_output, verdict},
+    define::{Ending, Failure, JobId, Options, Outcome, RestartPayload, Retain, Verdict, check_output, verdict},
     trace::OutcomeRecorder,
 };
 
@@ -27,7 +27,7 @@ pub struct AttemptEnd {
     /// Signals that the handler waits for.
     signals: Vec<String>,
     /// Payload with which the job restarts.
-    restart: Option<Anew>,
+    restart: Option<RestartPayload>,
     /// Time at which the attempt ended, if work followed.
     end_time: Option<Instant>,
 }
@@ -77,7 +77,7 @@ impl AttemptEnd {
     }
 
     /// Ends because the handler restarted the job.
-    pub(super) fn restarted(restart: Anew) -> Self {
+    pub(super) fn restarted(restart: RestartPayload) -> Self {
         Self { restart: Some(restart), ..Self::without_error(Outcome::Restarted) }
     }
 
@@ -122,15 +122,16 @@ impl AttemptEnd {
     pub(super) fn with_commit(self, state: CommitState, committed: Option<Outcome>, job: JobId) -> Self {
         match state {
             CommitState::Written => {
-                if matches!(
-                    self.outcome,
+                let asks_for_another = match self.outcome {
                     Outcome::Failed
-                        | Outcome::Panicked
-                        | Outcome::RetryIn(_)
-                        | Outcome::Snoozed(_)
-                        | Outcome::Parked(_)
-                        | Outcome::Restarted
-                ) {
+                    | Outcome::Panicked
+                    | Outcome::RetryIn(_)
+                    | Outcome::Snoozed(_)
+                    | Outcome::Parked(_)
+                    | Outcome::Restarted => true,
+                    Outcome::Ok | Outcome::Terminal | Outcome::TimedOut | Outcome::Interrupted | Outcome::Cancelled => false,
+                };
+                if asks_for_another {
                     let error = self.error.as_deref().unwrap_or_default();
                     tracing::warn!(%job, error, "the handler failed after its transaction ended the job; the job stays ended");
                 }
@@ -170,7 +171,7 @@ impl AttemptEnd {
     pub(super) fn record(&self, recorder: OutcomeRecorder, options: &Options) {
         // An error of a handler with a sealed payload may contain parts of it, so its text is omitted.
         let error = self.error.as_deref().filter(|_| self.outcome != Outcome::Ok);
-        recorder.record(self.outcome.word(), error.map(|error| if options.seal.is_some() { "" } else { error }));
+        recorder.record(self.outcome.name(), error.map(|error| if options.seal.is_some() { "" } else { error }));
     }
 
     /// Fixes the end time, before further writes.
@@ -204,13 +205,13 @@ impl AttemptEnd {
             matches!(verdict, Verdict::Snooze(_) | Verdict::Park(_) | Verdict::Release) && (self.is_suspended || self.journaled.is_some());
         let started = i16::from(is_released && job.may_begin_within().is_some());
         Ending::new(verdict, job.attempt + started, job.key)
-            .kept(keep)
-            .telling(job.tells())
-            .after(ran)
+            .with_record(keep)
+            .with_dependents(job.dependents())
+            .with_duration(ran)
             .with_output(self.output)
             .with_error(self.error)
-            .waiting_for(self.signals)
-            .beginning_anew(self.restart)
+            .with_signals(self.signals)
+            .with_restart(self.restart)
     }
 }
 

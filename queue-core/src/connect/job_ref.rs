@@ -1,12 +1,12 @@
-//! A job as others refer to it: by its id, in its store.
+//! References to jobs by id and store.
 
 use std::fmt;
 
 use crate::{define::JobId, schema::Store};
 
-/// A job of any type: its id, and the store that it is in. What can be asked of a job, or done to it, without knowing its type, is done by this.
+/// Reference to a job of any type: its id and its store. It has the operations that do not depend on the job's type.
 ///
-/// A [`JobHandle`](crate::JobHandle) is one as well, of which the type is known. It is not checked that there is such a job.
+/// A [`JobHandle`](crate::JobHandle) dereferences to it, and adds the type. It is not checked that the job exists.
 ///
 /// ```
 /// use queue_core::{JobId, JobRef, Store};
@@ -24,23 +24,23 @@ pub struct JobRef {
 }
 
 impl JobRef {
-    /// The job with this id in the default store.
+    /// Creates a reference to the job with this id in the default store.
     pub fn from_id(id: JobId) -> Self {
         Self { id, store: Store::default() }
     }
 
-    /// The job with this id in that store.
+    /// Returns a reference to the job with this id in another store.
     #[must_use]
     pub fn in_store(self, store: Store) -> Self {
         Self { store, ..self }
     }
 
-    /// The job's id.
+    /// Returns the job's id.
     pub fn id(&self) -> JobId {
         self.id
     }
 
-    /// The store that the job is in.
+    /// Returns the job's store.
     pub fn store(&self) -> Store {
         self.store
     }

@@ -1,4 +1,4 @@
-//! What jobs can be enqueued on, and how one is referred to.
+//! Connections on which jobs can be enqueued, and references to jobs.
 
 mod job_ref;
 
@@ -10,7 +10,7 @@ use crate::{
     schema::{Connection, Store},
 };
 
-/// What a job can be enqueued on: `&pool`, `&mut connection`, `&mut transaction`, or a connection borrowed from a pool.
+/// Connection on which a job can be enqueued: `&pool`, `&mut connection`, `&mut transaction`, or a connection borrowed from a pool.
 ///
 /// ```compile_fail
 /// # use queue_core::{job, Job};
@@ -21,22 +21,22 @@ use crate::{
 /// ```
 #[diagnostic::on_unimplemented(
     message = "a job cannot be enqueued on `{Self}`",
-    label = "give `&pool`, `&mut connection` or `&mut transaction`",
-    note = "a transaction is lent, not given away: `.enqueue(&mut tx)`; where `tx` is a `&mut` already: `.enqueue(&mut *tx)`",
-    note = "connections of another version of sqlx are other types: this crate has 0.9, which is `queue_core::sqlx`"
+    label = "pass `&pool`, `&mut connection` or `&mut transaction`",
+    note = "transactions are passed by reference: `.enqueue(&mut tx)`; if `tx` is already a `&mut`: `.enqueue(&mut *tx)`",
+    note = "connections of other sqlx versions are different types: this crate uses sqlx 0.9, re-exported as `queue_core::sqlx`"
 )]
 pub trait IntoConnection<'c>: sealed::Sealed {
     #[doc(hidden)]
     fn into_connection(self) -> Connection<'c>;
 
-    /// For which tenant, and in which store, if it is for one.
+    /// Returns the tenant's store and key, if the connection belongs to a tenant.
     #[doc(hidden)]
     fn tenant(&self) -> Option<(Store, String)> {
         None
     }
 }
 
-/// The key under which a job's metadata have its tenant.
+/// Metadata key of a job's tenant.
 pub(crate) const TENANT: &str = "of_tenant";
 
 impl<'c> IntoConnection<'c> for &'c PgPool {

@@ -13,7 +13,7 @@ use super::Context;
 use crate::{
     define::{Backoff, Failure, JobType, OldPayload},
     payload::path_step,
-    seal::{Unopened, is_sealed, open},
+    seal::{OpenError, is_sealed, open},
 };
 
 /// Minimum backoff for payloads that do not fit: three attempts leave a deploy half a minute.
@@ -24,15 +24,15 @@ pub(super) fn decode_payload<T: JobType>(payload: &str, cx: &Context) -> Result<
     if T::OPTIONS.seal.is_none() {
         return decode_clear(payload, cx.version(), cx.attempt());
     }
-    match cx.with_bound(|bound| open(payload, bound)) {
+    match cx.with_seal_scope(|scope| open(payload, scope)) {
         // Enqueued before the type was sealed, or by SQL.
         Ok(None) => decode_clear(payload, cx.version(), cx.attempt()),
         Ok(Some(clear)) => decode_clear(&clear, cx.version(), cx.attempt()),
-        Err(Unopened::Here(why)) => {
+        Err(OpenError::Unavailable(why)) => {
             let why = format!("the payload cannot be opened: {why}, or requeue this job after that");
             Err(Failure::retry_in(retry_delay(cx.attempt(), &T::OPTIONS.backoff), why))
         }
-        Err(Unopened::Ever(why)) => {
+        Err(OpenError::Invalid(why)) => {
             Err(Failure::terminal(format!("the sealed payload cannot be opened: {why}; fix that, then requeue this job")))
         }
     }

@@ -22,7 +22,7 @@ use super::{
     last_journaled::LastJournaled,
 };
 use crate::{
-    define::{Failure, JobResult, LONGEST_WAIT, TerminalExt as _},
+    define::{Failure, JobResult, MAX_WAIT, TerminalExt as _},
     error::Error,
     payload,
 };
@@ -187,7 +187,7 @@ impl Durable {
             }
             None => {}
         }
-        if wait > LONGEST_WAIT {
+        if wait > MAX_WAIT {
             return Err(Failure::terminal(journal.step_error(&name, "a sleep is limited to 100 years")));
         }
         let _in_flight = journal.begin_step();

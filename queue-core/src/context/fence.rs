@@ -4,7 +4,7 @@ use std::time::{Duration, Instant};
 
 use uuid::Uuid;
 
-use crate::define::{JobId, OrderingKey, Tells};
+use crate::define::{Dependents, JobId, OrderingKey};
 
 /// Fence under which the verdict of an attempt is written.
 #[doc(hidden)]
@@ -17,7 +17,7 @@ pub struct Fence {
     pub crashes: i16,
     /// Whether a completed job leaves a record.
     pub keep: bool,
-    pub tells: Tells,
+    pub dependents: Dependents,
     pub key: Option<OrderingKey>,
     pub since: Instant,
 }

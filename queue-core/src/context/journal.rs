@@ -15,7 +15,7 @@ use super::{
     fence::WrittenStep, last_journaled::LastJournaled,
 };
 use crate::{
-    define::{Anew, Failure, JobId},
+    define::{Failure, JobId, RestartPayload},
     error::Error,
 };
 
@@ -42,7 +42,7 @@ pub(crate) enum EarlyExit {
     /// The handler waits for one of these signals, for at most this duration.
     Parked(Option<Duration>, Vec<String>),
     /// The handler restarted the job with this payload.
-    Restarted(Anew),
+    Restarted(RestartPayload),
     /// A wait could not be journaled.
     Broken(Failure),
 }
@@ -74,7 +74,7 @@ struct JournalState {
     waits: BTreeMap<u64, Wait>,
     last_wait_id: u64,
     aborted: Option<Failure>,
-    restarted: Option<Anew>,
+    restarted: Option<RestartPayload>,
 }
 
 /// Result of a finished step.
@@ -306,7 +306,7 @@ impl Journal {
     }
 
     /// Requests a restart of the job. The first call wins.
-    pub(super) fn restart(&self, restart: Anew) {
+    pub(super) fn restart(&self, restart: RestartPayload) {
         self.lock().restarted.get_or_insert(restart);
     }
 

@@ -4,7 +4,7 @@ use std::{collections::BTreeMap, sync::OnceLock};
 
 use serde_json::{Map, Value, value::RawValue};
 
-use crate::define::{System, Tick};
+use crate::define::{SystemAttributes, Tick};
 
 /// Metadata as JSON text, parsed on first use.
 #[derive(Default)]
@@ -24,7 +24,7 @@ impl Meta {
     }
 
     pub(super) fn tick(&self) -> Option<Tick> {
-        System::read(self.system.as_deref()).tick()
+        SystemAttributes::parse(self.system.as_deref()).tick()
     }
 }
 

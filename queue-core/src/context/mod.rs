@@ -76,7 +76,7 @@ use crate::{
     define::{Failure, JobId, Tick, stored_type},
     error::Error,
     schema::Store,
-    seal::Bound,
+    seal::SealScope,
     trace::TraceRelation,
 };
 
@@ -154,8 +154,8 @@ impl Context {
     }
 
     /// Calls `f` with the store and the stored type name, which a sealed payload is bound to.
-    fn with_bound<T>(&self, f: impl FnOnce(Bound<'_>) -> T) -> T {
-        f(Bound { store: self.shared.store, stored: &stored_type(self.job_type, self.version) })
+    fn with_seal_scope<T>(&self, f: impl FnOnce(SealScope<'_>) -> T) -> T {
+        f(SealScope { store: self.shared.store, stored: &stored_type(self.job_type, self.version) })
     }
 
     pub(crate) fn transactions(&self) -> Option<&Arc<TransactionTracker>> {

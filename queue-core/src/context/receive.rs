@@ -19,7 +19,7 @@ use super::{
     journal::{Journal, StepResult, TIMEOUT_SUFFIX, Wait},
 };
 use crate::{
-    define::{Failure, LONGEST_WAIT},
+    define::{Failure, MAX_WAIT},
     error::Error,
 };
 
@@ -89,7 +89,7 @@ impl Durable {
         if let Some(StepResult::Sleep(until)) = journal.look_up(step)? {
             return Ok(until);
         }
-        if timeout > LONGEST_WAIT {
+        if timeout > MAX_WAIT {
             return Err(Failure::terminal(journal.step_error(step, "a timeout is limited to 100 years")));
         }
         let _in_flight = journal.begin_step();

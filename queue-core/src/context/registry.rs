@@ -20,7 +20,7 @@ use super::{
     decode::decode_payload,
 };
 use crate::{
-    define::{Failure, NEWEST, Options, TerminalExt as _},
+    define::{Failure, MAX_VERSION, Options, TerminalExt as _},
     payload::encode_output,
     schema::check_name,
     seal,
@@ -213,7 +213,7 @@ impl Registry {
     /// [`RegistryError::NoKeyring`] if no type remains.
     #[doc(hidden)]
     pub fn served(mut self, mut on_removed: impl FnMut(&'static str, &'static str)) -> Result<Self, RegistryError> {
-        let missing_keyring = |registration: &Registration| registration.options.seal.filter(|keyring| !seal::is_known(keyring));
+        let missing_keyring = |registration: &Registration| registration.options.seal.filter(|keyring| !seal::has_keyring(keyring));
         let removed: Vec<_> =
             self.types().filter_map(|registration| Some((registration.options.name, missing_keyring(registration)?))).collect();
         self.by_name.retain(|_, registration| missing_keyring(registration).is_none());
@@ -282,8 +282,8 @@ fn check(registration: &Registration) -> Result<(), RegistryError> {
         limit.name.map_or(Ok(()), |name| check_name("limit name", name)).map_err(|error| invalid(error.to_string()))?;
         limit.fault().map_or(Ok(()), |fault| Err(invalid(fault)))?;
     }
-    if !(1..=NEWEST).contains(&options.version) {
-        return Err(invalid(format!("version is {}, but must be 1 to {NEWEST}", options.version)));
+    if !(1..=MAX_VERSION).contains(&options.version) {
+        return Err(invalid(format!("version is {}, but must be 1 to {MAX_VERSION}", options.version)));
     }
     if options.max_attempts < 1 {
         return Err(invalid(format!("max_attempts is {}, but must be at least 1", options.max_attempts)));
@@ -291,7 +291,7 @@ fn check(registration: &Registration) -> Result<(), RegistryError> {
     if let Some(keyring) = options.seal {
         check_name("name of a keyring", keyring).map_err(|error| invalid(error.to_string()))?;
     }
-    if options.keep_logs.is_some_and(|bytes| !(1..=Options::LARGEST_LOG).contains(&bytes) || options.batch.is_some()) {
+    if options.keep_logs.is_some_and(|bytes| !(1..=Options::MAX_LOG_BYTES).contains(&bytes) || options.batch.is_some()) {
         return Err(invalid("keep_logs must be 1 byte to 1 MiB, and cannot be combined with batch".to_owned()));
     }
     if options.durable != registration.is_durable || options.durable && options.transactional {
@@ -309,7 +309,7 @@ fn check_batch(registration: &Registration) -> Result<(), String> {
         return Err("`batch` requires a `BatchHandler`, and a `BatchHandler` requires `batch`".to_owned());
     }
     let Some(max_jobs) = batch else { return Ok(()) };
-    if !(2..=Options::LARGEST_BATCH).contains(&max_jobs) || batch_wait > Options::LONGEST_BATCH_WAIT {
+    if !(2..=Options::MAX_BATCH).contains(&max_jobs) || batch_wait > Options::MAX_BATCH_WAIT {
         return Err("batch must be 2 to 10000, and batch_wait at most a minute".to_owned());
     }
     if transactional || max_attempts < 2 {

@@ -1,7 +1,7 @@
 //! Code revisions of durable jobs, and requests to restart a job.
 
 use super::{StepName, durable::Durable};
-use crate::define::{Anew, Failure, JobResult};
+use crate::define::{Failure, JobResult, RestartPayload};
 
 impl Durable {
     /// Returns the revision of the code that this job follows. The first attempt that calls this with a name journals `current`; later
@@ -46,7 +46,7 @@ impl Durable {
     }
 
     /// Requests a restart of the job; the attempt exits.
-    pub(crate) fn request_restart(&self, restart: Anew) {
+    pub(crate) fn request_restart(&self, restart: RestartPayload) {
         self.journal().restart(restart);
     }
 

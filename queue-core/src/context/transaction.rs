@@ -154,9 +154,9 @@ impl JobTransaction {
         let number = fence.attempt.unsigned_abs().into();
         // Neither outcome is retried, so attempts and backoff are irrelevant.
         let ending = Ending::new(verdict(outcome, number, number, &Backoff::DEFAULT, 0.0), fence.attempt, fence.key)
-            .kept(fence.keep)
-            .telling(fence.tells)
-            .after(fence.since.elapsed())
+            .with_record(fence.keep)
+            .with_dependents(fence.dependents)
+            .with_duration(fence.since.elapsed())
             .with_output(output)
             .with_error(error);
         // Continues if a timeout drops this future: the attempt waits for the result.

@@ -1,34 +1,34 @@
-//! What options of `#[job(..)]` choose among.
+//! Values of `#[job(..)]` options that are chosen from a fixed set.
 
 use std::time::Duration;
 
-/// Named tiers of priority. Any other `i16` is as good; higher runs first.
+/// Named priorities. Jobs of higher priority run first. Any `i16` is valid.
 #[derive(Debug)]
 pub struct Priority;
 
 impl Priority {
-    /// Somebody asked for this and waits for it.
+    /// Priority of work that a user requested and waits for.
     pub const EXPLICIT: i16 = 150;
-    /// Found in passing. The default.
+    /// Default priority, for work that was discovered in passing.
     pub const DISCOVERED: i16 = 100;
-    /// May run whenever nothing else does.
+    /// Priority of background work, which may run when nothing else is ready.
     pub const BACKFILL: i16 = 30;
 }
 
-/// What is kept of a job that completed.
+/// How long a completed job is kept.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Retain {
-    /// Its record and output, until the store's retention is over (7 days unless set otherwise).
+    /// Keeps the job's record and output for the retention of the store: 7 days unless set otherwise.
     Default,
-    /// Nothing: the job is deleted by the statement that completes it. Dead letters are kept all the same.
+    /// Keeps nothing: the statement that completes the job deletes it. Dead letters are kept nevertheless.
     None,
-    /// Its record and output, for this long after its end.
+    /// Keeps the job's record and output for this duration after its end.
     For(Duration),
 }
 
 impl Retain {
-    /// How long the history is kept, if not as long as the store's.
+    /// Returns how long the history is kept, if it has a retention of its own.
     pub const fn history(self) -> Option<Duration> {
         match self {
             Self::For(history) => Some(history),
@@ -37,31 +37,32 @@ impl Retain {
     }
 }
 
-/// Whether a commit waits until it is on the disk.
+/// Whether a commit waits for the disk.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Durability {
-    /// It does: what was acknowledged survives a crash of the database's machine.
+    /// The commit waits. An acknowledged transaction survives a crash of the database server.
     #[default]
     Full,
-    /// It does not. A crash of the server may lose what was committed in the last moments (three times `wal_writer_delay`, so usually 0.6 s).
-    /// For an enqueue: jobs that were acknowledged may be gone. For verdicts: jobs that were done may run again. Nothing is ever half-written.
+    /// The commit does not wait. A crash of the server may lose the transactions of the last moments: up to three times `wal_writer_delay`,
+    /// usually 0.6 s. For an enqueue: acknowledged jobs may be lost. For verdicts: finished jobs may run again. No transaction is ever
+    /// written in part.
     Relaxed,
 }
 
-/// What becomes of an ordering key while the job at its head is a dead letter.
+/// Whether a dead letter at the head of an ordering key blocks the key.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum KeyPolicy {
-    /// The key waits: nothing of it runs until somebody requeues that job, which keeps its place, or discards it.
+    /// The key is blocked: none of its jobs runs until an operator requeues the dead letter, which keeps its position, or discards it.
     #[default]
     Block,
-    /// The key goes on with the next job. Requeued, the dead one goes to the end of its key.
+    /// The key continues with the next job. A dead letter that is requeued goes to the end of its key.
     Skip,
 }
 
 impl KeyPolicy {
-    /// Its name in SQL.
+    /// Returns its name in SQL.
     pub(crate) const fn name(self) -> &'static str {
         match self {
             Self::Block => "block",

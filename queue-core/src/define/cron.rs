@@ -1,9 +1,9 @@
-//! The moments that a cron expression means in a time zone. The expression is matched against civil time (`expression`, `field`); what a change of
-//! the clocks makes of that is decided here, by the rule of Debian's cron. Pure: the time comes from whoever asks.
+//! Times of a cron expression in a time zone. The expression is matched against civil time (`expression`, `field`). This module applies
+//! clock changes, by the rules of Debian's cron. Pure: callers pass the time.
 //!
-//! - An expression whose minutes or hours begin with `*` is one of intervals: it runs at every moment whose civil time matches. A time that is
-//!   passed over is none, and of one that comes twice both are.
-//! - Any other names times of a day: one that is passed over runs at the end of the gap, one that comes twice runs at the first.
+//! - An interval expression is one whose minutes or hours begin with `*`. It runs at every moment whose civil time matches: never at a
+//!   skipped time, and twice at a repeated time.
+//! - Any other expression lists times of day. A skipped time runs at the end of the gap, a repeated time at its first occurrence.
 
 mod expression;
 mod field;
@@ -15,7 +15,7 @@ use chrono_tz::Tz;
 
 use self::expression::Expression;
 
-/// A cron expression in a time zone.
+/// Cron expression in a time zone.
 #[derive(Clone)]
 pub struct Cron {
     text: String,
@@ -23,40 +23,41 @@ pub struct Cron {
     zone: Tz,
 }
 
-/// Limit of the search for the next moment. Every date that exists comes within 40 years: 29 February on one day of the week, around 2100.
+/// Limit of the search for the next time. Every existing date occurs within 40 years: the longest wait is for 29 February on a given day of
+/// the week, around 2100.
 const HORIZON: Months = Months::new(50 * 12);
 
-/// Longest expression, in bytes.
-const LONGEST: usize = 256;
+/// Maximum length of an expression in bytes.
+const MAX_BYTES: usize = 256;
 
 impl Cron {
-    /// Reads an expression (five fields, or six with seconds first, or one such as `@daily`) and the name of a zone.
+    /// Parses an expression (five fields, six with seconds first, or a nickname such as `@daily`) and the name of a time zone.
     ///
     /// # Errors
-    /// What is wrong with it, and what to write instead.
+    /// What is wrong with the expression or the zone, and what to write instead.
     pub fn new(expression: &str, zone: &str) -> Result<Self, String> {
         let Ok(zone) = zone.parse() else {
-            return Err(format!("there is no time zone `{}`; write a name like `Europe/Berlin` or `UTC`", shown(zone)));
+            return Err(format!("unknown time zone `{}`; write a name like `Europe/Berlin` or `UTC`", escape(zone)));
         };
         let text = expression.trim().to_owned();
-        let read = if text.len() > LONGEST {
-            Err(format!("it has more than {LONGEST} bytes; write a shorter one"))
+        let read = if text.len() > MAX_BYTES {
+            Err(format!("it has more than {MAX_BYTES} bytes; write a shorter one"))
         } else {
             Expression::new(&text).and_then(|expression| {
                 let cron = Self { text: text.clone(), expression, zone };
-                // A date such as 30 February can be read, and never comes.
+                // A date such as 30 February parses but never occurs.
                 let comes = cron.next(DateTime::UNIX_EPOCH).is_some();
                 if comes { Ok(cron) } else { Err("there is no such date; write one that a calendar has".to_owned()) }
             })
         };
-        read.map_err(|why| format!("the cron expression `{}` cannot be read: {why}", shown(&text)))
+        read.map_err(|why| format!("the cron expression `{}` cannot be read: {why}", escape(&text)))
     }
 
-    /// The first moment after this one, within 50 years.
+    /// Returns the first matching time after the given one, within 50 years.
     pub fn next(&self, after: DateTime<Utc>) -> Option<DateTime<Utc>> {
         let local = after.with_timezone(&self.zone).naive_local();
         let horizon = local.checked_add_months(HORIZON)?;
-        // In the first pass of a time that comes twice, what was before it in civil time comes again.
+        // During the first pass of a repeated hour, earlier civil times are still to be repeated.
         let mut civil = match self.zone.from_local_datetime(&local) {
             MappedLocalTime::Ambiguous(one, other) => local - (one - other).abs() - Duration::seconds(1),
             _ => local,
@@ -64,37 +65,37 @@ impl Cron {
         let mut next: Option<DateTime<Utc>> = None;
         while let Some(found) = self.expression.next(civil, horizon) {
             civil = found;
-            let (first, second) = self.moments(civil);
+            let (first, second) = self.occurrences(civil);
             for moment in [first, second].into_iter().flatten().filter(|moment| *moment > after) {
                 next = Some(next.map_or(moment, |known| known.min(moment)));
             }
             match first {
-                // The first moments of later civil times are not earlier.
+                // First occurrences of later civil times are not earlier.
                 Some(first) if next.is_some_and(|next| first >= next) => break,
                 Some(_) => {}
-                // The other times of the gap have no moment either.
+                // The other times of the gap do not exist either.
                 None => civil = self.end_of_gap(civil).with_timezone(&self.zone).naive_local() - Duration::seconds(1),
             }
         }
         next
     }
 
-    /// When it is that time by the clock on the wall.
-    fn moments(&self, civil: NaiveDateTime) -> (Option<DateTime<Utc>>, Option<DateTime<Utc>>) {
+    /// Returns the moments at which clocks show this civil time and the expression runs.
+    fn occurrences(&self, civil: NaiveDateTime) -> (Option<DateTime<Utc>>, Option<DateTime<Utc>>) {
         match self.zone.from_local_datetime(&civil) {
             MappedLocalTime::Single(moment) => (Some(moment.to_utc()), None),
             MappedLocalTime::Ambiguous(one, other) => {
-                let second = self.expression.is_of_intervals.then(|| one.max(other).to_utc());
+                let second = self.expression.runs_at_intervals.then(|| one.max(other).to_utc());
                 (Some(one.min(other).to_utc()), second)
             }
-            MappedLocalTime::None if self.expression.is_of_intervals => (None, None),
+            MappedLocalTime::None if self.expression.runs_at_intervals => (None, None),
             MappedLocalTime::None => (Some(self.end_of_gap(civil)), None),
         }
     }
 
-    /// The first moment whose civil time is beyond one that was passed over.
+    /// Returns the first moment whose civil time is after a skipped one.
     fn end_of_gap(&self, civil: NaiveDateTime) -> DateTime<Utc> {
-        // No offset, and no gap, is longer than a day.
+        // No UTC offset, and so no gap, is longer than a day.
         let (mut before, mut beyond) =
             ((civil - Duration::hours(50)).and_utc().timestamp(), (civil + Duration::hours(50)).and_utc().timestamp());
         while beyond - before > 1 {
@@ -107,7 +108,7 @@ impl Cron {
     }
 }
 
-fn shown(text: &str) -> String {
+fn escape(text: &str) -> String {
     text.chars().take(64).flat_map(char::escape_default).collect()
 }
 

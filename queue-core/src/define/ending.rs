@@ -1,6 +1,7 @@
-//! From a verdict to what is written for it: its word, its wait, the ordering key that goes on, its columns.
+//! Mapping from a verdict to what is written for it: its word, its delay, the ordering key to release, and its columns.
 //!
-//! The one place that decides this. Statements that end jobs are bound from here, and every match over verdicts in here names each of them.
+//! Only this file decides that. Statements that end jobs take their parameters from here, and every match over verdicts in this file is
+//! exhaustive.
 
 use std::{fmt, time::Duration};
 
@@ -9,62 +10,77 @@ use super::{
     text::{storable_error, storable_output},
 };
 
-/// The word for a job that completed and leaves no record.
+/// Word for a completed job that leaves no record.
 const FORGET: &str = "forget";
 
-/// The ordering key of a job.
+/// Ordering key of a job.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct OrderingKey {
-    /// Its hash, as the tables have it.
+    /// Hash of the key, as stored in the tables.
     pub id: i64,
-    /// Whether the key goes on once the job is dead.
+    /// Whether the key continues after the job became a dead letter.
     pub skips_dead: bool,
 }
 
-/// What an attempt is in the figures of the past.
+/// How an attempt is counted in the history.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Counted {
-    /// It completed its job.
+pub enum HistoryOutcome {
+    /// The attempt completed its job.
     Completed,
-    /// It failed, and another follows.
+    /// The attempt failed; another one follows.
     Retried,
-    /// It failed for good.
+    /// The attempt failed permanently.
     Dead,
-    /// Its job was cancelled.
+    /// The job was cancelled.
     Cancelled,
-    /// It asked to be called again.
+    /// The handler asked to be called again.
     Snoozed,
-    /// It was broken off.
+    /// The attempt was interrupted.
     Released,
-    /// None: the job was over before.
+    /// There was no attempt: the job ended before one started.
     NoAttempt,
 }
 
-/// Who is told what a job comes to.
+/// Which jobs are notified of the end of a job.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum Tells {
-    /// Nobody.
+pub enum Dependents {
+    /// None.
     #[default]
-    Nobody,
-    /// The gather that counts it, and only that.
+    None,
+    /// Only the gather that counts the job.
     Gather,
-    /// The job that spawned it, or nodes that wait for it.
-    Others,
+    /// The job that spawned it, or the flow nodes that wait for it.
+    Jobs,
 }
 
-/// With what a durable job begins anew.
+/// How a verdict is written: by the common statement, or by one of its own.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum SettlePath {
+    /// All verdicts without a statement of their own.
+    Settle,
+    /// Completed without a record.
+    Forget,
+    /// The job waits for a signal.
+    Park,
+    /// The job restarts with another payload.
+    Restart,
+    /// The job expired before it started.
+    Expire,
+}
+
+/// Payload with which a durable job restarts.
 #[derive(Clone, PartialEq, Eq)]
-pub struct Anew {
-    /// The name of its type and its version, as they are stored.
+pub struct RestartPayload {
+    /// Name of the job type with the payload's version, as stored.
     pub stored: String,
-    /// JSON text, as it goes to the store.
+    /// JSON text as sent to the store.
     pub payload: String,
 }
 
-/// Without the payload, which may be secret.
-impl fmt::Debug for Anew {
+/// Omits the payload, which may be secret.
+impl fmt::Debug for RestartPayload {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Anew").field("stored", &self.stored).finish_non_exhaustive()
+        f.debug_struct("RestartPayload").field("stored", &self.stored).finish_non_exhaustive()
     }
 }
 
@@ -75,144 +91,144 @@ pub struct Ending {
     attempt: i16,
     key: Option<OrderingKey>,
     keep: bool,
-    tells: Tells,
+    dependents: Dependents,
     ran: Duration,
     output: Option<String>,
     error: Option<String>,
     signals: Vec<String>,
-    anew: Option<Anew>,
+    restart: Option<RestartPayload>,
 }
 
 impl Ending {
-    /// The ending of attempt number `attempt` of a job with this ordering key. Texts are added by [`output`](Self::with_output) and
-    /// [`error`](Self::with_error).
+    /// Creates the ending of attempt number `attempt` of a job with this ordering key. [`with_output`](Self::with_output) and
+    /// [`with_error`](Self::with_error) add texts.
     pub fn new(verdict: Verdict, attempt: i16, key: Option<OrderingKey>) -> Self {
         let (ran, signals) = (Duration::ZERO, Vec::new());
-        Self { verdict, attempt, key, keep: true, tells: Tells::Nobody, ran, output: None, error: None, signals, anew: None }
+        Self { verdict, attempt, key, keep: true, dependents: Dependents::None, ran, output: None, error: None, signals, restart: None }
     }
 
-    /// Whether a completed job leaves a record.
+    /// Sets whether a completed job leaves a record.
     #[must_use]
-    pub fn kept(mut self, keep: bool) -> Self {
+    pub fn with_record(mut self, keep: bool) -> Self {
         self.keep = keep;
         self
     }
 
-    /// Who is told what the job comes to.
+    /// Sets which jobs are notified.
     #[must_use]
-    pub fn telling(mut self, tells: Tells) -> Self {
-        self.tells = tells;
+    pub fn with_dependents(mut self, dependents: Dependents) -> Self {
+        self.dependents = dependents;
         self
     }
 
-    /// After this time.
+    /// Sets the duration of the attempt.
     #[must_use]
-    pub fn after(mut self, ran: Duration) -> Self {
+    pub fn with_duration(mut self, ran: Duration) -> Self {
         self.ran = ran;
         self
     }
 
-    /// With this output, as JSON text. What jsonb cannot hold is replaced.
+    /// Sets the output, as JSON text. Escapes that jsonb cannot store are replaced.
     #[must_use]
     pub fn with_output(mut self, output: Option<String>) -> Self {
         self.output = output.map(storable_output);
         self
     }
 
-    /// With this error. It is cut to what is kept; what text cannot hold is replaced.
+    /// Sets the error. It is truncated to the maximum length; characters that the database cannot store are replaced.
     #[must_use]
     pub fn with_error(mut self, error: Option<String>) -> Self {
         self.error = error.map(storable_error);
         self
     }
 
-    /// Waiting for any of these signals.
+    /// Sets the signals that a parked job waits for.
     #[must_use]
-    pub fn waiting_for(mut self, signals: Vec<String>) -> Self {
+    pub fn with_signals(mut self, signals: Vec<String>) -> Self {
         self.signals = signals;
         self
     }
 
-    /// Beginning anew with this.
+    /// Sets the payload with which the job restarts.
     #[must_use]
-    pub fn beginning_anew(mut self, anew: Option<Anew>) -> Self {
-        self.anew = anew;
+    pub fn with_restart(mut self, restart: Option<RestartPayload>) -> Self {
+        self.restart = restart;
         self
     }
 
-    /// With what the job begins anew, if it does.
-    pub fn anew(&self) -> Option<&Anew> {
-        self.anew.as_ref()
+    /// Returns the payload with which the job restarts, if it does.
+    pub fn restart(&self) -> Option<&RestartPayload> {
+        self.restart.as_ref()
     }
 
-    /// The signals that the job waits for, if it is parked.
+    /// Returns the signals that the job waits for, if it is parked.
     pub fn signals(&self) -> &[String] {
         &self.signals
     }
 
-    /// The verdict.
+    /// Returns the verdict.
     pub fn verdict(&self) -> Verdict {
         self.verdict
     }
 
-    /// The number of the attempt.
+    /// Returns the number of the attempt.
     pub fn attempt(&self) -> i16 {
         self.attempt
     }
 
-    /// How long the attempt took.
+    /// Returns the duration of the attempt.
     pub fn ran(&self) -> Duration {
         self.ran
     }
 
-    /// The same in milliseconds, as the statements take it.
+    /// Returns the duration in milliseconds, for the statements.
     pub fn ran_ms(&self) -> i32 {
         i32::try_from(self.ran.as_millis()).unwrap_or(i32::MAX)
     }
 
-    /// JSON text.
+    /// Returns the output as JSON text.
     pub fn output(&self) -> Option<&str> {
         self.output.as_deref()
     }
 
-    /// Why the attempt failed.
+    /// Returns the error of the attempt.
     pub fn error(&self) -> Option<&str> {
         self.error.as_deref()
     }
 
-    /// The verdict's word in the statements.
-    pub fn word(&self) -> &'static str {
+    /// Returns the verdict's word in the statements.
+    pub fn verdict_name(&self) -> &'static str {
         match self.verdict {
-            // Its parent is told what it gave, which is read from its record.
-            Verdict::Complete if self.keep || self.is_child() => "complete",
+            // The parent reads the output from the job's record.
+            Verdict::Complete if self.keep || self.has_dependents() => "complete",
             Verdict::Complete => FORGET,
             Verdict::Retry(_) => "retry",
-            // Its own statement parks it, or begins it anew, and any other has it called again.
+            // Separate statements park and restart jobs. For all others the job is snoozed.
             Verdict::Snooze(_) | Verdict::Park(_) | Verdict::Restart => "snooze",
-            // Its own statement ends it, and any other gives it back.
+            // A separate statement expires jobs. For all others the job is released.
             Verdict::Release | Verdict::Expire => "release",
             Verdict::Cancel => "cancel",
             Verdict::Dead => "dead",
         }
     }
 
-    /// Every word that [`word`](Self::word) can say.
-    pub const WORDS: [&'static str; 7] = ["complete", FORGET, "retry", "snooze", "release", "cancel", "dead"];
+    /// All words that [`verdict_name`](Self::verdict_name) may return.
+    pub const VERDICT_NAMES: [&'static str; 7] = ["complete", FORGET, "retry", "snooze", "release", "cancel", "dead"];
 
-    /// What the attempt is in the figures of the past.
-    pub fn counted(&self) -> Counted {
+    /// Returns how the attempt is counted in the history.
+    pub fn history_outcome(&self) -> HistoryOutcome {
         match self.verdict {
-            Verdict::Complete => Counted::Completed,
-            Verdict::Retry(_) => Counted::Retried,
-            Verdict::Dead => Counted::Dead,
-            Verdict::Cancel => Counted::Cancelled,
-            Verdict::Snooze(_) | Verdict::Park(_) | Verdict::Restart => Counted::Snoozed,
-            Verdict::Release => Counted::Released,
-            Verdict::Expire => Counted::NoAttempt,
+            Verdict::Complete => HistoryOutcome::Completed,
+            Verdict::Retry(_) => HistoryOutcome::Retried,
+            Verdict::Dead => HistoryOutcome::Dead,
+            Verdict::Cancel => HistoryOutcome::Cancelled,
+            Verdict::Snooze(_) | Verdict::Park(_) | Verdict::Restart => HistoryOutcome::Snoozed,
+            Verdict::Release => HistoryOutcome::Released,
+            Verdict::Expire => HistoryOutcome::NoAttempt,
         }
     }
 
-    /// How long until the job is due again, if it was put off.
+    /// Returns the delay until the job is due again, if it was put off.
     pub fn wait(&self) -> Option<Duration> {
         match self.verdict {
             Verdict::Retry(wait) | Verdict::Snooze(wait) => Some(wait),
@@ -221,18 +237,18 @@ impl Ending {
         }
     }
 
-    /// The same in milliseconds, as the statements take it; zero for none.
+    /// Returns the delay in milliseconds, for the statements; zero for none.
     pub fn wait_ms(&self) -> f64 {
         self.wait().unwrap_or_default().as_secs_f64() * 1000.0
     }
 
-    /// The ordering key of the job.
+    /// Returns the ordering key of the job.
     pub fn key(&self) -> Option<i64> {
         self.key.map(|key| key.id)
     }
 
-    /// The ordering key that goes on without this job from now on.
-    pub fn freed(&self) -> Option<i64> {
+    /// Returns the ordering key that continues without this job from now on.
+    pub fn released_key(&self) -> Option<i64> {
         let key = self.key?;
         match self.verdict {
             Verdict::Complete | Verdict::Cancel | Verdict::Expire => Some(key.id),
@@ -241,30 +257,20 @@ impl Ending {
         }
     }
 
-    /// Whether there is nothing to say but that the job completed: it may then be settled by its lease alone, and a part counted by its number.
+    /// Whether only the completion has to be written. Such a job may be settled by its lease alone, and a part counted by its number.
     pub fn is_plain(&self) -> bool {
         let is_first = self.verdict == Verdict::Complete && self.keep && self.output.is_none() && self.attempt == 1 && self.key.is_none();
-        is_first && self.tells != Tells::Others
+        is_first && self.dependents != Dependents::Jobs
     }
 
-    /// Whether the job has an ordering key.
-    pub fn has_key(&self) -> bool {
-        self.key.is_some()
+    /// Whether another job is notified of the end of this one.
+    pub fn has_dependents(&self) -> bool {
+        self.dependents != Dependents::None
     }
 
-    /// Whether another job is told what this one comes to.
-    pub fn is_child(&self) -> bool {
-        self.tells != Tells::Nobody
-    }
-
-    /// Whether this completes a job that a gather counts, and nobody else is told.
+    /// Whether this completes a job that a gather counts and that nothing else waits for.
     pub fn completes_part(&self) -> bool {
-        self.tells == Tells::Gather && self.verdict == Verdict::Complete
-    }
-
-    /// Whether the job is completed and leaves no record: then its own statement ends it, and any other refuses it.
-    pub fn is_forgotten(&self) -> bool {
-        self.word() == FORGET
+        self.dependents == Dependents::Gather && self.verdict == Verdict::Complete
     }
 
     /// Whether the job is completed.
@@ -272,35 +278,28 @@ impl Ending {
         self.verdict == Verdict::Complete
     }
 
-    /// Whether the job goes back uncharged.
-    pub fn is_release(&self) -> bool {
-        self.verdict == Verdict::Release
+    /// Returns how the verdict is written.
+    pub fn path(&self) -> SettlePath {
+        match self.verdict {
+            Verdict::Complete if self.verdict_name() == FORGET => SettlePath::Forget,
+            Verdict::Expire => SettlePath::Expire,
+            Verdict::Park(_) => SettlePath::Park,
+            Verdict::Restart => SettlePath::Restart,
+            Verdict::Complete | Verdict::Retry(_) | Verdict::Snooze(_) | Verdict::Release | Verdict::Cancel | Verdict::Dead => {
+                SettlePath::Settle
+            }
+        }
     }
 
-    /// Whether the job was not begun because its time is over: settled by a statement of its own.
-    pub fn is_expiry(&self) -> bool {
-        self.verdict == Verdict::Expire
-    }
-
-    /// Whether the job is to wait for a signal: settled by a statement of its own.
-    pub fn is_park(&self) -> bool {
-        matches!(self.verdict, Verdict::Park(_))
-    }
-
-    /// Whether the job begins anew: settled by a statement of its own.
-    pub fn is_restart(&self) -> bool {
-        self.verdict == Verdict::Restart
-    }
-
-    /// Leaves out the output; returns whether there was one.
-    pub fn leave_output_out(&mut self) -> bool {
+    /// Removes the output. Returns whether there was one.
+    pub fn remove_output(&mut self) -> bool {
         self.output.take().is_some()
     }
 
-    /// Leaves out the texts that the database would not take; returns whether there were any still.
+    /// Removes the texts that the database rejected. Returns whether any were left.
     pub fn redact(&mut self) -> bool {
         const PLACEHOLDER: &str = "the text of this error cannot be stored";
-        let had_output = self.leave_output_out();
+        let had_output = self.remove_output();
         match &mut self.error {
             Some(error) if error != PLACEHOLDER => {
                 PLACEHOLDER.clone_into(error);
@@ -324,68 +323,78 @@ mod tests {
     }
 
     #[test]
-    fn each_verdict_has_a_word_of_its_own() {
-        let words = every().map(|verdict| Ending::new(verdict, 1, None).word());
+    fn verdict_names_are_distinct() {
+        let words = every().map(|verdict| Ending::new(verdict, 1, None).verdict_name());
         assert_eq!(words, ["complete", "retry", "dead", "snooze", "release", "cancel"]);
-        assert_eq!(Ending::new(Verdict::Complete, 1, None).kept(false).word(), "forget");
-        assert!(words.iter().all(|word| Ending::WORDS.contains(word)));
+        assert_eq!(Ending::new(Verdict::Complete, 1, None).with_record(false).verdict_name(), "forget");
+        assert!(words.iter().all(|word| Ending::VERDICT_NAMES.contains(word)));
     }
 
     #[test]
-    fn a_key_goes_on_when_its_job_is_over() {
-        let freed = |key| every().map(|verdict| Ending::new(verdict, 1, key).freed().is_some());
+    fn a_finished_job_releases_its_key() {
+        let freed = |key| every().map(|verdict| Ending::new(verdict, 1, key).released_key().is_some());
         assert_eq!(freed(KEY), [true, false, false, false, false, true]);
         assert_eq!(freed(SKIPS), [true, false, true, false, false, true]);
         assert_eq!(freed(None), [false; 6]);
     }
 
     #[test]
-    fn only_what_waits_has_a_wait() {
+    fn only_retries_and_snoozes_have_a_delay() {
         assert_eq!(every().map(|verdict| Ending::new(verdict, 1, None).wait()), [None, Some(WAIT), None, Some(WAIT), None, None]);
     }
 
     #[test]
-    fn plain_is_a_first_attempt_with_nothing_to_tell() {
+    fn only_a_completed_first_attempt_without_output_is_plain() {
         let plain = |attempt, key| Ending::new(Verdict::Complete, attempt, key);
         assert!(plain(1, None).is_plain());
-        assert!(!plain(2, None).is_plain() && !plain(1, KEY).is_plain() && !plain(1, None).kept(false).is_plain());
+        assert!(!plain(2, None).is_plain() && !plain(1, KEY).is_plain() && !plain(1, None).with_record(false).is_plain());
         assert!(!plain(1, None).with_output(Some("1".to_owned())).is_plain());
-        let telling = |tells| plain(1, None).telling(tells);
-        assert!(telling(Tells::Gather).is_plain() && telling(Tells::Gather).completes_part() && !telling(Tells::Others).is_plain());
-        assert!(!telling(Tells::Others).completes_part() && !Ending::new(Verdict::Dead, 1, None).telling(Tells::Gather).completes_part());
+        let with_dependents = |dependents| plain(1, None).with_dependents(dependents);
+        assert!(
+            with_dependents(Dependents::Gather).is_plain()
+                && with_dependents(Dependents::Gather).completes_part()
+                && !with_dependents(Dependents::Jobs).is_plain()
+        );
+        assert!(
+            !with_dependents(Dependents::Jobs).completes_part()
+                && !Ending::new(Verdict::Dead, 1, None).with_dependents(Dependents::Gather).completes_part()
+        );
     }
 
     #[test]
-    fn what_expires_frees_its_key_and_whoever_does_not_know_of_it_gives_it_back() {
+    fn an_expiry_releases_its_key_and_is_a_release_to_older_statements() {
         let ending = Ending::new(Verdict::Expire, 1, KEY);
-        assert!(ending.is_expiry() && !ending.is_release() && !ending.is_plain());
-        assert_eq!((ending.word(), ending.freed(), ending.wait()), ("release", Some(7), None));
+        assert!(ending.path() == SettlePath::Expire && !ending.is_plain());
+        assert_eq!((ending.verdict_name(), ending.released_key(), ending.wait()), ("release", Some(7), None));
     }
 
     #[test]
-    fn what_begins_anew_keeps_its_key_and_whoever_does_not_know_of_it_calls_it_again() {
-        let anew = Anew { stored: "x".to_owned(), payload: "{\"secret\": 1}".to_owned() };
-        let ending = Ending::new(Verdict::Restart, 2, SKIPS).beginning_anew(Some(anew));
-        assert!(ending.is_restart() && !ending.is_park() && !ending.is_release() && !ending.is_plain());
-        assert_eq!((ending.word(), ending.freed(), ending.wait(), ending.counted()), ("snooze", None, None, Counted::Snoozed));
+    fn a_restart_keeps_its_key_and_is_a_snooze_to_older_statements() {
+        let restart = RestartPayload { stored: "x".to_owned(), payload: "{\"secret\": 1}".to_owned() };
+        let ending = Ending::new(Verdict::Restart, 2, SKIPS).with_restart(Some(restart));
+        assert!(ending.path() == SettlePath::Restart && !ending.is_plain());
+        assert_eq!(
+            (ending.verdict_name(), ending.released_key(), ending.wait(), ending.history_outcome()),
+            ("snooze", None, None, HistoryOutcome::Snoozed)
+        );
         assert!(!format!("{ending:?}").contains("secret"), "no payload is logged");
     }
 
     #[test]
-    fn what_is_parked_keeps_its_signals_and_whoever_does_not_know_of_it_calls_it_again() {
-        let mut ending = Ending::new(Verdict::Park(Some(WAIT)), 2, KEY).waiting_for(vec!["paid".to_owned()]);
-        assert!(ending.is_park() && !ending.is_release() && !ending.is_plain());
-        assert_eq!((ending.word(), ending.freed(), ending.wait()), ("snooze", None, Some(WAIT)));
-        assert!(!ending.redact(), "there is nothing to leave out");
+    fn a_parked_job_keeps_its_signals_and_is_a_snooze_to_older_statements() {
+        let mut ending = Ending::new(Verdict::Park(Some(WAIT)), 2, KEY).with_signals(vec!["paid".to_owned()]);
+        assert!(ending.path() == SettlePath::Park && !ending.is_plain());
+        assert_eq!((ending.verdict_name(), ending.released_key(), ending.wait()), ("snooze", None, Some(WAIT)));
+        assert!(!ending.redact(), "there is nothing to remove");
         assert_eq!(ending.signals(), ["paid"]);
         assert_eq!(Ending::new(Verdict::Park(None), 2, None).wait(), None);
     }
 
     #[test]
-    fn texts_are_left_out_once() {
+    fn texts_are_redacted_once() {
         let mut ending = Ending::new(Verdict::Dead, 1, None).with_output(Some("1".to_owned())).with_error(Some("e".to_owned()));
         assert!(ending.redact());
         assert_eq!(ending.output(), None);
-        assert!(!ending.redact(), "there is nothing left to leave out");
+        assert!(!ending.redact(), "there is nothing left to remove");
     }
 }

@@ -1,38 +1,38 @@
-//! What a handler may end in besides an output: a failure, and what should follow.
+//! Failure of a handler, and what follows from it.
 
 use std::{error::Error, fmt, time::Duration};
 
-use super::retry::{LONGEST_WAIT, Outcome};
+use super::retry::{MAX_WAIT, Outcome};
 
-/// What a handler returns.
+/// Result of a handler.
 pub type JobResult<T = ()> = Result<T, Failure>;
 
-/// Why an attempt did not end in an output, and what should follow.
+/// Failure of an attempt, and what follows from it.
 ///
-/// Any `std::error::Error`, `anyhow::Error` or text becomes a failure that is tried again after the type's backoff.
+/// Any `std::error::Error`, `anyhow::Error` or text converts into a failure that is retried after the type's backoff.
 pub struct Failure {
     kind: FailureKind,
     error: Option<Box<dyn Error + Send + Sync>>,
 }
 
-/// What should follow a [`Failure`].
+/// What follows a [`Failure`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum FailureKind {
-    /// Another try after the type's backoff.
+    /// A retry after the type's backoff.
     Retry,
-    /// Another try after this wait.
+    /// A retry after this delay.
     RetryIn(Duration),
-    /// As [`FailureKind::RetryIn`], and meanwhile nothing begins under the limits that the job's type names.
+    /// A retry after this delay, as with [`FailureKind::RetryIn`]. Until then no job starts under the limits named by the job's type.
     SlowDown(Duration),
-    /// No more tries.
+    /// No retry: the job becomes a dead letter.
     Terminal,
-    /// Not a failure: call again after this wait, without charging an attempt.
+    /// Not a failure: the job runs again after this delay, and no attempt is charged.
     Snooze(Duration),
 }
 
 impl FailureKind {
-    /// What a failure of this kind is to [`verdict`](crate::verdict).
+    /// Returns the outcome of an attempt that ended with this kind of failure, for [`verdict`](crate::verdict).
     #[doc(hidden)]
     pub fn outcome(self) -> Outcome {
         match self {
@@ -45,20 +45,23 @@ impl FailureKind {
 }
 
 impl Failure {
-    /// A failure that no further try will mend: the job becomes a dead letter at once.
+    /// Creates a failure that is not retried: the job becomes a dead letter immediately.
     pub fn terminal(error: impl Into<Box<dyn Error + Send + Sync>>) -> Self {
         Self { kind: FailureKind::Terminal, error: Some(error.into()) }
     }
 
-    /// A failure to be tried again after `wait` instead of the type's backoff (a `Retry-After`, say). A wait of more than 100 years makes it
-    /// terminal.
+    /// Creates a failure that is retried after `wait` (a `Retry-After`, say) instead of the type's backoff. A wait of more than 100 years
+    /// makes it terminal.
     pub fn retry_in(wait: Duration, error: impl Into<Box<dyn Error + Send + Sync>>) -> Self {
-        Self::waiting(FailureKind::RetryIn(wait), wait, Some(error.into()))
+        Self::with_delay(FailureKind::RetryIn(wait), wait, Some(error.into()))
     }
 
-    /// Whoever this job asks wants fewer calls (a status 429, say): the job is tried again after `wait`, and until then nothing begins under the
-    /// limits that its type names; if it names none, under that of its queue. Without any limit it is a [`Failure::retry_in`]. The attempt is charged
-    /// like that of any other failure, so that a job that is refused for ever ends as a dead letter. A wait of more than 100 years makes it terminal.
+    /// Creates a failure for a service that requests fewer calls, for example with status 429. The job is retried after `wait`, and until
+    /// then no job starts under the limits that its type names. If it names none, this applies to the limit of its queue. Without any limit
+    /// this is a [`Failure::retry_in`].
+    ///
+    /// The attempt is charged as for any other failure, so a job that is always refused ends as a dead letter. A wait of more than 100
+    /// years makes the failure terminal.
     ///
     /// ```
     /// use queue_core::Failure;
@@ -68,43 +71,44 @@ impl Failure {
     /// assert_eq!(refused.to_string(), "429: too many requests");
     /// ```
     pub fn slow_down(wait: Duration, error: impl Into<Box<dyn Error + Send + Sync>>) -> Self {
-        Self::waiting(FailureKind::SlowDown(wait), wait, Some(error.into()))
+        Self::with_delay(FailureKind::SlowDown(wait), wait, Some(error.into()))
     }
 
-    /// Not yet: the job is called again after `wait`, and this attempt is not counted. A wait of more than 100 years is a terminal failure.
+    /// Creates a snooze: the job runs again after `wait`, and this attempt is not counted. A wait of more than 100 years is a terminal
+    /// failure.
     pub fn snooze(wait: Duration) -> Self {
-        Self::waiting(FailureKind::Snooze(wait), wait, None)
+        Self::with_delay(FailureKind::Snooze(wait), wait, None)
     }
 
-    /// Refuses a wait that is too long, and keeps the error.
-    fn waiting(kind: FailureKind, wait: Duration, error: Option<Box<dyn Error + Send + Sync>>) -> Self {
-        if wait <= LONGEST_WAIT {
+    /// Makes the failure terminal if the wait is too long, and keeps the error.
+    fn with_delay(kind: FailureKind, wait: Duration, error: Option<Box<dyn Error + Send + Sync>>) -> Self {
+        if wait <= MAX_WAIT {
             return Self { kind, error };
         }
         let about = Self { kind, error };
-        Self::terminal(format!("no wait is longer than 100 years, and this one is {} days: {about}", wait.as_secs() / 86_400))
+        Self::terminal(format!("the delay of {} days is longer than 100 years: {about}", wait.as_secs() / 86_400))
     }
 
-    /// The same as the failure of one of `many` jobs that ran together: which of them it is about is not known, so it is terminal for none.
-    pub(crate) fn of_one_among(&self, many: usize) -> Self {
+    /// Returns the failure for one of `many` jobs that ran together. It is unknown which job caused it, so it is terminal for none.
+    pub(crate) fn for_batch_member(&self, many: usize) -> Self {
         let kind = if self.kind == FailureKind::Terminal && many > 1 { FailureKind::Retry } else { self.kind };
-        let error = self.error.as_ref().map(|_| among(&self.to_string(), many).into());
+        let error = self.error.as_ref().map(|_| batch_error(&self.to_string(), many).into());
         Self { kind, error }
     }
 
-    /// What went wrong, to be looked at more closely: `failure.error()?.downcast_ref::<queue_core::Error>()`. A snooze has none.
+    /// Returns the error, for example for `failure.error()?.downcast_ref::<queue_core::Error>()`. A snooze has none.
     pub fn error(&self) -> Option<&(dyn Error + Send + Sync + 'static)> {
         self.error.as_deref()
     }
 
-    /// What should follow.
+    /// Returns what follows from the failure.
     pub fn kind(&self) -> FailureKind {
         self.kind
     }
 }
 
-/// The error of a job that ran in a batch of `many`.
-pub(crate) fn among(error: &str, many: usize) -> String {
+/// Formats the error of a job that ran in a batch of `many`.
+pub(crate) fn batch_error(error: &str, many: usize) -> String {
     if many > 1 { format!("{error} (it ran in a batch of {many} jobs)") } else { error.to_owned() }
 }
 
@@ -114,7 +118,7 @@ impl<E: Into<Box<dyn Error + Send + Sync>>> From<E> for Failure {
     }
 }
 
-/// The error and its sources, one after the other.
+/// Writes the error and its chain of sources, separated by colons.
 impl fmt::Display for Failure {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Some(error) = &self.error else { return f.write_str("snoozed") };
@@ -134,12 +138,12 @@ impl fmt::Debug for Failure {
     }
 }
 
-/// `.terminal()?` on any result whose error no further try will mend.
+/// Adds `.terminal()?` to results whose error a retry cannot fix.
 pub trait TerminalExt<T> {
-    /// Turns the error into a [`Failure::terminal`].
+    /// Converts the error into a [`Failure::terminal`].
     ///
     /// # Errors
-    /// The same as before, as a terminal failure.
+    /// The error of `self`, as a terminal failure.
     fn terminal(self) -> Result<T, Failure>;
 }
 
@@ -167,7 +171,7 @@ mod tests {
                     "{kind:?}"
                 );
             }
-            for wait in [LONGEST_WAIT + Duration::from_nanos(1), Duration::MAX] {
+            for wait in [MAX_WAIT + Duration::from_nanos(1), Duration::MAX] {
                 let failure = make(wait);
                 assert!(failure.kind() == FailureKind::Terminal && failure.to_string().contains("longer than 100 years"), "{failure:?}");
             }

@@ -1,20 +1,21 @@
-//! What a job is called by, and in which state it can be.
+//! Job ids and job states.
 
 use std::{fmt, num::ParseIntError, str::FromStr};
 
 use chrono::{DateTime, Utc};
 use serde::{Deserialize, Deserializer, Serialize, Serializer, de::Error as _};
 
-/// A job's id: the milliseconds of the database's clock at the enqueue, then 20 bits of a sequence.
+/// Id of a job: the database's clock at the enqueue in milliseconds, followed by 20 bits of a sequence.
 ///
-/// So ids sort by age, and the day of a job is read off its id. In JSON it is a string: it does not fit a JavaScript number.
+/// Ids therefore sort by age, and the day of a job follows from its id. In JSON an id is a string, because it exceeds the integers of a
+/// JavaScript number.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, sqlx::Type)]
 #[sqlx(transparent)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema), schema(value_type = String))]
 pub struct JobId(pub i64);
 
 impl JobId {
-    /// When the job was enqueued, by the database's clock; `None` for an id that no store gave out.
+    /// Returns the enqueue time by the database's clock; `None` for an id that no store can have assigned.
     pub fn enqueued_at(self) -> Option<DateTime<Utc>> {
         DateTime::from_timestamp_millis(self.0 >> 20)
     }
@@ -52,34 +53,37 @@ impl<'de> Deserialize<'de> for JobId {
     }
 }
 
-/// Where a job is. Not a column: the table that holds the job's entry says it.
+/// State of a job. It is not stored in a column, but follows from the table that holds the job's entry.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 #[serde(rename_all = "lowercase")]
 #[non_exhaustive]
 pub enum JobState {
-    /// Waits behind another job of its ordering key. Enters by an enqueue or a requeue; leaves once it is the first, or by an operator.
+    /// Waits behind another job of its ordering key. Entered by an enqueue or a requeue; left when the job becomes the first of its key, or
+    /// by an operator.
     Blocked,
-    /// Waits for its time. Enters by an enqueue with a time, a retry or a snooze; leaves by promotion or an operator.
+    /// Waits until it is due. Entered by an enqueue with a time, a retry or a snooze; left by promotion or by an operator.
     Scheduled,
-    /// Waits for a worker. Enters by an enqueue, promotion, release, recovery or requeue; leaves by a claim or an operator.
+    /// Waits for a worker. Entered by an enqueue, promotion, release, recovery or requeue; left by a claim or by an operator.
     Ready,
-    /// Held by a worker's lease. Enters by a claim; leaves by a settle or a recovery.
+    /// Leased to a worker. Entered by a claim; left by a settle or a recovery.
     Running,
-    /// Waits for a signal: a durable job that has begun. Enters by a settle; leaves by a signal, by the end of its wait, or by an operator.
+    /// Waits for a signal: a durable job that has started. Entered by a settle; left by a signal, a timeout or an operator.
     Parked,
-    /// Done. Enters by a settle; pruned after the retention.
+    /// Finished successfully. Entered by a settle; pruned after the retention.
     Completed,
-    /// A dead letter. Enters by a settle or a recovery; leaves only by an operator's requeue or discard.
+    /// Dead letter. Entered by a settle or a recovery; left only when an operator requeues or discards the job.
     Dead,
-    /// Cancelled by an operator. Enters by an act, or by a settle or a recovery of a job that is cancelling. Pruned after the retention.
+    /// Cancelled by an operator. Entered by a cancellation, or by a settle or a recovery of a job that is being cancelled. Pruned after the
+    /// retention.
     Cancelled,
-    /// Not begun by the time that its enqueue said, and so not run. Enters by any worker once that has come. Pruned after the retention.
+    /// Not started before its expiry time, and therefore never run. Entered when any worker finds it past that time. Pruned after the
+    /// retention.
     Expired,
 }
 
 impl JobState {
-    /// Every state, in the order of a job's life.
+    /// All states, in the order of a job's life.
     pub const ALL: [Self; 9] = [
         Self::Blocked,
         Self::Scheduled,
@@ -92,7 +96,7 @@ impl JobState {
         Self::Expired,
     ];
 
-    /// The state's name in lower case, as SQL and JSON have it.
+    /// Returns the state's name in lower case, as in SQL and JSON.
     pub const fn name(self) -> &'static str {
         match self {
             Self::Blocked => "blocked",
@@ -114,9 +118,9 @@ impl fmt::Display for JobState {
     }
 }
 
-/// A text that is not a state's name.
+/// Error for a text that is not the name of a state.
 #[derive(Debug, thiserror::Error)]
-#[error("`{0}` is no job state; there are blocked, scheduled, ready, running, parked, completed, dead, cancelled and expired")]
+#[error("`{0}` is not a job state; expected blocked, scheduled, ready, running, parked, completed, dead, cancelled or expired")]
 pub struct UnknownState(String);
 
 impl FromStr for JobState {

@@ -1,13 +1,13 @@
-//! How many jobs may run at once, and how many may begin in a time. Pure: who counts them is the store.
+//! Limits on running jobs and on starts. Pure: the store counts them.
 
 use std::time::Duration;
 
-use super::span::shown;
+use super::duration::format_duration;
 
-/// How many jobs of a type, of types that share a name, or of a queue may run at once, and how many may begin in a time: over all workers.
+/// Limit on the concurrency and the start rate of a job type, of types that share a name, or of a queue. It applies over all workers.
 ///
-/// This is what code says; what an operator sets (`operate::set_limit`) is in force instead, until it is taken away. A job that several limits cover
-/// begins once each of them has room. See `docs/LIMITS.md`.
+/// A limit set by an operator (`operate::set_limit`) replaces the one declared here until it is removed. A job under several limits starts
+/// once all of them have room. See `docs/LIMITS.md`.
 ///
 /// ```
 /// use queue_core::Limit;
@@ -20,95 +20,97 @@ use super::span::shown;
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Limit {
-    /// The name that types share; none for the type's or the queue's own.
+    /// Name shared by job types; `None` for the limit of a type or a queue.
     pub name: Option<&'static str>,
-    /// How many run at once. None is any number.
+    /// Maximum number of running jobs; `None` for no limit.
     pub concurrency: Option<u32>,
-    /// How many begin within a time, in whichever window of that length one looks. None is any number.
+    /// Maximum number of starts in any window of this duration; `None` for no limit.
     pub rate: Option<(u32, Duration)>,
-    /// How many begin close together: see [`Limit::burst`].
+    /// Maximum number of starts close together: see [`Limit::burst`].
     pub burst: Option<u32>,
-    /// Whether its figures are those of each key: see [`Limit::keyed`].
+    /// Whether the limit applies to each key separately: see [`Limit::keyed`].
     pub keyed: bool,
 }
 
 impl Limit {
-    /// The most jobs of a concurrency.
+    /// Maximum value of `concurrency`.
     pub const MOST: u32 = 1_000_000;
 
-    /// The most starts of a rate.
+    /// Maximum number of starts of a rate.
     pub const MOST_STARTS: u32 = 100_000;
 
-    /// The shortest and the longest period of a rate: 100 ms and 365 days.
+    /// Minimum and maximum period of a rate: 100 ms and 365 days.
     pub const PERIODS: (Duration, Duration) = (Duration::from_millis(100), Duration::from_hours(365 * 24));
 
     const NONE: Self = Self { name: None, concurrency: None, rate: None, burst: None, keyed: false };
 
-    /// Of whatever name it is given elsewhere.
+    /// Creates an unlimited limit. Where it is used determines its name.
     pub const fn new() -> Self {
         Self::NONE
     }
 
-    /// That of one job type, wherever its jobs are.
+    /// Creates a limit for one job type, in all queues.
     pub const fn job_type() -> Self {
         Self::NONE
     }
 
-    /// That of one queue, whatever is in it.
+    /// Creates a limit for one queue, for all job types.
     pub const fn queue() -> Self {
         Self::NONE
     }
 
-    /// One that types share by naming it.
+    /// Creates a limit shared by all types that name it.
     pub const fn named(name: &'static str) -> Self {
         Self { name: Some(name), ..Self::NONE }
     }
 
-    /// `name = "stripe"`: shared by all types that name it, across queues; one of them gives its figures, or all give the same. Default: the type has
-    /// a limit of its own.
+    /// `name = "stripe"`: shares the limit among all types that name it, across queues. One of them sets the values, or all set the same.
+    /// Default: the type has a limit of its own.
     #[must_use]
     pub const fn name(mut self, name: &'static str) -> Self {
         self.name = Some(name);
         self
     }
 
-    /// `concurrency = 10`: so many run at once, 0 to 1,000,000. What waits for another try or was put off does not count; what a crashed worker held
-    /// counts until it is recovered.
+    /// `concurrency = 10`: maximum number of running jobs, 0 to 1,000,000. Jobs that wait for a retry or are snoozed do not count. Jobs of
+    /// a crashed worker count until they are recovered.
     #[must_use]
     pub const fn concurrency(mut self, most: u32) -> Self {
         self.concurrency = Some(most);
         self
     }
 
-    /// `rate = "30/1m"`: no more than so many begin in any window of this length, each attempt counted. 1 to 100,000 starts; from 100 ms to 365 days.
+    /// `rate = "30/1m"`: maximum number of starts in any window of this duration, where each attempt counts. 1 to 100,000 starts; 100 ms to
+    /// 365 days.
     #[must_use]
     pub const fn rate(mut self, starts: u32, period: Duration) -> Self {
         self.rate = Some((starts, period));
         self
     }
 
-    /// `burst = 5`: of a rate, so many at most begin close together: no more than 5 in any window of 5/30 of the rate's. Default: all of the rate may
-    /// begin at once.
+    /// `burst = 5`: maximum number of starts close together under a rate. With `rate = "30/1m"`, at most 5 jobs start in any window of 5/30
+    /// minutes. Default: all starts of the rate at the same time.
     #[must_use]
     pub const fn burst(mut self, starts: u32) -> Self {
         self.burst = Some(starts);
         self
     }
 
-    /// `key = self.account`: the figures are those of each key, not of all jobs together. The key is the one by whose line the job takes its turn
-    /// ([`Options::fair`](crate::Options::fair)); jobs without one have a key in common. What is said of one key goes first: `operate::set_limit_key`.
+    /// `key = self.account`: applies the limit to each key separately instead of to all jobs together. The key is the fairness key of the
+    /// job ([`Options::fair`](crate::Options::fair)); jobs without one share a key. A limit set for one key takes precedence:
+    /// `operate::set_limit_key`.
     #[must_use]
     pub const fn keyed(mut self) -> Self {
         self.keyed = true;
         self
     }
 
-    /// What is wrong with it.
+    /// Returns what is wrong with the limit, if anything.
     pub fn fault(&self) -> Option<String> {
         self.out_of_range().map(|(what, value, range)| format!("{what} is {value}; it must be {range}"))
     }
 
-    /// The figure that no limit has, its value, and what is accepted.
+    /// Returns the first value out of range: its name, the value, and the accepted range.
     pub(crate) fn out_of_range(&self) -> Option<(&'static str, String, &'static str)> {
         let rate = self
             .rate
@@ -117,14 +119,14 @@ impl Limit {
         if let Some(most) = self.concurrency.filter(|most| *most > Self::MOST) {
             Some(("the concurrency of the limit", most.to_string(), "0 to 1000000"))
         } else if let Some((starts, period)) = rate {
-            let value = format!("{starts} in {}", shown(period));
+            let value = format!("{starts} in {}", format_duration(period));
             Some(("the rate of the limit", value, "1 to 100000 starts within 100 ms to 365 days"))
         } else {
-            burst.map(|burst| ("the burst of the limit", burst.to_string(), "1 to the starts of its rate, and only beside a rate"))
+            burst.map(|burst| ("the burst of the limit", burst.to_string(), "1 to the starts of its rate, and requires a rate"))
         }
     }
 
-    /// Whether it says how many.
+    /// Whether the limit has a concurrency or a rate.
     pub fn says_how_many(&self) -> bool {
         self.concurrency.is_some() || self.rate.is_some()
     }

@@ -1,4 +1,4 @@
-//! What a job type is: its options, how it is retried, what makes it unique, and the words that all rooms share. Pure: no database, no clock.
+//! Definition of job types: options, retries, uniqueness, and the vocabulary shared by all other modules. Pure: no database, no clock.
 
 mod choices;
 mod failure;
@@ -9,9 +9,9 @@ mod of;
 mod options;
 mod cron;
 mod ending;
-mod isolate;
+mod batch_size;
 mod retry;
-mod span;
+mod duration;
 mod state_key;
 mod system;
 mod text;
@@ -20,11 +20,11 @@ mod unique;
 mod version;
 
 pub use self::{
+    batch_size::most_together,
     choices::{Durability, KeyPolicy, Priority, Retain},
-    ending::{Anew, Counted, Ending, OrderingKey, Tells},
+    ending::{Dependents, Ending, HistoryOutcome, OrderingKey, RestartPayload, SettlePath},
     failure::{Failure, FailureKind, JobResult, TerminalExt},
     id::{JobId, JobState, UnknownState},
-    isolate::most_together,
     job_type::{JobType, no_upgrade},
     limit::Limit,
     of::Of,
@@ -32,16 +32,16 @@ pub use self::{
     retry::{Backoff, Outcome, Verdict, verdict},
     state_key::StateKey,
     system::Tick,
-    timing::{Due, Missed, Overlap, Timing},
+    timing::{DueTicks, Missed, Overlap, Timing},
     unique::{Enqueued, OnConflict, Unique, UniqueKey, While},
     version::{OldPayload, stored_type, type_and_version},
 };
 pub(crate) use self::{
-    failure::among,
-    of::{Place, places_in},
-    retry::LONGEST_WAIT,
-    span::shown,
-    system::System,
+    duration::format_duration,
+    failure::batch_error,
+    of::{NodeRef, collect_node_refs},
+    retry::MAX_WAIT,
+    system::SystemAttributes,
     text::check_output,
-    version::NEWEST,
+    version::MAX_VERSION,
 };

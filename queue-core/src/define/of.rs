@@ -1,6 +1,7 @@
-//! What another node of a flow gave, as a field of a payload.
+//! Output of another flow node, as a field of a payload.
 //!
-//! While the flow is enqueued the field is a place that names the node; what that gave is put there before the job of the field is ready.
+//! While the flow is being enqueued, the field is a placeholder that names the node. The store replaces it with the output before the job
+//! becomes ready.
 
 use std::{cell::RefCell, fmt, sync::Arc};
 
@@ -12,9 +13,10 @@ use serde::{
 
 use super::failure::{Failure, JobResult};
 
-/// What a node of a [`Flow`](crate::Flow) gave, in the payload of one that waits for it; from [`Node::output`](crate::Node::output).
+/// Output of a [`Flow`](crate::Flow) node, as a field in the payload of a node that waits for it; created by
+/// [`Node::output`](crate::Node::output).
 ///
-/// In a handler it has the value, unless the other job did not complete and the flow went on without it
+/// In a handler it holds the value, unless the other job did not complete and the flow continued without it
 /// ([`IfDead::Continue`](crate::IfDead::Continue), or [`Node::on_dead`](crate::Node::on_dead)).
 ///
 /// ```
@@ -38,122 +40,122 @@ use super::failure::{Failure, JobResult};
 /// ```
 #[derive(Clone)]
 pub struct Of<T> {
-    /// The node's name.
+    /// Name of the node.
     node: Arc<str>,
-    what: What<T>,
+    state: OutputState<T>,
 }
 
 #[derive(Clone)]
-enum What<T> {
+enum OutputState<T> {
     /// Not known yet.
-    Place(Place),
-    Given(T),
-    /// How the node ended that gave nothing.
+    Pending(NodeRef),
+    Value(T),
+    /// State in which the node ended without an output.
     Ended(String),
 }
 
-/// A node of a flow of this process that is not enqueued yet.
+/// Reference to a node of a flow that this process has not enqueued yet.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Place {
+pub(crate) struct NodeRef {
     pub(crate) flow: u64,
     pub(crate) node: usize,
 }
 
 thread_local! {
-    /// The places in what is being encoded for a flow; none while nothing is.
-    static PLACES: RefCell<Option<Vec<Place>>> = const { RefCell::new(None) };
+    /// References in the payload being encoded for a flow; `None` outside of [`collect_node_refs`].
+    static NODE_REFS: RefCell<Option<Vec<NodeRef>>> = const { RefCell::new(None) };
 }
 
-/// What this gives, and the places in what it encodes meanwhile.
-pub(crate) fn places_in<R>(encode: impl FnOnce() -> R) -> (R, Vec<Place>) {
-    /// Ends it, also if what encodes panics.
-    struct Collecting;
-    impl Drop for Collecting {
+/// Returns the result of `encode`, and the references that it encoded.
+pub(crate) fn collect_node_refs<R>(encode: impl FnOnce() -> R) -> (R, Vec<NodeRef>) {
+    /// Ends the collection, even if `encode` panics.
+    struct ResetOnDrop;
+    impl Drop for ResetOnDrop {
         fn drop(&mut self) {
-            PLACES.with_borrow_mut(|places| *places = None);
+            NODE_REFS.with_borrow_mut(|places| *places = None);
         }
     }
-    PLACES.with_borrow_mut(|places| *places = Some(Vec::new()));
-    let _collecting = Collecting;
+    NODE_REFS.with_borrow_mut(|places| *places = Some(Vec::new()));
+    let _reset = ResetOnDrop;
     let given = encode();
-    (given, PLACES.with_borrow_mut(Option::take).unwrap_or_default())
+    (given, NODE_REFS.with_borrow_mut(Option::take).unwrap_or_default())
 }
 
 impl<T> Of<T> {
-    /// This value, as of a node that gave it: for tests of a handler.
+    /// Creates the output of a node that completed with this value: for tests of a handler.
     pub fn given(value: T) -> Self {
-        Self { node: Arc::from(""), what: What::Given(value) }
+        Self { node: Arc::from(""), state: OutputState::Value(value) }
     }
 
-    /// No value, as of a node that ended so: for tests of a handler.
+    /// Creates the output of a node that ended in this state, without a value: for tests of a handler.
     pub fn ended_as(state: impl Into<String>) -> Self {
-        Self { node: Arc::from(""), what: What::Ended(state.into()) }
+        Self { node: Arc::from(""), state: OutputState::Ended(state.into()) }
     }
 
-    pub(crate) fn place(node: Arc<str>, place: Place) -> Self {
-        Self { node, what: What::Place(place) }
+    pub(crate) fn pending(node: Arc<str>, place: NodeRef) -> Self {
+        Self { node, state: OutputState::Pending(place) }
     }
 
-    /// The value; `None` if the other job did not complete, or the flow is not enqueued yet.
+    /// Returns the value; `None` if the other job did not complete, or if the flow is not enqueued yet.
     pub fn get(&self) -> Option<&T> {
-        if let What::Given(value) = &self.what { Some(value) } else { None }
+        if let OutputState::Value(value) = &self.state { Some(value) } else { None }
     }
 
-    /// The value.
+    /// Returns the value.
     ///
     /// # Errors
-    /// Terminal: there is none, and another attempt would find none.
+    /// A terminal failure if there is no value, since a retry would find none either.
     pub fn value(&self) -> JobResult<&T> {
         self.get().ok_or_else(|| self.missing())
     }
 
-    /// As [`value`](Self::value), and gives the value away.
+    /// Returns the value and consumes `self`.
     ///
     /// # Errors
-    /// As of that.
+    /// As for [`value`](Self::value).
     pub fn into_value(self) -> JobResult<T> {
         let missing = self.missing();
-        if let What::Given(value) = self.what { Ok(value) } else { Err(missing) }
+        if let OutputState::Value(value) = self.state { Ok(value) } else { Err(missing) }
     }
 
-    /// How the other job ended, if it did not complete: `dead`, `cancelled`, `expired`, or `gone` of one that was discarded.
+    /// Returns the state of the other job, if it did not complete: `dead`, `cancelled`, `expired`, or `gone` if it was discarded.
     pub fn ended(&self) -> Option<&str> {
-        if let What::Ended(state) = &self.what { Some(state) } else { None }
+        if let OutputState::Ended(state) = &self.state { Some(state) } else { None }
     }
 
     fn missing(&self) -> Failure {
-        Failure::terminal(match &self.what {
-            What::Ended(state) => format!("the node `{}` gave nothing: it is {state}", self.node),
-            _ => format!("the node `{}` has given nothing yet", self.node),
+        Failure::terminal(match &self.state {
+            OutputState::Ended(state) => format!("the node `{}` has no output: it is {state}", self.node),
+            _ => format!("the node `{}` has no output yet", self.node),
         })
     }
 }
 
 impl<T> fmt::Debug for Of<T> {
-    /// Without the value, which may be secret.
+    /// Omits the value, which may be secret.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let what = match &self.what {
-            What::Place(_) => "not yet",
-            What::Given(_) => "given",
-            What::Ended(state) => state,
+        let state = match &self.state {
+            OutputState::Pending(_) => "pending",
+            OutputState::Value(_) => "set",
+            OutputState::Ended(state) => state,
         };
-        write!(f, "Of({}: {what})", self.node)
+        write!(f, "Of({}: {state})", self.node)
     }
 }
 
 impl<T: Serialize> Serialize for Of<T> {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        let mut fields = serializer.serialize_struct("Of", 1 + usize::from(!matches!(self.what, What::Place(_))))?;
+        let mut fields = serializer.serialize_struct("Of", 1 + usize::from(!matches!(self.state, OutputState::Pending(_))))?;
         fields.serialize_field("$of", &*self.node)?;
-        match &self.what {
-            What::Given(value) => fields.serialize_field("was", value)?,
-            What::Ended(state) => fields.serialize_field("ended", state)?,
-            What::Place(place) => PLACES.with_borrow_mut(|places| match places {
+        match &self.state {
+            OutputState::Value(value) => fields.serialize_field("was", value)?,
+            OutputState::Ended(state) => fields.serialize_field("ended", state)?,
+            OutputState::Pending(place) => NODE_REFS.with_borrow_mut(|places| match places {
                 Some(places) => {
                     places.push(*place);
                     Ok(())
                 }
-                None => Err(S::Error::custom("what a node gives is known only in its flow; add this job to that")),
+                None => Err(S::Error::custom("the output of a node is known only in its flow; add this job to that flow")),
             })?,
         }
         fields.end()
@@ -164,21 +166,21 @@ impl<'de, T: Deserialize<'de>> Deserialize<'de> for Of<T> {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
         #[derive(Deserialize)]
         #[serde(bound = "T: Deserialize<'de>")]
-        struct Stored<T> {
+        struct StoredOutput<T> {
             #[serde(rename = "$of")]
             node: String,
-            // `null` is a value too.
+            // `null` is a valid value.
             #[serde(default = "none", deserialize_with = "some")]
             was: Option<T>,
             ended: Option<String>,
         }
-        let Stored { node, was, ended } = Stored::deserialize(deserializer)?;
-        let what = match (was, ended) {
-            (Some(value), _) => What::Given(value),
-            (None, Some(state)) => What::Ended(state),
-            (None, None) => return Err(D::Error::custom(format!("what the node `{node}` gave was not put in"))),
+        let StoredOutput { node, was, ended } = StoredOutput::deserialize(deserializer)?;
+        let state = match (was, ended) {
+            (Some(value), _) => OutputState::Value(value),
+            (None, Some(state)) => OutputState::Ended(state),
+            (None, None) => return Err(D::Error::custom(format!("the output of the node `{node}` was not filled in"))),
         };
-        Ok(Self { node: node.into(), what })
+        Ok(Self { node: node.into(), state })
     }
 }
 
@@ -195,17 +197,17 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_value_comes_back_and_a_place_is_known_only_in_its_flow() {
+    fn values_round_trip_and_references_need_a_flow() {
         for text in [r#"{"$of":"a","was":null}"#, r#"{"$of":"a","was":7}"#, r#"{"$of":"a","ended":"dead"}"#] {
             let of: Of<Option<u32>> = serde_json::from_str(text).unwrap();
             assert_eq!(serde_json::to_string(&of).unwrap(), text);
             assert_eq!(of.value().is_ok(), of.ended().is_none());
         }
-        assert!(serde_json::from_str::<Of<u32>>(r#"{"$of":"a"}"#).unwrap_err().to_string().contains("was not put in"));
-        let place = Place { flow: 1, node: 2 };
-        let of = Of::<u32>::place("a".into(), place);
+        assert!(serde_json::from_str::<Of<u32>>(r#"{"$of":"a"}"#).unwrap_err().to_string().contains("was not filled in"));
+        let place = NodeRef { flow: 1, node: 2 };
+        let of = Of::<u32>::pending("a".into(), place);
         assert!(serde_json::to_string(&of).is_err());
-        let (text, places) = places_in(|| serde_json::to_string(&of).unwrap());
+        let (text, places) = collect_node_refs(|| serde_json::to_string(&of).unwrap());
         assert_eq!((text.as_str(), places), (r#"{"$of":"a"}"#, vec![place]));
         assert!(of.value().is_err() && of.into_value().is_err());
     }

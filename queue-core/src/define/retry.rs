@@ -1,13 +1,13 @@
-//! What happens to a job after an attempt. Pure: no clock, no database, no dice of its own.
+//! Decision what happens to a job after an attempt. Pure: no clock, no database, no random numbers.
 //!
-//! [`verdict`] is the only place that decides between another try and a dead letter.
+//! Only [`verdict`] decides between a retry and a dead letter.
 
 use std::time::Duration;
 
-/// How long to wait before the next attempt.
+/// Delay before the next attempt.
 ///
-/// The wait after attempt `n` is `base` (fixed), `base * n` (linear) or `base * 2^(n-1)` (exponential), at most `max`, then moved
-/// by up to `jitter` of itself in either direction.
+/// The delay after attempt `n` is `base` (fixed), `base * n` (linear) or `base * 2^(n-1)` (exponential), at most `max`. The jitter then
+/// changes it by up to that share in either direction.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Backoff {
     growth: Growth,
@@ -23,46 +23,48 @@ enum Growth {
     Exponential,
 }
 
-/// Longest wait that a handler may ask for: 100 years.
-pub(crate) const LONGEST_WAIT: Duration = Duration::from_hours(100 * 366 * 24);
+/// Maximum delay that a handler may request: 100 years.
+pub(crate) const MAX_WAIT: Duration = Duration::from_hours(100 * 366 * 24);
 
-/// No backoff is longer than this, whatever the options say.
-const LONGEST: Duration = Duration::from_hours(30 * 24);
+/// Maximum delay of a backoff, regardless of its options: 30 days.
+const MAX_BACKOFF: Duration = Duration::from_hours(30 * 24);
 
 impl Backoff {
-    /// Exponential from 5 s to at most 6 h, with a jitter of 0.1.
+    /// Default backoff: exponential from 5 s to at most 6 h, with a jitter of 0.1.
     pub const DEFAULT: Self = Self::exponential(Duration::from_secs(5)).max(Duration::from_hours(6)).jitter(0.1);
 
-    /// The same wait each time.
+    /// Creates a backoff with a constant delay.
     pub const fn fixed(base: Duration) -> Self {
-        Self { growth: Growth::Fixed, base, max: LONGEST, jitter: 0.0 }
+        Self { growth: Growth::Fixed, base, max: MAX_BACKOFF, jitter: 0.0 }
     }
 
-    /// `base`, then twice, then three times `base`.
+    /// Creates a backoff with the delays `base`, `2 * base`, `3 * base` and so on.
     pub const fn linear(base: Duration) -> Self {
-        Self { growth: Growth::Linear, base, max: LONGEST, jitter: 0.0 }
+        Self { growth: Growth::Linear, base, max: MAX_BACKOFF, jitter: 0.0 }
     }
 
-    /// `base`, then doubled after each attempt.
+    /// Creates a backoff that starts with `base` and doubles after each attempt.
     pub const fn exponential(base: Duration) -> Self {
-        Self { growth: Growth::Exponential, base, max: LONGEST, jitter: 0.0 }
+        Self { growth: Growth::Exponential, base, max: MAX_BACKOFF, jitter: 0.0 }
     }
 
-    /// No wait is longer than `max` (before jitter). Default 30 days, which is also the most.
+    /// Sets the maximum delay before jitter. Default 30 days, which is also the upper limit.
     #[must_use]
     pub const fn max(mut self, max: Duration) -> Self {
         self.max = max;
         self
     }
 
-    /// Spreads waits by up to this share of themselves, 0 to 1, so that jobs that failed together do not return together. Default 0.
+    /// Sets the jitter: the share, from 0 to 1, by which delays vary, so that jobs that failed together are not retried together. Default
+    /// 0.
     #[must_use]
     pub const fn jitter(mut self, jitter: f64) -> Self {
         self.jitter = jitter;
         self
     }
 
-    /// The wait after attempt number `attempt` (the first is 1). `dice` is drawn evenly from 0 to 1 by the caller.
+    /// Returns the delay after attempt number `attempt` (the first is 1). `dice` is a random number from 0 to 1, drawn by the caller from a
+    /// uniform distribution.
     ///
     /// ```
     /// # use std::time::Duration;
@@ -78,9 +80,9 @@ impl Backoff {
             Growth::Linear => base.saturating_mul(attempt.max(1).into()),
             Growth::Exponential => base.saturating_mul(1_u128.checked_shl(attempt.saturating_sub(1)).unwrap_or(u128::MAX)),
         };
-        let most = self.max.min(LONGEST);
+        let most = self.max.min(MAX_BACKOFF);
         let wait = if grown < most.as_nanos() { Duration::from_nanos(grown as u64) } else { most };
-        // `clamp` keeps what is no number, and a `Duration` times that panics.
+        // `clamp` returns NaN unchanged, and multiplying a `Duration` by NaN panics.
         let share = |number: f64, otherwise: f64| if number.is_nan() { otherwise } else { number.clamp(0.0, 1.0) };
         let spread = 1.0 + share(self.jitter, 0.0) * (2.0 * share(dice, 0.5) - 1.0);
         wait.mul_f64(spread)
@@ -93,37 +95,37 @@ impl Default for Backoff {
     }
 }
 
-/// What came of one attempt.
+/// Outcome of an attempt.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Outcome {
     /// The handler returned its output.
     Ok,
-    /// The handler returned an error that another try may mend.
+    /// The handler returned an error that a retry may fix.
     Failed,
-    /// The handler chose its own wait.
+    /// The handler returned an error with the delay of its retry.
     RetryIn(Duration),
-    /// The handler said that no try will mend it, or its payload cannot be read.
+    /// The handler returned an error that no retry can fix, or its payload cannot be read.
     Terminal,
     /// The handler panicked.
     Panicked,
-    /// The attempt took longer than the type's timeout.
+    /// The attempt exceeded the type's timeout.
     TimedOut,
-    /// The handler asked to be called again later, without having failed.
+    /// The handler did not fail, but asked to be called again after this delay.
     Snoozed(Duration),
-    /// The handler of a durable job waits for a signal, for so long at most.
+    /// The handler of a durable job waits for a signal, at most for this duration.
     Parked(Option<Duration>),
-    /// The handler of a durable job began it anew, with another payload.
+    /// The handler of a durable job restarted the job with another payload.
     Restarted,
-    /// The attempt was broken off by a shutdown, or never began.
+    /// The attempt was interrupted by a shutdown, or never started.
     Interrupted,
-    /// Somebody cancelled the job.
+    /// The job was cancelled.
     Cancelled,
 }
 
 impl Outcome {
-    /// In one word, as spans have it.
-    pub(crate) fn word(self) -> &'static str {
+    /// Returns the name of the outcome, as in spans.
+    pub(crate) fn name(self) -> &'static str {
         match self {
             Self::Ok => "ok",
             Self::Failed => "failed",
@@ -144,41 +146,41 @@ impl Outcome {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Verdict {
-    /// Done.
+    /// Completed.
     Complete,
-    /// Failed; another attempt after this wait.
+    /// Failed; retried after this delay.
     Retry(Duration),
-    /// Failed for good: a dead letter.
+    /// Failed permanently: a dead letter.
     Dead,
-    /// Not failed; called again after this wait, no attempt charged.
+    /// Not failed; runs again after this delay without charging an attempt.
     Snooze(Duration),
-    /// Not failed; called again once it has a signal that it waits for, or after this wait, no attempt charged.
+    /// Not failed; runs again after a signal that it waits for, or after this delay, without charging an attempt.
     Park(Option<Duration>),
-    /// Not failed; ready again with another payload, as a job that nothing was done of.
+    /// Not failed; ready again with another payload, as a job without any progress.
     Restart,
-    /// Not begun or broken off by us; ready again at once, no attempt charged.
+    /// Not started, or interrupted by the worker; ready again immediately without charging an attempt.
     Release,
-    /// Cancelled by somebody; kept as history.
+    /// Cancelled; kept in the history.
     Cancel,
-    /// Not begun, and its time to begin is over; kept as history. No attempt, so no outcome leads to it.
+    /// Not started before its expiry time; kept in the history. There was no attempt, so no outcome leads to it.
     Expire,
 }
 
-/// Decides what is written for attempt number `attempt` (the first is 1) of a job that may be tried `max_attempts` times.
+/// Decides what is written for attempt number `attempt` (the first is 1) of a job with `max_attempts`.
 ///
-/// `dice` is drawn evenly from 0 to 1 by the caller.
+/// `dice` is a random number from 0 to 1, drawn by the caller from a uniform distribution.
 pub fn verdict(outcome: Outcome, attempt: u32, max_attempts: u32, backoff: &Backoff, dice: f64) -> Verdict {
     let last = attempt >= max_attempts;
     match outcome {
         Outcome::Ok => Verdict::Complete,
         Outcome::Terminal => Verdict::Dead,
-        Outcome::Snoozed(wait) => Verdict::Snooze(wait.min(LONGEST_WAIT)),
-        Outcome::Parked(wait) => Verdict::Park(wait.map(|wait| wait.min(LONGEST_WAIT))),
+        Outcome::Snoozed(wait) => Verdict::Snooze(wait.min(MAX_WAIT)),
+        Outcome::Parked(wait) => Verdict::Park(wait.map(|wait| wait.min(MAX_WAIT))),
         Outcome::Restarted => Verdict::Restart,
         Outcome::Interrupted => Verdict::Release,
         Outcome::Cancelled => Verdict::Cancel,
         Outcome::Failed | Outcome::Panicked | Outcome::TimedOut | Outcome::RetryIn(_) if last => Verdict::Dead,
-        Outcome::RetryIn(wait) => Verdict::Retry(wait.min(LONGEST_WAIT)),
+        Outcome::RetryIn(wait) => Verdict::Retry(wait.min(MAX_WAIT)),
         Outcome::Failed | Outcome::Panicked | Outcome::TimedOut => Verdict::Retry(backoff.wait(attempt, dice)),
     }
 }
@@ -204,9 +206,9 @@ mod tests {
             [Backoff::linear(3 * SECOND), Backoff::exponential(SECOND), Backoff::exponential(tick), Backoff::fixed(Duration::MAX)]
         {
             for attempt in [1_000_000, u32::MAX] {
-                assert_eq!(backoff.wait(attempt, 0.5), LONGEST);
+                assert_eq!(backoff.wait(attempt, 0.5), MAX_BACKOFF);
                 assert_eq!(backoff.max(60 * SECOND).wait(attempt, 0.5), 60 * SECOND);
-                assert_eq!(backoff.max(Duration::MAX).wait(attempt, 1.0), LONGEST);
+                assert_eq!(backoff.max(Duration::MAX).wait(attempt, 1.0), MAX_BACKOFF);
             }
         }
         assert_eq!(Backoff::linear(SECOND).wait(1_000_000, 0.5), 1_000_000 * SECOND);
@@ -224,7 +226,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_number_moves_no_wait() {
+    fn nan_does_not_change_a_delay() {
         let backoff = Backoff::fixed(10 * SECOND);
         assert_eq!(backoff.jitter(0.2).wait(1, f64::NAN), 10 * SECOND);
         for dice in [0.0, 1.0, f64::NAN] {
@@ -233,7 +235,7 @@ mod tests {
     }
 
     #[test]
-    fn the_last_attempt_is_dead_whatever_kind_of_failure() {
+    fn any_failure_of_the_last_attempt_is_a_dead_letter() {
         for outcome in [Outcome::Failed, Outcome::Panicked, Outcome::TimedOut, Outcome::RetryIn(SECOND)] {
             assert_eq!(verdict(outcome, 3, 3, &Backoff::DEFAULT, 0.5), Verdict::Dead);
             assert!(matches!(verdict(outcome, 2, 3, &Backoff::DEFAULT, 0.5), Verdict::Retry(_)));

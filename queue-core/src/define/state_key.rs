@@ -1,8 +1,8 @@
-//! The name of a type of shared state.
+//! Key of a type of shared state.
 
 use std::any::TypeId;
 
-/// Names a type of shared state that a handler needs.
+/// Identifies a type of shared state that a handler needs.
 #[derive(Clone, Copy, Debug)]
 pub struct StateKey {
     id: fn() -> TypeId,
@@ -10,17 +10,17 @@ pub struct StateKey {
 }
 
 impl StateKey {
-    /// The key of `T`.
+    /// Creates the key of `T`.
     pub const fn of<T: Send + Sync + 'static>() -> Self {
         Self { id: TypeId::of::<T>, name: std::any::type_name::<T> }
     }
 
-    /// The type's identity within this binary.
+    /// Returns the type's identity within this binary.
     pub fn id(self) -> TypeId {
         (self.id)()
     }
 
-    /// The type's full Rust name, for errors.
+    /// Returns the type's full Rust name, for errors.
     pub fn name(self) -> &'static str {
         (self.name)()
     }

@@ -1,30 +1,30 @@
-//! Texts of handlers, made such that the database takes them: an error's text, and JSON text of an output.
+//! Conversion of handler texts (errors, and outputs as JSON text) to what the database can store.
 
-/// The longest error text that is kept, in bytes.
-const LONGEST_ERROR: usize = 8 * 1024;
+/// Maximum length of a stored error in bytes.
+const MAX_ERROR_BYTES: usize = 8 * 1024;
 
-/// The longest output that is kept, in bytes of JSON text.
-const LONGEST_OUTPUT: usize = 16 * 1024 * 1024;
+/// Maximum length of a stored output in bytes of JSON text.
+const MAX_OUTPUT_BYTES: usize = 16 * 1024 * 1024;
 
-/// Why an output is refused, if it is.
+/// Returns an error if the output is too long to store.
 pub(crate) fn check_output(output: Option<&str>) -> Result<(), String> {
     match output {
-        Some(text) if text.len() > LONGEST_OUTPUT => {
-            Err(format!("the output is longer than {LONGEST_OUTPUT} bytes; store a reference instead"))
+        Some(text) if text.len() > MAX_OUTPUT_BYTES => {
+            Err(format!("the output is longer than {MAX_OUTPUT_BYTES} bytes; store a reference instead"))
         }
         _ => Ok(()),
     }
 }
 
-/// An error text that the database takes: without NUL, at most 8 KiB.
+/// Truncates an error to 8 KiB and replaces NUL characters, which the database rejects.
 pub(crate) fn storable_error(mut text: String) -> String {
-    if text.len() > LONGEST_ERROR {
-        text.truncate(text.floor_char_boundary(LONGEST_ERROR));
+    if text.len() > MAX_ERROR_BYTES {
+        text.truncate(text.floor_char_boundary(MAX_ERROR_BYTES));
     }
     if text.contains('\0') { text.replace('\0', "\u{fffd}") } else { text }
 }
 
-/// JSON text in which an escaped NUL, which jsonb cannot hold, is U+FFFD.
+/// Replaces escaped NUL characters in JSON text with U+FFFD, since jsonb cannot store them.
 pub(crate) fn storable_output(json: String) -> String {
     if !json.contains("\\u0000") {
         return json;
@@ -38,7 +38,8 @@ pub(crate) fn storable_output(json: String) -> String {
             out.push_str("\\ufffd");
             rest = after;
         } else {
-            // The backslash and what it escapes, which may be another. A forged `RawValue` may end here, or go on with anything.
+            // Skips the backslash and the character it escapes, which may be another backslash. A forged `RawValue` may end here or contain
+            // anything.
             let escape = 1 + after.chars().nth(1).map_or(0, char::len_utf8);
             out.push_str(&after[..escape]);
             rest = &after[escape..];
@@ -55,13 +56,13 @@ mod tests {
     fn f02_a_nul_in_an_output_becomes_the_replacement_character() {
         assert_eq!(storable_output(r#""a\u0000b""#.to_owned()), r#""a\ufffdb""#);
         assert_eq!(storable_output(r#""a\\u0000b\"\u0000""#.to_owned()), r#""a\\u0000b\"\ufffd""#);
-        assert_eq!(storable_output(r"\u0000\é\".to_owned()), r"\ufffd\é\", "what is no json goes on to the database, which refuses it");
+        assert_eq!(storable_output(r"\u0000\é\".to_owned()), r"\ufffd\é\", "invalid JSON is passed to the database, which rejects it");
     }
 
     #[test]
     fn f17_a_long_error_is_cut_at_a_character() {
-        let text = storable_error("é".repeat(LONGEST_ERROR));
-        assert_eq!(text.len(), LONGEST_ERROR);
-        assert_eq!(storable_error(format!("x{}", "é".repeat(LONGEST_ERROR))).len(), LONGEST_ERROR - 1);
+        let text = storable_error("é".repeat(MAX_ERROR_BYTES));
+        assert_eq!(text.len(), MAX_ERROR_BYTES);
+        assert_eq!(storable_error(format!("x{}", "é".repeat(MAX_ERROR_BYTES))).len(), MAX_ERROR_BYTES - 1);
     }
 }

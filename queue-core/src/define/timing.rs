@@ -1,75 +1,75 @@
-//! When a schedule is due, and what becomes of the ticks that nobody was there for. Pure: the database says what time it is.
+//! Due times of a schedule, and the handling of missed ticks. Pure: the database provides the time.
 
 use std::time::Duration;
 
 use chrono::{DateTime, TimeDelta, Utc};
 
-use super::{cron::Cron, span::shown};
+use super::{cron::Cron, duration::format_duration};
 
-/// At which moments a schedule has ticks.
+/// Tick times of a schedule.
 #[derive(Clone, Debug)]
 pub enum Timing {
-    /// By a cron expression.
+    /// The times of a cron expression.
     Cron(Box<Cron>),
-    /// At every multiple of this since 1970, in UTC.
+    /// Every multiple of this duration since 1970, in UTC.
     Every(TimeDelta),
 }
 
-/// What becomes of ticks that were missed: of which nobody knew until a minute (the schedule's grace) later.
+/// Handling of missed ticks: those that no worker handled within the schedule's grace, one minute by default.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Missed {
-    /// One job for all of them, by the last. The default.
+    /// One job for all of them, at the time of the last one. The default.
     #[default]
     Coalesce,
-    /// None.
+    /// No jobs.
     Skip,
-    /// A job for each of the last so many, at most 999.
+    /// One job for each of the last ticks, up to this number; at most 999.
     CatchUp(u16),
 }
 
-/// What becomes of a tick while a job of an earlier one is not over.
+/// Handling of a tick while a job of an earlier tick has not finished.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Overlap {
-    /// It has no job. The default.
+    /// The tick gets no job. The default.
     #[default]
     Skip,
-    /// It has its job, beside the other.
+    /// The tick gets its job, which runs beside the other.
     Allow,
-    /// It has its job, behind the other: under an ordering key of the schedule's own, unless the job has one.
+    /// The tick gets its job, which runs after the other: under an ordering key of the schedule, unless the job has one.
     Queue,
 }
 
-/// What is to be done about a schedule that is due.
+/// What to do about a schedule that is due.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Due {
-    /// Each of these, the earliest first.
+pub struct DueTicks {
+    /// Ticks to handle, earliest first.
     pub ticks: Vec<DateTime<Utc>>,
-    /// What is done with them: `enqueue` or `miss`.
-    pub verb: &'static str,
-    /// Then it is due again.
+    /// What to do with them: `enqueue` or `miss`.
+    pub action: &'static str,
+    /// Next due time of the schedule.
     pub next: Option<DateTime<Utc>>,
 }
 
 impl Timing {
-    /// Of what a schedule says.
+    /// Creates the timing from the settings of a schedule.
     ///
     /// # Errors
-    /// What is wrong with it.
+    /// What is wrong with the settings.
     pub fn new(cron: Option<&str>, every: Option<Duration>, zone: &str) -> Result<Self, String> {
         match (cron, every) {
             (Some(expression), None) => Cron::new(expression, zone).map(|cron| Self::Cron(Box::new(cron))),
-            (None, Some(every)) if every >= SHORTEST && every <= LONGEST => {
+            (None, Some(every)) if every >= MIN_INTERVAL && every <= MAX_INTERVAL => {
                 let every = TimeDelta::from_std(every).map_err(|error| error.to_string())?;
                 Ok(Self::Every(TimeDelta::milliseconds(every.num_milliseconds())))
             }
-            (None, Some(every)) => Err(format!("the interval is {}; it must be one second to 365 days", shown(every))),
-            _ => Err("a schedule has a cron expression or an interval; give one of them".to_owned()),
+            (None, Some(every)) => Err(format!("the interval is {}; it must be one second to 365 days", format_duration(every))),
+            _ => Err("a schedule needs either a cron expression or an interval".to_owned()),
         }
     }
 
-    /// The first tick after that moment.
+    /// Returns the first tick after the given time.
     pub fn next(&self, after: DateTime<Utc>) -> Option<DateTime<Utc>> {
         match self {
             Self::Cron(cron) => cron.next(after),
@@ -80,13 +80,13 @@ impl Timing {
         }
     }
 
-    /// The next so many ticks after that moment.
+    /// Returns the next ticks after the given time, at most `most`.
     pub fn next_ticks(&self, after: DateTime<Utc>, most: usize) -> Vec<DateTime<Utc>> {
         std::iter::successors(self.next(after), |tick| self.next(*tick)).take(most).collect()
     }
 
-    /// The last so many ticks from this one to that moment, the earliest first. It looks back twice as far each time, so that few of those before
-    /// are counted up.
+    /// Returns the last ticks from `from`, which is a tick, to `until`: at most `most`, earliest first. The search starts close to `until`
+    /// and doubles its range each time, so that few earlier ticks are enumerated.
     fn last_ticks(&self, from: DateTime<Utc>, until: DateTime<Utc>, most: usize) -> Vec<DateTime<Utc>> {
         let mut back = TimeDelta::minutes(2);
         loop {
@@ -100,7 +100,7 @@ impl Timing {
         }
     }
 
-    /// What to do about a schedule whose tick this is, at that moment; nothing if it is not due.
+    /// Returns what to do at time `now` about a schedule whose next tick is `tick`; `None` if it is not due.
     pub fn due(
         &self,
         missed: Missed,
@@ -108,10 +108,10 @@ impl Timing {
         tick: DateTime<Utc>,
         skip: Option<DateTime<Utc>>,
         now: DateTime<Utc>,
-    ) -> Option<Due> {
+    ) -> Option<DueTicks> {
         let in_time = now.checked_sub_signed(TimeDelta::from_std(grace).ok()?)?;
-        let one = |verb, next| Due { ticks: vec![tick], verb, next };
-        let several = |most| Due { ticks: self.last_ticks(tick, now, most), verb: "enqueue", next: self.next(now) };
+        let one = |action, next| DueTicks { ticks: vec![tick], action, next };
+        let several = |most| DueTicks { ticks: self.last_ticks(tick, now, most), action: "enqueue", next: self.next(now) };
         Some(match missed {
             _ if tick > now => return None,
             _ if skip == Some(tick) || tick >= in_time => one("enqueue", self.next(tick)),
@@ -122,12 +122,12 @@ impl Timing {
     }
 }
 
-/// A schedule's interval.
-const SHORTEST: Duration = Duration::from_secs(1);
-const LONGEST: Duration = Duration::from_hours(365 * 24);
+/// Minimum and maximum interval of a schedule.
+const MIN_INTERVAL: Duration = Duration::from_secs(1);
+const MAX_INTERVAL: Duration = Duration::from_hours(365 * 24);
 
 impl Missed {
-    /// As SQL has it: `coalesce`, `skip` or `catch_up(3)`.
+    /// Returns its name in SQL: `coalesce`, `skip` or `catch_up(3)`.
     pub fn to_sql(self) -> String {
         match self {
             Self::Coalesce => "coalesce".to_owned(),
@@ -136,7 +136,7 @@ impl Missed {
         }
     }
 
-    /// Of that word.
+    /// Parses its name in SQL.
     pub fn from_sql(word: &str) -> Option<Self> {
         match word {
             "coalesce" => Some(Self::Coalesce),
@@ -147,7 +147,7 @@ impl Missed {
 }
 
 impl Overlap {
-    /// Its name in SQL.
+    /// Returns its name in SQL.
     pub fn to_sql(self) -> &'static str {
         match self {
             Self::Skip => "skip",
@@ -156,7 +156,7 @@ impl Overlap {
         }
     }
 
-    /// Of that word.
+    /// Parses its name in SQL.
     pub fn from_sql(word: &str) -> Option<Self> {
         [Self::Skip, Self::Allow, Self::Queue].into_iter().find(|overlap| overlap.to_sql() == word)
     }
@@ -180,30 +180,30 @@ mod tests {
     fn a_tick_within_the_grace_is_in_time_and_three_days_are_coalesced_into_the_last() {
         let (tick, now) = (at("2026-03-01T10:00:00Z"), at("2026-03-04T10:30:00Z"));
         let in_time = hourly().due(Missed::Skip, GRACE, tick, None, tick + TimeDelta::seconds(59));
-        assert_eq!(in_time, Some(Due { ticks: vec![tick], verb: "enqueue", next: Some(at("2026-03-01T11:00:00Z")) }));
+        assert_eq!(in_time, Some(DueTicks { ticks: vec![tick], action: "enqueue", next: Some(at("2026-03-01T11:00:00Z")) }));
         let (last, next) = (at("2026-03-04T10:00:00Z"), Some(at("2026-03-04T11:00:00Z")));
         let due = |missed| hourly().due(missed, GRACE, tick, None, now);
-        assert_eq!(due(Missed::Coalesce), Some(Due { ticks: vec![last], verb: "enqueue", next }));
-        assert_eq!(due(Missed::Skip), Some(Due { ticks: vec![tick], verb: "miss", next }));
+        assert_eq!(due(Missed::Coalesce), Some(DueTicks { ticks: vec![last], action: "enqueue", next }));
+        assert_eq!(due(Missed::Skip), Some(DueTicks { ticks: vec![tick], action: "miss", next }));
         let three = vec![last - TimeDelta::hours(2), last - TimeDelta::hours(1), last];
-        assert_eq!(due(Missed::CatchUp(3)), Some(Due { ticks: three, verb: "enqueue", next }));
+        assert_eq!(due(Missed::CatchUp(3)), Some(DueTicks { ticks: three, action: "enqueue", next }));
         assert_eq!(due(Missed::CatchUp(900)).map(|due| due.ticks.len()), Some(73));
         assert_eq!(hourly().due(Missed::Coalesce, GRACE, next.unwrap_or(now), None, now), None, "not before its time");
     }
 
     #[test]
-    fn what_is_missed_is_skipped_up_to_what_is_still_in_time() {
+    fn ticks_are_skipped_up_to_the_grace() {
         let minutely = Timing::new(Some("* * * * *"), None, "UTC").unwrap_or_else(|error| panic!("{error}"));
         let due = minutely.due(Missed::Skip, GRACE, at("2026-03-01T10:00:00Z"), None, at("2026-03-01T10:10:30Z"));
         assert_eq!(due.and_then(|due| due.next), Some(at("2026-03-01T10:10:00Z")));
     }
 
     #[test]
-    fn a_tick_that_is_to_be_skipped_is_and_the_next_one_is_not() {
+    fn only_the_tick_to_skip_is_skipped() {
         let tick = at("2026-03-01T10:00:00Z");
         let late = tick + TimeDelta::days(3);
         let due = |skip| hourly().due(Missed::Coalesce, GRACE, tick, Some(skip), late).map(|due| due.ticks);
-        assert_eq!(due(tick), Some(vec![tick]), "it is passed over by itself");
+        assert_eq!(due(tick), Some(vec![tick]), "the tick to skip is handled alone");
         assert_eq!(due(tick + TimeDelta::hours(1)), Some(vec![late]));
     }
 
@@ -222,7 +222,7 @@ mod tests {
     }
 
     #[test]
-    fn words_of_sql_come_back_as_they_went() {
+    fn sql_names_round_trip() {
         for missed in [Missed::Coalesce, Missed::Skip, Missed::CatchUp(1), Missed::CatchUp(999)] {
             assert_eq!(Missed::from_sql(&missed.to_sql()), Some(missed));
         }

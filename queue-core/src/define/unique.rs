@@ -1,36 +1,38 @@
-//! Unique jobs: which key a job has, how long the key is held, and what becomes of an enqueue that finds it held.
+//! Unique jobs: the key of a job, how long the job holds it, and what happens to an enqueue whose key is held.
 //!
-//! Pure: the keys themselves are kept by the SQL function `queue.enqueue_with`, where the protocol is.
+//! Pure: the SQL function `queue.enqueue_with` stores the keys and implements the protocol.
 
 use std::{fmt::Write as _, time::Duration};
 
 use serde::Serialize;
 use serde_json::Value;
 
-/// How long a job holds its uniqueness key. A key is held by the queue and the job type: others may use the same one.
+/// How long a job holds its uniqueness key. Keys are scoped to the queue and the job type: other types and queues may use the same key.
 ///
-/// What was said when the job was enqueued counts, not what the next one with its key says.
+/// The setting at the enqueue of the job that holds the key counts, not that of later enqueues.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum While {
-    /// Until it is completed, cancelled, expired or dead: no two jobs with the key are alive. An operator's requeue does not ask for the key.
+    /// Until the job is completed, cancelled, expired or dead: no two live jobs have the same key. A requeue by an operator does not check
+    /// the key.
     #[default]
     Live,
-    /// While it waits and no worker has claimed it, so that what happens after its start gives cause for another. A job that comes back for a
-    /// retry holds its key again, unless another has taken it.
+    /// While the job waits and no worker has claimed it, so that changes after its start lead to another job. A job that is retried holds
+    /// its key again, unless another job has taken it.
     ///
-    /// A job that is found waiting is not claimed before the transaction that found it ends: it sees what that has written.
+    /// A waiting job that an enqueue finds is not claimed before the transaction of that enqueue ends, so it sees what the transaction has
+    /// written.
     Queued,
-    /// As long as it is known at all: until its history goes, as its type's [`retain`](crate::Options::retain) or the store's retention says. So
-    /// what has been done is not done again. A dead letter is known until it is discarded or its own retention is over; of a type with
-    /// `retain = "none"` nothing is known once it has completed.
+    /// Until the job's history is pruned, after its type's [`retain`](crate::Options::retain) or the retention of the store. So finished
+    /// work is not repeated. A dead letter holds the key until it is discarded or its own retention ends. A type with `retain = "none"`
+    /// leaves no history once a job has completed.
     Kept,
-    /// For so long from its enqueue, whatever becomes of it. By the database's clock; at least 1 ms.
+    /// For this duration from the enqueue, regardless of the job's state. By the database's clock; at least 1 ms.
     For(Duration),
 }
 
 impl While {
-    /// As the SQL functions take it.
+    /// Returns the value for the SQL functions.
     pub(crate) fn to_sql(self) -> String {
         match self {
             Self::Live => "live".to_owned(),
@@ -40,29 +42,30 @@ impl While {
         }
     }
 
-    /// Whether it is a time that the database can add to its clock.
-    pub(crate) fn fits(self) -> bool {
-        const LONGEST: Duration = Duration::from_hours(24 * 365 * 1000);
-        !matches!(self, Self::For(time) if time < Duration::from_millis(1) || time > LONGEST)
+    /// Whether the database can add the duration to its clock.
+    pub(crate) fn is_in_range(self) -> bool {
+        const MAX_HOLD: Duration = Duration::from_hours(24 * 365 * 1000);
+        !matches!(self, Self::For(time) if time < Duration::from_millis(1) || time > MAX_HOLD)
     }
 }
 
-/// What becomes of an enqueue whose key is held. In each case the handle is that of the job that holds it, and says so
+/// What happens to an enqueue whose key is held. In each case the handle refers to the job that holds the key, and reports that
 /// ([`JobHandle::outcome`](crate::JobHandle::outcome)).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum OnConflict {
-    /// The job stays as it is.
+    /// Leaves the existing job unchanged.
     #[default]
     Keep,
-    /// The job gets this payload, if it waits; nothing else of it changes. One that runs is kept as it is.
+    /// Replaces the payload of the existing job if that is waiting; nothing else changes. A running job is left unchanged.
     Replace,
-    /// The job runs when this one would have, if it waits and that is later; its payload stays. One that runs is kept as it is.
+    /// Postpones the existing job to the time of this enqueue, if it is waiting and that time is later; its payload is unchanged. A running
+    /// job is left unchanged.
     Debounce,
 }
 
 impl OnConflict {
-    /// As the SQL functions take it.
+    /// Returns the value for the SQL functions.
     pub(crate) fn to_sql(self) -> &'static str {
         match self {
             Self::Keep => "keep",
@@ -72,23 +75,23 @@ impl OnConflict {
     }
 }
 
-/// What came of an enqueue.
+/// Outcome of an enqueue.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Enqueued {
-    /// A new job.
+    /// A new job was created.
     #[default]
     New,
-    /// None: the job that holds the key stays as it is.
+    /// No new job: the job that holds the key is unchanged.
     Kept,
-    /// None: the job that holds the key has this payload now.
+    /// No new job: the job that holds the key now has this payload.
     Replaced,
-    /// None: the job that holds the key runs when this one would have, if that is later.
+    /// No new job: the job that holds the key was postponed to the time of this enqueue, if that is later.
     Debounced,
 }
 
 impl Enqueued {
-    /// As the SQL functions say it.
+    /// Parses the value that the SQL functions return.
     pub(crate) fn from_sql(outcome: &str) -> Self {
         match outcome {
             "kept" => Self::Kept,
@@ -99,7 +102,7 @@ impl Enqueued {
     }
 }
 
-/// What `#[job(unique(..))]` says.
+/// Settings of `#[job(unique(..))]`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Unique {
     pub(crate) held: While,
@@ -107,20 +110,20 @@ pub struct Unique {
 }
 
 impl Unique {
-    /// `fields(a, b)`: the payload's fields that make the key. Without any, all jobs of the type have the same one.
+    /// `fields(a, b)`: payload fields that form the key. Without any, all jobs of the type have the same key.
     #[must_use]
     pub const fn fields() -> Self {
         Self { held: While::Live, on_conflict: OnConflict::Keep }
     }
 
-    /// `while = live`, `queued`, `kept`, or a duration such as `"1h"`: see [`While`]. Default: live.
+    /// `while = live`, `queued`, `kept`, or a duration such as `"1h"`: see [`While`]. Default: `live`.
     #[must_use]
     pub const fn held(mut self, held: While) -> Self {
         self.held = held;
         self
     }
 
-    /// `on_conflict = keep`, `replace` or `debounce`: see [`OnConflict`]. Default: keep.
+    /// `on_conflict = keep`, `replace` or `debounce`: see [`OnConflict`]. Default: `keep`.
     #[must_use]
     pub const fn on_conflict(mut self, on_conflict: OnConflict) -> Self {
         self.on_conflict = on_conflict;
@@ -128,9 +131,9 @@ impl Unique {
     }
 }
 
-/// The key that a job's fields make: equal for equal fields, in every process and release.
+/// Key of a job's fields: equal for equal fields, in every process and release.
 ///
-/// Each field is written as JSON with the keys of its objects in order, after its length, so that `("a", "bc")` and `("ab", "c")` differ. Zero
+/// Each field is written as JSON with sorted object keys, prefixed with its length, so that `("a", "bc")` and `("ab", "c")` differ. Zero
 /// has no sign, as in jsonb.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct UniqueKey {
@@ -138,19 +141,19 @@ pub struct UniqueKey {
 }
 
 impl UniqueKey {
-    /// That of a type that names no fields.
+    /// Creates the key of a type that names no fields.
     #[must_use]
     pub const fn none() -> Self {
         Self { text: None }
     }
 
-    /// The key of a job whose type names fields, before the first of them.
+    /// Creates the key of a type that names fields, before the first of them.
     #[must_use]
     pub fn fields() -> Self {
         Self { text: Some(Ok("fields".to_owned())) }
     }
 
-    /// With the next field.
+    /// Adds the next field.
     #[must_use]
     pub fn field(mut self, field: &(impl Serialize + ?Sized)) -> Self {
         if let Some(Ok(text)) = &mut self.text {
@@ -158,7 +161,7 @@ impl UniqueKey {
                 Ok(value) => {
                     let mut json = String::new();
                     write_sorted(&value, &mut json);
-                    // Writing to a text does not fail.
+                    // Writing to a `String` does not fail.
                     let _ = write!(text, "/{}:{json}", json.len());
                 }
                 Err(error) => self.text = Some(Err(error.to_string())),
@@ -167,13 +170,14 @@ impl UniqueKey {
         self
     }
 
-    /// The key, or what a field's `Serialize` said; `None` if the type names no fields.
+    /// Returns the key, or the error of a field's `Serialize`; `None` if the type names no fields.
     pub(crate) fn into_text(self) -> Option<Result<String, String>> {
         self.text
     }
 }
 
-/// JSON that does not depend on the order in which a map gives its keys. Its depth is bounded: the payload around it was encoded before.
+/// Writes JSON independently of the order in which a map yields its keys. The depth is bounded, because the payload around the value was
+/// encoded before.
 fn write_sorted(value: &Value, out: &mut String) {
     match value {
         Value::Array(items) => {
@@ -197,7 +201,7 @@ fn write_sorted(value: &Value, out: &mut String) {
             out.push('}');
         }
         Value::Number(number) if number.is_f64() && number.as_f64() == Some(0.0) => out.push_str("0.0"),
-        // Neither fails: the text of a scalar is written to a text.
+        // Neither operation fails: a scalar is written to a `String`.
         scalar => drop(write!(out, "{scalar}")),
     }
 }
@@ -242,8 +246,8 @@ mod tests {
 
     #[test]
     fn a_time_is_at_least_a_millisecond() {
-        assert!(While::For(Duration::from_millis(1)).fits() && While::Live.fits());
-        assert!(!While::For(Duration::from_micros(999)).fits() && !While::For(Duration::MAX).fits());
+        assert!(While::For(Duration::from_millis(1)).is_in_range() && While::Live.is_in_range());
+        assert!(!While::For(Duration::from_micros(999)).is_in_range() && !While::For(Duration::MAX).is_in_range());
         assert_eq!(While::For(Duration::from_hours(1)).to_sql(), "3600000 milliseconds");
     }
 }

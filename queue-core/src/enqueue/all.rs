@@ -15,8 +15,8 @@ use super::{
     bulk::write_all,
     hooks::call_hooks,
     options::{EnqueueOptions, enqueue_methods, option_methods},
-    places::Written,
-    row::{Encoded, Row},
+    places::BulkResult,
+    row::{EncodedJob, EnqueueRow},
 };
 use crate::{
     connect::{IntoConnection, JobRef},
@@ -26,12 +26,14 @@ use crate::{
     trace,
 };
 
-/// Jobs of one type about to be enqueued. Say what differs from the type's options, then await it: it returns how many there were; of a type
-/// that is unique, how many are new. Such jobs are written one by one, at a tenth of the speed.
+/// Builder of an enqueue of many jobs of one type; from [`Job::enqueue_all`](crate::Job::enqueue_all).
 ///
-/// On `&pool` all happens in one transaction of its own, and large sets travel by COPY. On a connection outside a transaction one is
-/// begun likewise. In a transaction of yours the jobs exist if and only if that commits; after an error, or when the future was dropped
-/// before it was done, roll that back: some of the jobs may have been written to it.
+/// Set the options that differ from the type's, then await it. Returns the number of jobs; for a unique type, the number of new jobs. Jobs of a
+/// unique type are written one by one, ten times more slowly.
+///
+/// On `&pool`, all jobs are written in one transaction, and large sets are sent by COPY. On a connection outside a transaction, a transaction is
+/// begun likewise. In your transaction, the jobs exist if and only if it commits. After an error, or if the future is dropped before it
+/// completes, roll that transaction back: it may contain some of the jobs.
 ///
 /// ```no_run
 /// # use queue_core::{job, Job, Priority};
@@ -49,7 +51,7 @@ use crate::{
 /// # Ok(()) }
 /// ```
 ///
-/// `R` is what awaiting it returns: their number, or a handle for each after [`returning_ids`](Self::returning_ids).
+/// `R` is the type of the result: the number of jobs, or a handle for each after [`returning_ids`](Self::returning_ids).
 #[must_use = "nothing is enqueued until this is awaited"]
 pub struct EnqueueAll<'c, J, R = u64> {
     jobs: Box<dyn Iterator<Item = J> + Send + 'c>,
@@ -62,12 +64,12 @@ pub struct EnqueueAll<'c, J, R = u64> {
 
 impl<'c, J: JobType> EnqueueAll<'c, J> {
     pub(super) fn new(jobs: impl Iterator<Item = J> + Send + 'c, on: impl IntoConnection<'c>) -> Self {
-        let mut options = EnqueueOptions::of::<J>();
-        let store = options.place(on.tenant()).unwrap_or_default();
+        let mut options = EnqueueOptions::for_type::<J>();
+        let store = options.set_tenant(on.tenant()).unwrap_or_default();
         Self { jobs: Box::new(jobs), on: on.into_connection(), store, durability: None, options, returned: PhantomData }
     }
 
-    /// Returns a handle for each job, in the order of the iterator, instead of their number. Takes 32 bytes of memory a job.
+    /// Returns a handle for each job instead of their number, in the order of the iterator. Uses 32 bytes of memory per job.
     ///
     /// ```no_run
     /// # use queue_core::{job, Job, JobHandle};
@@ -86,24 +88,24 @@ impl<J: JobType, R> EnqueueAll<'_, J, R> {
     option_methods!((mut self) -> Self, self);
     enqueue_methods!();
 
-    fn said(&mut self) -> &mut EnqueueOptions {
+    fn options_mut(&mut self) -> &mut EnqueueOptions {
         &mut self.options
     }
 
-    async fn send(mut self, ids_wanted: bool) -> Result<Written, Error> {
+    async fn send(mut self, ids_wanted: bool) -> Result<BulkResult, Error> {
         call_hooks(&mut self.options);
         let span = trace::enqueue_span(Some(&self.options.queue), Some(self.options.job_type));
-        self.options.carry(trace::current_context(&span).as_ref());
+        self.options.add_trace(trace::current_context(&span).as_ref());
         let sent = self.write(ids_wanted).instrument(span.clone()).await;
-        trace::record_bulk_enqueue(&span, sent.as_ref().map(Written::new_jobs));
+        trace::record_bulk_enqueue(&span, sent.as_ref().map(BulkResult::new_jobs));
         sent
     }
 
-    async fn write(self, ids_wanted: bool) -> Result<Written, Error> {
+    async fn write(self, ids_wanted: bool) -> Result<BulkResult, Error> {
         let Self { jobs, on, store, durability, options, .. } = self;
         options.check()?;
         let row = |(index, job): (usize, J)| {
-            let row = Encoded::of(&job).and_then(|job| Row::to(store, Cow::Owned(job), &options, 0));
+            let row = EncodedJob::encode(&job).and_then(|job| EnqueueRow::for_store(store, Cow::Owned(job), &options, 0));
             row.map_err(|error| Error::OneOfMany { index, source: Box::new(error) })
         };
         let rows = Box::new(jobs.enumerate().map(row).fuse());

@@ -8,8 +8,8 @@ use super::{
     bulk::write_all,
     hooks::call_hooks,
     options::{EnqueueOptions, enqueue_methods},
-    places::Written,
-    row::{Encoded, Row},
+    places::BulkResult,
+    row::{EncodedJob, EnqueueRow},
 };
 use crate::{
     connect::IntoConnection,
@@ -19,9 +19,9 @@ use crate::{
     trace,
 };
 
-/// Jobs of any types, to be enqueued together and in the order in which they were added.
+/// Jobs of any types that are enqueued together, in the order in which they were added.
 ///
-/// Payloads are checked when they are added. Enqueuing the batch leaves it as it is, so that a transaction can be tried again.
+/// Payloads are checked when they are added. Enqueuing does not change the batch, so a transaction can be retried.
 ///
 /// ```no_run
 /// # use std::time::Duration;
@@ -44,13 +44,13 @@ use crate::{
 pub struct Batch {
     store: Store,
     durability: Option<Durability>,
-    jobs: Vec<Encoded>,
-    /// Of each job.
+    jobs: Vec<EncodedJob>,
+    /// Options of each job.
     options: Vec<EnqueueOptions>,
 }
 
 impl Batch {
-    /// An empty batch for the default store.
+    /// Creates an empty batch for the default store.
     #[must_use]
     pub fn new() -> Self {
         Self::default()
@@ -58,37 +58,38 @@ impl Batch {
 
     enqueue_methods!();
 
-    /// Adds a job. What differs from its type's options can be said of what this returns.
+    /// Adds a job, and returns its options, which can then be changed.
     ///
     /// # Errors
-    /// [`Error::Payload`]: the payload cannot be stored exactly. [`Error::OutOfRange`]: its ordering key has NUL. [`Error::Sealing`]: a key that it makes
-    /// cannot be hashed. The batch is as before.
-    #[allow(clippy::needless_pass_by_value, reason = "a job is given away, here as everywhere")]
+    /// [`Error::Payload`]: the payload cannot be stored exactly. [`Error::OutOfRange`]: the ordering key contains NUL. [`Error::Sealing`]: a key
+    /// derived from the payload cannot be hashed. The batch is unchanged after an error.
+    #[allow(clippy::needless_pass_by_value, reason = "jobs are passed by value throughout the API")]
     pub fn add<J: JobType>(&mut self, job: J) -> Result<&mut EnqueueOptions, Error> {
-        self.jobs.push(Encoded::of(&job)?);
-        let mut options = EnqueueOptions::of::<J>();
+        self.jobs.push(EncodedJob::encode(&job)?);
+        let mut options = EnqueueOptions::for_type::<J>();
         call_hooks(&mut options);
         self.options.push(options);
         let at = self.options.len() - 1;
         Ok(&mut self.options[at])
     }
 
-    /// How many jobs it has.
+    /// Returns the number of jobs.
     pub fn len(&self) -> usize {
         self.jobs.len()
     }
 
-    /// Whether it has none.
+    /// Returns whether the batch is empty.
     pub fn is_empty(&self) -> bool {
         self.jobs.is_empty()
     }
 
-    /// Enqueues all jobs of the batch; returns their ids in the order in which they were added. For a job whose type is unique and whose key is
-    /// held, that is the id of the job that holds it. On which connection, and what follows from
-    /// it, is as with [`EnqueueAll`](super::EnqueueAll).
+    /// Enqueues all jobs of the batch, and returns their ids in the order in which they were added.
+    ///
+    /// For a job of a unique type whose key is held, the id is that of the job that holds the key. Connections and transactions are treated as by
+    /// [`EnqueueAll`](super::EnqueueAll).
     ///
     /// # Errors
-    /// An option is out of range ([`Error::OneOfMany`] says whose), the schema is missing, or the database failed.
+    /// An option is out of range ([`Error::OneOfMany`] names the job), the schema is missing, or the database failed.
     pub fn enqueue<'c>(&'c self, on: impl IntoConnection<'c>) -> impl Future<Output = Result<Vec<JobId>, Error>> + Send {
         let tenant = on.tenant();
         let on = on.into_connection();
@@ -96,30 +97,34 @@ impl Batch {
             let span = self.span();
             let mut options = Cow::Borrowed(&*self.options);
             if let Some(carried) = trace::current_context(&span) {
-                options.to_mut().iter_mut().for_each(|options| options.carry(Some(&carried)));
+                options.to_mut().iter_mut().for_each(|options| options.add_trace(Some(&carried)));
             }
             let mut store = self.store;
             if tenant.is_some() {
-                options.to_mut().iter_mut().filter_map(|options| options.place(tenant.clone())).for_each(|of_tenant| store = of_tenant);
+                options
+                    .to_mut()
+                    .iter_mut()
+                    .filter_map(|options| options.set_tenant(tenant.clone()))
+                    .for_each(|of_tenant| store = of_tenant);
             }
             let sent = self.write((on, store), &options).instrument(span.clone()).await;
-            trace::record_bulk_enqueue(&span, sent.as_ref().map(Written::new_jobs));
+            trace::record_bulk_enqueue(&span, sent.as_ref().map(BulkResult::new_jobs));
             Ok(sent?.ids.unwrap_or_default())
         }
     }
 
-    async fn write(&self, (on, store): (Connection<'_>, Store), options: &[EnqueueOptions]) -> Result<Written, Error> {
+    async fn write(&self, (on, store): (Connection<'_>, Store), options: &[EnqueueOptions]) -> Result<BulkResult, Error> {
         let one_of_many = |index, error| Error::OneOfMany { index, source: Box::new(error) };
         for (index, options) in options.iter().enumerate() {
             options.check().map_err(|error| one_of_many(index, error))?;
         }
         let rows = self.jobs.iter().zip(options).enumerate().map(move |(index, (job, options))| {
-            Row::to(store, Cow::Borrowed(job), options, index).map_err(|error| one_of_many(index, error))
+            EnqueueRow::for_store(store, Cow::Borrowed(job), options, index).map_err(|error| one_of_many(index, error))
         });
         write_all(on, store, self.durability, options, Box::new(rows), true).await
     }
 
-    /// The span of its enqueue, which names what all its jobs have in common.
+    /// Returns the span of the enqueue. It names the queue and the job type if all jobs share them.
     fn span(&self) -> Span {
         let first = self.options.first();
         let queue = first.map(|first| &*first.queue).filter(|queue| self.options.iter().all(|other| other.queue == *queue));

@@ -1,16 +1,17 @@
-//! Writes many jobs, a million in little more memory than ten thousand: by INSERT (`insert`), or by COPY (`copy`), which is a tenth faster.
+//! Writes many jobs: by INSERT (`insert`), or by COPY (`copy`), which is a tenth faster. A million jobs take little more memory than ten
+//! thousand.
 //!
-//! COPY is used for sets of more than one chunk, because of what it costs to begin and end; and on a connection from a pool only. When its
-//! future is dropped, `sqlx` loses count of the server's answers, and all that can be done with the connection is to close it; one that
-//! was lent by the caller cannot be closed, and its next borrowers would get each other's answers. From the first job with an ordering key on, all
-//! go by INSERT.
+//! COPY is used only for sets larger than one chunk, because starting and ending it is expensive, and only on pool connections. If its future is
+//! dropped, `sqlx` loses track of the server's responses, and the connection must be closed. A connection borrowed from the caller cannot be
+//! closed, and later borrowers would read each other's responses. From the first job with an ordering key on, all jobs are written by INSERT.
 
 use super::{
-    copy, each, explain,
+    copy, each,
     insert::{self, LockedKeys},
     options::EnqueueOptions,
-    places::{Places, Rows, Written},
-    row::Row,
+    places::{BulkResult, EnqueueRows, LanePlaces},
+    row::EnqueueRow,
+    store_error,
 };
 use crate::{
     define::Durability,
@@ -24,15 +25,15 @@ pub(super) async fn write_all(
     store: Store,
     durability: Option<Durability>,
     options: &[EnqueueOptions],
-    mut rows: Rows<'_>,
+    mut rows: EnqueueRows<'_>,
     ids_wanted: bool,
-) -> Result<Written, Error> {
-    let mut written = Written { count: 0, ids: ids_wanted.then(Vec::new), outcomes: Vec::new() };
-    let first = insert::fill(&mut rows).await?;
+) -> Result<BulkResult, Error> {
+    let mut written = BulkResult { count: 0, ids: ids_wanted.then(Vec::new), outcomes: Vec::new() };
+    let first = insert::next_chunk(&mut rows).await?;
     if first.is_empty() {
         return Ok(written);
     }
-    let to_error = |error| explain(error, store);
+    let to_error = |error| store_error(error, store);
     let all_relaxed = options.iter().all(|options| options.durability == Durability::Relaxed);
     let durability = durability.unwrap_or(if all_relaxed { Durability::Relaxed } else { Durability::Full });
     let mut session = Session::begin(on, durability).await.map_err(to_error)?;
@@ -50,24 +51,24 @@ pub(super) async fn write_within<'a>(
     session: &mut Session<'_>,
     store: Store,
     options: &[EnqueueOptions],
-    (mut first, mut rows): (Vec<Row<'a>>, Rows<'a>),
-    written: &mut Written,
+    (mut first, mut rows): (Vec<EnqueueRow<'a>>, EnqueueRows<'a>),
+    written: &mut BulkResult,
 ) -> Result<(), Error> {
     let unique = options.iter().any(|options| options.unique.is_some());
-    let copies = session.is_own() && first.len() == insert::CHUNK;
+    let copies = session.is_pooled() && first.len() == insert::CHUNK;
     let connection = session.connection();
-    let places = Places::meet(connection, store, options).await?;
+    let places = LanePlaces::load(connection, store, options).await?;
     let mut keys = LockedKeys::None;
-    if unique || places.by_door {
+    if unique || places.through_functions {
         each::write(connection, &places, first, rows, written, &mut keys).await?;
-        return places.wake(connection, 0, keys != LockedKeys::None).await;
+        return places.finish(connection, 0, keys != LockedKeys::None).await;
     }
-    places.look(connection, first.len() as u64).await?;
+    places.check_capacity(connection, first.len() as u64).await?;
     if copies {
-        let all: Rows<'_> = Box::new(first.into_iter().map(Ok).chain(rows));
+        let all: EnqueueRows<'_> = Box::new(first.into_iter().map(Ok).chain(rows));
         rows = copy::write(connection, &places, all, written).await?;
-        first = insert::fill(&mut rows).await?;
+        first = insert::next_chunk(&mut rows).await?;
     }
     insert::write(connection, &places, first, rows, written, &mut keys).await?;
-    places.wake(connection, written.count, keys != LockedKeys::None).await
+    places.finish(connection, written.count, keys != LockedKeys::None).await
 }

@@ -1,81 +1,82 @@
-//! Writes jobs by COPY: a block of ids is reserved, payloads stream into `job` under them as they are encoded, then the entries follow.
+//! Writes jobs by COPY: reserves a block of ids, streams the encoded payloads into `job` under these ids, then copies the entries.
 //!
-//! Blocks are long, because over TCP every third COPY waits for 40 ms: `sqlx` leaves Nagle's algorithm on, and the last message is small.
-//! A future that is dropped here leaves the connection in the middle of the protocol; whoever owns it must close it.
+//! Blocks are long, because over TCP every third COPY waits for 40 ms: `sqlx` leaves Nagle's algorithm on, and the last message is small. A
+//! future that is dropped here leaves the connection in the middle of the protocol, and the connection's owner must close it.
 
 use std::iter::Peekable;
 
 use sqlx::PgConnection;
 
 use super::{
-    explain,
-    places::{Place, Places, Rows, Written},
-    row::Row,
+    places::{BulkResult, EnqueueRows, LanePlace, LanePlaces},
+    row::EnqueueRow,
+    store_error,
 };
 use crate::error::Error;
 
-/// Payloads under reserved ids. In one transaction with their entries: rolled back, nothing is left.
+/// Copies payloads under reserved ids, in the same transaction as their entries: a rollback removes both.
 const JOB: &str = "copy queue.job (id, lane, max_attempts, payload) from stdin with (format binary)";
 
-/// Entries of jobs to run now, in the order of their ids.
+/// Copies entries of jobs that are ready now, in the order of their ids.
 const READY: &str = "copy queue.ready (lane, seq, id) from stdin with (format binary)";
 
-/// Entries of jobs to run later.
+/// Copies entries of jobs that run later.
 const SCHEDULED: &str = "copy queue.scheduled (run_at, id, lane) from stdin with (format binary)";
 
-/// The most ids that are reserved at a time.
-const LONGEST_BLOCK: usize = 262_144;
+/// Maximum number of ids reserved at a time.
+const MAX_BLOCK: usize = 262_144;
 
-/// As many are reserved when it is not known how many rows there will be.
-const BLOCK: usize = 8192;
+/// Number of ids reserved when the number of rows is unknown.
+const MIN_BLOCK: usize = 8192;
 
-/// So many bytes are sent at a time.
-const PIECE: usize = 64 * 1024;
+/// Bytes sent at a time.
+const BUFFER_SIZE: usize = 64 * 1024;
 
 /// Writes the rows up to the first that is not plain; returns the others.
 pub(super) async fn write<'r>(
     connection: &mut PgConnection,
-    places: &Places<'_>,
-    rows: Rows<'r>,
-    written: &mut Written,
-) -> Result<Rows<'r>, Error> {
+    places: &LanePlaces<'_>,
+    rows: EnqueueRows<'r>,
+    written: &mut BulkResult,
+) -> Result<EnqueueRows<'r>, Error> {
     let mut rows = rows.peekable();
     while rows.peek().is_some_and(is_plain) {
-        let expected = rows.size_hint().0.clamp(BLOCK, LONGEST_BLOCK);
+        let expected = rows.size_hint().0.clamp(MIN_BLOCK, MAX_BLOCK);
         let mut ids = reserve(connection, places, expected).await?;
         let to = copy_jobs(connection, places, &ids, &mut rows, written.count).await?;
         ids.truncate(to.len());
-        copy_entries(connection, places, &ids, &to).await.map_err(|error| explain(error, places.store))?;
+        copy_entries(connection, places, &ids, &to).await.map_err(|error| store_error(error, places.store))?;
         written.add(&ids);
     }
     Ok(Box::new(rows))
 }
 
-/// Whether a row fits the columns that are copied. What went wrong before it was a row is told by whoever takes it.
-fn is_plain(row: &Result<Row<'_>, Error>) -> bool {
-    row.as_ref().map_or(true, Row::is_plain)
+/// Returns whether a row fits the copied columns. An error counts as plain, and is reported when the row is taken.
+fn is_plain(row: &Result<EnqueueRow<'_>, Error>) -> bool {
+    row.as_ref().map_or(true, EnqueueRow::is_plain)
 }
 
-/// So many ids, in order: their sequence begins again at 0 every so often, within a millisecond, and the order given is the order of claims.
-async fn reserve(connection: &mut PgConnection, places: &Places<'_>, count: usize) -> Result<Vec<i64>, Error> {
+/// Reserves ids and returns them in ascending order. Their sequence restarts at 0 within a millisecond now and then, and jobs are claimed in the
+/// order of their ids.
+async fn reserve(connection: &mut PgConnection, places: &LanePlaces<'_>, count: usize) -> Result<Vec<i64>, Error> {
     let reserve = sqlx::query_scalar(places.store.sql(include_str!("../../sql/reserve_ids.sql"))).bind(count as i32);
-    let mut ids: Vec<i64> = reserve.fetch_one(connection).await.map_err(|error| explain(error, places.store))?;
+    let mut ids: Vec<i64> = reserve.fetch_one(connection).await.map_err(|error| store_error(error, places.store))?;
     ids.sort_unstable();
     Ok(ids)
 }
 
-/// Copies payloads until the rows or the ids are used up; returns the places of the jobs that were copied.
+/// Copies payloads until the rows or the ids are used up; returns the places of the copied jobs.
 async fn copy_jobs<'p>(
     connection: &mut PgConnection,
-    places: &'p Places<'_>,
+    places: &'p LanePlaces<'_>,
     ids: &[i64],
-    rows: &mut Peekable<Rows<'_>>,
+    rows: &mut Peekable<EnqueueRows<'_>>,
     index: u64,
-) -> Result<Vec<&'p Place>, Error> {
-    let to_error = |error| explain(error, places.store);
-    let mut copy = Copy::begin(connection, places.store.sql(JOB)).await.map_err(to_error)?;
+) -> Result<Vec<&'p LanePlace>, Error> {
+    let to_error = |error| store_error(error, places.store);
+    let mut copy = CopyStream::begin(connection, places.store.sql(JOB)).await.map_err(to_error)?;
     let mut to = Vec::with_capacity(ids.len());
-    // The ids come first: a row that was taken must not be lost for want of one.
+    // The ids come first: a row that was taken must not be lost because no id is left.
     for (&id, index) in ids.iter().zip(index..) {
         let Some(row) = rows.next_if(is_plain) else { break };
         let found = row.and_then(|row| places.find(&row, index).map(|place| (row, place)));
@@ -94,9 +95,9 @@ async fn copy_jobs<'p>(
     Ok(to)
 }
 
-/// Copies the entries of jobs: those to run now, then those to run later.
-async fn copy_entries(connection: &mut PgConnection, places: &Places<'_>, ids: &[i64], to: &[&Place]) -> sqlx::Result<()> {
-    let mut copy = Copy::begin(connection, places.store.sql(READY)).await?;
+/// Copies the entries of jobs: ready ones first, then scheduled ones.
+async fn copy_entries(connection: &mut PgConnection, places: &LanePlaces<'_>, ids: &[i64], to: &[&LanePlace]) -> sqlx::Result<()> {
+    let mut copy = CopyStream::begin(connection, places.store.sql(READY)).await?;
     let mut scheduled = Vec::new();
     for (&id, place) in ids.iter().zip(to) {
         match place.run_at {
@@ -109,7 +110,7 @@ async fn copy_entries(connection: &mut PgConnection, places: &Places<'_>, ids: &
     if scheduled.is_empty() {
         return Ok(());
     }
-    let mut copy = Copy::begin(connection, places.store.sql(SCHEDULED)).await?;
+    let mut copy = CopyStream::begin(connection, places.store.sql(SCHEDULED)).await?;
     for (run_at, id, lane) in scheduled {
         copy.row(3).timestamptz(run_at).bigint(id).bigint(lane);
         copy.send_full().await?;
@@ -117,23 +118,23 @@ async fn copy_entries(connection: &mut PgConnection, places: &Places<'_>, ids: &
     copy.finish().await
 }
 
-/// A COPY in binary format, under way.
-struct Copy<'c> {
+/// A COPY in binary format, in progress.
+struct CopyStream<'c> {
     copy: sqlx::postgres::PgCopyIn<&'c mut PgConnection>,
-    piece: Vec<u8>,
+    buffer: Vec<u8>,
 }
 
-impl<'c> Copy<'c> {
+impl<'c> CopyStream<'c> {
     async fn begin(connection: &'c mut PgConnection, statement: &'static str) -> sqlx::Result<Self> {
-        let mut piece = Vec::with_capacity(PIECE + 1024);
-        piece.extend_from_slice(b"PGCOPY\n\xff\r\n\0");
-        piece.extend_from_slice(&[0; 8]); // no flags, no more header
-        Ok(Self { copy: connection.copy_in_raw(statement).await?, piece })
+        let mut buffer = Vec::with_capacity(BUFFER_SIZE + 1024);
+        buffer.extend_from_slice(b"PGCOPY\n\xff\r\n\0");
+        buffer.extend_from_slice(&[0; 8]); // no flags, no more header
+        Ok(Self { copy: connection.copy_in_raw(statement).await?, buffer })
     }
 
-    /// Begins a row of so many columns.
+    /// Begins a row with this number of columns.
     fn row(&mut self, columns: i16) -> &mut Self {
-        self.piece.extend_from_slice(&columns.to_be_bytes());
+        self.buffer.extend_from_slice(&columns.to_be_bytes());
         self
     }
 
@@ -145,36 +146,36 @@ impl<'c> Copy<'c> {
         self.column(2, &value.to_be_bytes())
     }
 
-    /// Text of JSON, after the version of the format.
+    /// Writes JSON text, after the version byte of the format.
     fn jsonb(&mut self, text: &str) -> &mut Self {
-        self.column(text.len() + 1, &[1]).piece.extend_from_slice(text.as_bytes());
+        self.column(text.len() + 1, &[1]).buffer.extend_from_slice(text.as_bytes());
         self
     }
 
-    /// Microseconds since 2000.
+    /// Writes a time as microseconds since 2000.
     fn timestamptz(&mut self, time: chrono::DateTime<chrono::Utc>) -> &mut Self {
         const YEAR_2000: i64 = 946_684_800_000_000;
         self.bigint(time.timestamp_micros() - YEAR_2000)
     }
 
     fn column(&mut self, size: usize, bytes: &[u8]) -> &mut Self {
-        self.piece.extend_from_slice(&(size as i32).to_be_bytes());
-        self.piece.extend_from_slice(bytes);
+        self.buffer.extend_from_slice(&(size as i32).to_be_bytes());
+        self.buffer.extend_from_slice(bytes);
         self
     }
 
-    /// Sends the rows so far, if they fill a piece.
+    /// Sends the buffered rows once the buffer is full.
     async fn send_full(&mut self) -> sqlx::Result<()> {
-        if self.piece.len() >= PIECE {
-            self.copy.send(&*self.piece).await?;
-            self.piece.clear();
+        if self.buffer.len() >= BUFFER_SIZE {
+            self.copy.send(&*self.buffer).await?;
+            self.buffer.clear();
         }
         Ok(())
     }
 
     async fn finish(mut self) -> sqlx::Result<()> {
-        self.piece.extend_from_slice(&(-1_i16).to_be_bytes());
-        self.copy.send(self.piece).await?;
+        self.buffer.extend_from_slice(&(-1_i16).to_be_bytes());
+        self.copy.send(self.buffer).await?;
         self.copy.finish().await.map(drop)
     }
 

@@ -1,4 +1,4 @@
-//! What an enqueue returns.
+//! Handles of enqueued jobs.
 
 use std::{fmt, marker::PhantomData, ops::Deref};
 
@@ -8,9 +8,9 @@ use crate::{
     schema::Store,
 };
 
-/// A job whose type is known: what an enqueue returns. It exists once the transaction it was enqueued in has committed.
+/// Handle of a job of a known type, as an enqueue returns it. The job exists once the transaction in which it was enqueued has committed.
 ///
-/// It is a [`JobRef`], so it knows its id and its store, and can do what that can.
+/// It dereferences to a [`JobRef`], which has the job's id, its store, and the operations on the job.
 pub struct JobHandle<J> {
     job: JobRef,
     outcome: Enqueued,
@@ -18,7 +18,7 @@ pub struct JobHandle<J> {
 }
 
 impl<J> JobHandle<J> {
-    /// The handle of a job of the default store whose id came from elsewhere. It is not checked that such a job exists, or is a `J`.
+    /// Creates the handle of a job of the default store from its id. Does not check that the job exists, or that its type is `J`.
     pub fn from_id(id: JobId) -> Self {
         Self::enqueued(JobRef::from_id(id), Enqueued::New)
     }
@@ -27,28 +27,29 @@ impl<J> JobHandle<J> {
         Self { job, outcome, job_type: PhantomData }
     }
 
-    /// The job with this id in that store: see [`JobHandle::from_id`].
+    /// Returns the handle of the job with this id in another store; see [`JobHandle::from_id`].
     #[must_use]
     pub fn in_store(self, store: Store) -> Self {
         Self { job: self.job.in_store(store), ..self }
     }
 
-    /// The same job, whatever its type.
+    /// Returns the reference to the job, without its type.
     pub fn job_ref(&self) -> JobRef {
         self.job
     }
 
-    /// The job's id.
+    /// Returns the job's id.
     pub fn id(&self) -> JobId {
         self.job.id()
     }
 
-    /// The store that the job is in.
+    /// Returns the job's store.
     pub fn store(&self) -> Store {
         self.job.store()
     }
 
-    /// What came of the enqueue: a new job, unless it is unique and another held its key. Of a handle from an id, that is not known: it says new.
+    /// Returns the outcome of the enqueue: [`Enqueued::New`], unless the job is unique and another job held its key. For a handle made from an id
+    /// the outcome is unknown, and this returns [`Enqueued::New`].
     pub fn outcome(&self) -> Enqueued {
         self.outcome
     }

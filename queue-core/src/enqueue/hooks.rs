@@ -1,4 +1,4 @@
-//! What this process says of every job that it enqueues.
+//! Enqueue hooks: options that a process adds to every job that it enqueues.
 
 use std::{
     fmt,
@@ -9,21 +9,22 @@ use serde::Serialize;
 
 use super::options::EnqueueOptions;
 
-/// A job that is being enqueued, as a hook of [`on_enqueue`] sees it.
+/// Job that is being enqueued, as passed to a hook of [`on_enqueue`].
 pub struct Enqueuing<'a>(&'a mut EnqueueOptions);
 
 type Hook = Arc<dyn Fn(&mut Enqueuing<'_>) + Send + Sync>;
 
-/// Most programs have none, and then this is empty.
+/// Registered hooks. Unset in most programs, which have none.
 static HOOKS: OnceLock<RwLock<Vec<Hook>>> = OnceLock::new();
 
-/// From now on calls `hook` for each job that this process enqueues by the methods of [`Job`](crate::Job) and [`Batch`](crate::Batch): to add
-/// metadata, such as a tenant or the context of a trace, for its handler or for a [`Middleware`](crate::Middleware) to read.
+/// Registers a hook that is called for each job that this process enqueues by the methods of [`Job`](crate::Job) and [`Batch`](crate::Batch).
 ///
-/// It is called when an enqueue is awaited, so it sees the task-locals and the span of who awaits it; of
-/// [`Job::enqueue_all`](crate::Job::enqueue_all) once for all, of a batch when a job is added. Hooks are called in the order in which they came, and
-/// stay for the life of the process. An enqueue in SQL knows nothing of them. A job with metadata takes the way of options, which is some 10 us of
-/// the server's time longer.
+/// A hook adds metadata, such as a tenant or a trace context, which the handler or a [`Middleware`](crate::Middleware) reads. It is called when
+/// an enqueue is awaited, so it sees the task-locals and the span of the awaiting task. For [`Job::enqueue_all`](crate::Job::enqueue_all) it is
+/// called once for all jobs, for a batch when a job is added.
+///
+/// Hooks are called in the order of registration, and stay registered for the life of the process. They are not called for enqueues in SQL. A job
+/// with metadata is written with its options, which takes about 10 us more of the server's time.
 ///
 /// ```
 /// use queue_core::on_enqueue;
@@ -41,10 +42,10 @@ pub fn on_enqueue(hook: impl Fn(&mut Enqueuing<'_>) + Send + Sync + 'static) {
     hooks.write().unwrap_or_else(PoisonError::into_inner).push(Arc::new(hook));
 }
 
-/// Lets the hooks of this process say what they say of a job.
+/// Calls the hooks of this process for a job.
 pub(super) fn call_hooks(options: &mut EnqueueOptions) {
     let Some(hooks) = HOOKS.get() else { return };
-    // A copy, so that a hook may add another.
+    // A copy, because a hook may register another one.
     let hooks = hooks.read().unwrap_or_else(PoisonError::into_inner).clone();
     for hook in hooks {
         hook(&mut Enqueuing(options));
@@ -52,18 +53,18 @@ pub(super) fn call_hooks(options: &mut EnqueueOptions) {
 }
 
 impl Enqueuing<'_> {
-    /// The name of its type.
+    /// Returns the name of the job's type.
     pub fn job_type(&self) -> &'static str {
         self.0.job_type
     }
 
-    /// The queue that it goes to.
+    /// Returns the queue of the job.
     pub fn queue(&self) -> &str {
         &self.0.queue
     }
 
-    /// Adds this to its metadata, unless that has the key already: what the caller says wins. Values that cannot be stored fail the enqueue, as those of
-    /// [`Enqueue::meta`](crate::Enqueue::meta) do.
+    /// Adds a value to the job's metadata, unless the caller has set this key. A value that cannot be stored fails the enqueue, as with
+    /// [`Enqueue::meta`](crate::Enqueue::meta).
     pub fn meta(&mut self, key: impl Into<String>, value: impl Serialize) -> &mut Self {
         let key = key.into();
         if !self.0.has_meta(&key) {
@@ -73,7 +74,7 @@ impl Enqueuing<'_> {
     }
 }
 
-/// Without the metadata, which may be secret.
+/// Omits the metadata, which may be secret.
 impl fmt::Debug for Enqueuing<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Enqueuing").field("job_type", &self.job_type()).field("queue", &self.queue()).finish_non_exhaustive()

@@ -1,4 +1,4 @@
-//! What a payload type can do: be enqueued.
+//! Extension trait with the enqueue methods of payload types.
 
 use super::{Enqueue, EnqueueAll, Statement, Then};
 use crate::{
@@ -6,11 +6,11 @@ use crate::{
     define::{JobType, Of},
 };
 
-/// A payload type that can be enqueued. Every [`JobType`] is one; that is written by [`#[job]`](crate::job), seldom by hand.
+/// Payload type that can be enqueued. Implemented for every [`JobType`], which [`#[job]`](crate::job) usually implements.
 pub trait Job: JobType {
-    /// Enqueues this job on a pool, a connection, or in your transaction; in the last case it exists if and only if that commits.
+    /// Enqueues this job on a pool, on a connection, or in your transaction. In a transaction, the job exists if and only if it commits.
     ///
-    /// Nothing happens until the builder is awaited; see [`Enqueue`] for what can be said before that.
+    /// Nothing is enqueued until the builder is awaited; see [`Enqueue`] for the options that can be set before.
     ///
     /// # Errors
     /// The payload cannot be stored exactly (NUL, NaN, too large, too deep), an option is out of range, the queue is at its capacity
@@ -20,21 +20,22 @@ pub trait Job: JobType {
         Enqueue::new(self, on)
     }
 
-    /// This job's enqueue as a statement and three texts, for a transaction of another driver: tokio-postgres, diesel, sea-orm, an older sqlx.
+    /// Returns this job's enqueue as a statement with three text parameters, for a transaction of another driver: tokio-postgres, diesel,
+    /// sea-orm, an older sqlx.
     ///
-    /// See [`Statement`] for what can be said before it is built, and the program `examples/drivers` for each of these drivers.
+    /// See [`Statement`] for the options that can be set before it is built, and the program `examples/drivers` for each of these drivers.
     fn statement(self) -> Statement<Self> {
         Statement::new(self)
     }
 
-    /// Enqueues any number of jobs of this type, from an iterator, in constant memory and in the iterator's order.
+    /// Enqueues any number of jobs of this type from an iterator, in constant memory and in the iterator's order.
     ///
-    /// Nothing happens until the builder is awaited; see [`EnqueueAll`] for what can be said before that. Jobs of several types go into a
-    /// [`Batch`](crate::Batch).
+    /// Nothing is enqueued until the builder is awaited; see [`EnqueueAll`] for the options that can be set before. Use a [`Batch`](crate::Batch)
+    /// for jobs of several types.
     ///
     /// # Errors
-    /// As [`enqueue`](Job::enqueue); [`Error::OneOfMany`](crate::Error::OneOfMany) says which job it is about. No job is enqueued then,
-    /// provided that a transaction of yours is rolled back.
+    /// As [`enqueue`](Job::enqueue); [`Error::OneOfMany`](crate::Error::OneOfMany) names the job at fault. No job is enqueued then, provided that
+    /// you roll back a transaction of yours.
     fn enqueue_all<'c, I>(jobs: I, on: impl IntoConnection<'c>) -> EnqueueAll<'c, Self>
     where
         I: IntoIterator<Item = Self>,
@@ -43,7 +44,7 @@ pub trait Job: JobType {
         EnqueueAll::new(jobs.into_iter(), on)
     }
 
-    /// This job, and another that runs once it has completed, and may have what it returned in its payload: the simplest [`Flow`](crate::Flow).
+    /// Chains a job that runs once this one has completed, and whose payload may contain this job's output: the simplest [`Flow`](crate::Flow).
     ///
     /// ```no_run
     /// # use queue_core::{Job as _, Of, job};

@@ -1,4 +1,4 @@
-//! Many jobs that a durable job spawns by one step: encoded and written a chunk at a time, as a bulk enqueue writes them.
+//! Many jobs that a durable job spawns by one step: encoded and written one chunk at a time, as by a bulk enqueue.
 
 use std::{
     borrow::Cow,
@@ -16,9 +16,9 @@ use super::{
     bulk,
     hooks::call_hooks,
     options::{EnqueueOptions, option_methods},
-    row::{Encoded, Row},
-    run::Run,
-    system::Awaited,
+    row::{EncodedJob, EnqueueRow},
+    start_time::StartTime,
+    system::Membership,
 };
 use crate::{
     context::{ChunkPosition, Durable, OwnedTransaction, StepName, connection},
@@ -28,26 +28,29 @@ use crate::{
     trace,
 };
 
-/// A chunk has at most so many jobs, or bytes of payloads.
+/// Maximum number of jobs, and maximum payload bytes, of a chunk.
 const CHUNK: usize = 1000;
 const CHUNK_BYTES: usize = 2 * 1024 * 1024;
 
 impl Durable {
-    /// Spawns a job for each of these, of one type, which run wherever their queue is served, beside this one and each other. Say what differs from
-    /// the type's options, of all of them, then await it; the [`Parts`] are waited for together with [`join`](Parts::join).
+    /// Spawns a job of one type for each item of an iterator. The jobs run in parallel with this one and each other, wherever their queue is
+    /// served.
     ///
-    /// A thousand of them are one commit, so there may be a million. An attempt that ends half-way has spawned the first of them, and the next goes on
-    /// after those: it runs the iterator from its start, which has to give the same jobs in the same order. Once all are there, that is journaled as
-    /// one step, and the iterator is not run any more.
+    /// Set the options of all of them that differ from the type's, then await it. The returned [`Parts`] are awaited together with
+    /// [`join`](Parts::join).
     ///
-    /// They run even if this job fails or dies; cancelling it cancels them.
+    /// Each thousand jobs are one commit, so there may be a million. An attempt that ends half-way has spawned the first jobs, and the next
+    /// attempt continues after those: it runs the iterator from the start, and the iterator must return the same jobs in the same order. Once all
+    /// jobs are spawned, one journaled step records that, and later attempts do not run the iterator.
+    ///
+    /// The jobs run even if this job fails or dies; cancelling it cancels them.
     ///
     /// # Errors
-    /// Terminal: a name that this attempt has asked for already, that is journaled as another step, or that has more than 193 bytes; and an iterator
-    /// that gives fewer jobs than an earlier attempt has spawned. As of an enqueue: [`Error::AtCapacity`](crate::Error::AtCapacity),
-    /// [`Error::OneOfMany`](crate::Error::OneOfMany), [`Error::OutOfRange`](crate::Error::OutOfRange), [`Error::Database`](crate::Error::Database);
-    /// and a failure if another job holds the uniqueness key of one, which is not spawned here then. [`Error::LeaseLost`](crate::Error::LeaseLost) when
-    /// others have the job, or somebody cancels it.
+    /// Terminal: the name was already used in this attempt, is journaled as a step of another kind, or exceeds 193 bytes; or the iterator returns
+    /// fewer jobs than an earlier attempt has spawned. As for an enqueue: [`Error::AtCapacity`](crate::Error::AtCapacity),
+    /// [`Error::OneOfMany`](crate::Error::OneOfMany), [`Error::OutOfRange`](crate::Error::OutOfRange),
+    /// [`Error::Database`](crate::Error::Database). A failure if another job holds the uniqueness key of one of the jobs, which is then not
+    /// spawned here. [`Error::LeaseLost`](crate::Error::LeaseLost) if another worker has the job, or it was cancelled.
     ///
     /// ```
     /// # use queue_core::{Durable, JobResult, job};
@@ -78,11 +81,11 @@ impl Durable {
         I: IntoIterator<Item = J>,
         I::IntoIter: Send,
     {
-        Map { cx: self, name: name.into(), jobs: jobs.into_iter(), options: EnqueueOptions::of::<J>(), in_flight: None }
+        Map { cx: self, name: name.into(), jobs: jobs.into_iter(), options: EnqueueOptions::for_type::<J>(), in_flight: None }
     }
 }
 
-/// Jobs that a durable job is about to spawn; from [`Durable::map`].
+/// Builder of many jobs that a durable job spawns; from [`Durable::map`].
 #[must_use = "nothing is spawned until this is awaited"]
 pub struct Map<'c, I> {
     cx: &'c Durable,
@@ -98,29 +101,30 @@ where
 {
     option_methods!((mut self) -> Self, self);
 
-    fn said(&mut self) -> &mut EnqueueOptions {
+    fn options_mut(&mut self) -> &mut EnqueueOptions {
         &mut self.options
     }
 
-    /// At most so many of them are ready or running at once, at least 1: the others are `parked`, in their order, until some have ended. Those that
-    /// wait for another try count, and a dead letter does not. Default: all. With a time to run at it is refused. One with an ordering key is not
-    /// parked, but counts.
+    /// Limits how many of the jobs are ready or running at the same time; at least 1. Default: unlimited.
+    ///
+    /// The other jobs are `parked`, in their order, until some have ended. Jobs that wait for a retry count, dead letters do not. Cannot be
+    /// combined with a time to run at. A job with an ordering key is not parked, but counts.
     pub fn in_flight(mut self, most: u32) -> Self {
         self.in_flight = Some(most);
         self
     }
 
-    async fn go(self) -> JobResult<Parts<'c, I::Item>> {
+    async fn run(self) -> JobResult<Parts<'c, I::Item>> {
         let Self { cx, name, jobs, mut options, in_flight } = self;
         let (name, known) = cx.journaled_map(name)?;
         let total = if let Some(total) = known {
             total
         } else {
-            let most = checked(in_flight, &options)?;
+            let most = check_in_flight(in_flight, &options)?;
             call_hooks(&mut options);
             let span = trace::enqueue_span(Some(&options.queue), Some(options.job_type));
-            options.carry(trace::current_context(&span).as_ref());
-            options.system = Some(Awaited::PartOf(format!("{}/{name}", cx.id())));
+            options.add_trace(trace::current_context(&span).as_ref());
+            options.system = Some(Membership::PartOf(format!("{}/{name}", cx.id())));
             options.check()?;
             let spawned = spawn(cx, &name, jobs, options, most).instrument(span.clone()).await;
             trace::record_bulk_enqueue(&span, spawned.as_ref().map(|total| total.unsigned_abs()));
@@ -130,14 +134,10 @@ where
     }
 }
 
-fn checked(in_flight: Option<u32>, options: &EnqueueOptions) -> Result<Option<i32>, Error> {
+fn check_in_flight(in_flight: Option<u32>, options: &EnqueueOptions) -> Result<Option<i32>, Error> {
     let Some(most) = in_flight else { return Ok(None) };
-    if !matches!(options.run, Run::Now) {
-        return Err(Error::OutOfRange {
-            what: "the time to run at",
-            value: "given".to_owned(),
-            range: "not said together with `in_flight`",
-        });
+    if !matches!(options.run, StartTime::Now) {
+        return Err(Error::OutOfRange { what: "the time to run at", value: "given".to_owned(), range: "unset if `in_flight` is used" });
     }
     match i32::try_from(most) {
         Ok(most) if most > 0 => Ok(Some(most)),
@@ -145,7 +145,7 @@ fn checked(in_flight: Option<u32>, options: &EnqueueOptions) -> Result<Option<i3
     }
 }
 
-/// Returns how many there are.
+/// Returns the number of jobs.
 async fn spawn<I>(cx: &Durable, name: &str, mut jobs: I, options: EnqueueOptions, most: Option<i32>) -> Result<i64, Failure>
 where
     I: Iterator<Item: JobType> + Send,
@@ -159,43 +159,43 @@ where
         }
     }
     loop {
-        let rows = fill(&mut jobs, store, &options, first)?;
+        let rows = next_chunk(&mut jobs, store, &options, first)?;
         if rows.is_empty() {
             break;
         }
         let (count, at, options) = (rows.len() as i64, ChunkPosition { chunk, first, most }, Arc::clone(&options));
         cx.add_chunk(name, at, move |tx| write(tx, store, options, rows, first)).await?;
         (chunk, first) = (chunk + 1, first + count);
-        // An iterator that gives jobs at once is not all that runs here.
+        // The iterator may return jobs without ever waiting, and other tasks share this thread.
         tokio::task::yield_now().await;
     }
     cx.close_map(name, first).await?;
     Ok(first)
 }
 
-/// The next chunk; empty at the end.
-fn fill<I>(jobs: &mut I, store: Store, options: &EnqueueOptions, first: i64) -> Result<Vec<Row<'static>>, Error>
+/// Returns the next chunk; empty at the end.
+fn next_chunk<I>(jobs: &mut I, store: Store, options: &EnqueueOptions, first: i64) -> Result<Vec<EnqueueRow<'static>>, Error>
 where
     I: Iterator<Item: JobType>,
 {
     let (mut rows, mut bytes) = (Vec::new(), 0);
     while rows.len() < CHUNK && bytes < CHUNK_BYTES {
         let Some(job) = jobs.next() else { break };
-        let row = Encoded::of(&job).and_then(|job| Row::to(store, Cow::Owned(job), options, 0));
+        let row = EncodedJob::encode(&job).and_then(|job| EnqueueRow::for_store(store, Cow::Owned(job), options, 0));
         let index = usize::try_from(first).unwrap_or(0) + rows.len();
-        let row: Row<'static> = row.map_err(|error| Error::OneOfMany { index, source: Box::new(error) })?;
+        let row: EnqueueRow<'static> = row.map_err(|error| Error::OneOfMany { index, source: Box::new(error) })?;
         bytes += row.size();
         rows.push(row);
     }
     Ok(rows)
 }
 
-/// Enqueues a chunk in the transaction; where nothing is enqueued, its jobs have ids of their own.
+/// Enqueues a chunk in the transaction. Without one, in a test that enqueues nothing, its jobs get made-up ids.
 async fn write(
     tx: Option<OwnedTransaction>,
     store: Store,
     options: Arc<EnqueueOptions>,
-    rows: Vec<Row<'static>>,
+    rows: Vec<EnqueueRow<'static>>,
     first: i64,
 ) -> Result<(Option<OwnedTransaction>, Vec<JobId>), Failure> {
     let Some(mut tx) = tx else {
@@ -206,7 +206,7 @@ async fn write(
     let ids = written.ids.unwrap_or_default();
     if let Some(place) = written.outcomes.iter().position(|outcome| *outcome != Enqueued::New) {
         let held = ids.get(place).copied().unwrap_or(JobId(0));
-        return Err(format!("the job {held} holds the uniqueness key of one that is mapped, and is not spawned here").into());
+        return Err(format!("job {held} holds the uniqueness key of a mapped job, which is therefore not spawned").into());
     }
     Ok((Some(tx), ids))
 }
@@ -219,7 +219,7 @@ where
     type IntoFuture = Pin<Box<dyn Future<Output = Self::Output> + Send + 'c>>;
 
     fn into_future(self) -> Self::IntoFuture {
-        Box::pin(self.go())
+        Box::pin(self.run())
     }
 }
 
@@ -229,7 +229,7 @@ impl<I> fmt::Debug for Map<'_, I> {
     }
 }
 
-/// The jobs that a durable job has mapped; from [`Durable::map`].
+/// Jobs that a durable job has spawned as a map; from [`Durable::map`].
 pub struct Parts<'c, J> {
     pub(crate) cx: &'c Durable,
     pub(crate) name: String,
@@ -238,7 +238,7 @@ pub struct Parts<'c, J> {
 }
 
 impl<J> Parts<'_, J> {
-    /// How many there are.
+    /// Returns the number of jobs.
     pub fn total(&self) -> u64 {
         self.total.unsigned_abs()
     }

@@ -1,13 +1,14 @@
-//! Enqueuing: builders that are awaited, over any kind of connection. One job in `one`, many in `all` and `batch`, which `bulk` writes.
+//! Enqueuing: builders that are awaited, on any kind of connection. `one` enqueues a single job; `all` and `batch` enqueue many, which `bulk`
+//! writes.
 //!
-//! What an enqueue carries is a `Row`, whichever way it goes: a job, encoded, and its `EnqueueOptions`.
+//! Every path writes an `EnqueueRow`: an encoded job and its `EnqueueOptions`.
 
 mod all;
 mod batch;
 mod bulk;
 mod copy;
 mod each;
-mod expires;
+mod expiry;
 mod flow;
 mod handle;
 mod hooks;
@@ -20,14 +21,14 @@ mod places;
 mod render;
 mod restart;
 mod row;
-mod run;
+mod start_time;
 mod sealing;
 mod spawn;
 mod system;
 
 use std::borrow::Cow;
 
-use self::row::{Encoded, Row};
+use self::row::{EncodedJob, EnqueueRow};
 pub(crate) use self::sealing::Sealing;
 pub use self::{
     all::EnqueueAll,
@@ -44,36 +45,37 @@ pub use self::{
 };
 use crate::{define::JobType, error::Error, schema::Store};
 
-/// A queue at its capacity, as `queue.take_capacity` describes it in its DETAIL.
+/// Queue at its capacity, as the DETAIL of `queue.take_capacity`'s error describes it.
 #[derive(serde::Deserialize)]
-struct AtCapacity {
+struct CapacityDetail {
     queue: String,
     capacity: u64,
 }
 
-fn at_capacity(error: &sqlx::Error) -> Option<AtCapacity> {
+fn capacity_detail(error: &sqlx::Error) -> Option<CapacityDetail> {
     let detail = error.as_database_error()?.try_downcast_ref::<sqlx::postgres::PgDatabaseError>()?.detail()?;
     serde_json::from_str(detail).ok()
 }
 
-/// A missing function or schema means that nobody migrated; everything else is the database's own error.
-pub(crate) fn explain(error: sqlx::Error, store: Store) -> Error {
+/// Converts a database error of an enqueue. A missing function or schema means that the schema is not migrated.
+pub(crate) fn store_error(error: sqlx::Error, store: Store) -> Error {
     match error.as_database_error().and_then(sqlx::error::DatabaseError::code).as_deref() {
         Some("42883" | "42P01" | "3F000") => Error::NotMigrated { schema: store.schema().to_owned() },
-        Some("QCAPA") => match at_capacity(&error) {
-            Some(AtCapacity { queue, capacity }) => Error::AtCapacity { queue, capacity },
+        Some("QCAPA") => match capacity_detail(&error) {
+            Some(CapacityDetail { queue, capacity }) => Error::AtCapacity { queue, capacity },
             None => Error::Database(error),
         },
         _ => Error::Database(error),
     }
 }
 
-/// A job that is to be enqueued later, as JSON texts: its payload in clear, and all that is said of it but when; and how the payload is sealed.
-pub(crate) fn carried<J: JobType>(job: &J, options: &EnqueueOptions) -> Result<(String, String, Option<Sealing>), Error> {
+/// Encodes a job that is enqueued later. Returns its payload as unsealed JSON text, its options without a time as JSON text, and how the payload
+/// is sealed.
+pub(crate) fn encode_deferred<J: JobType>(job: &J, options: &EnqueueOptions) -> Result<(String, String, Option<Sealing>), Error> {
     options.check()?;
-    options.check_now()?;
-    let job = Encoded::of(job)?;
+    options.check_without_time()?;
+    let job = EncodedJob::encode(job)?;
     let payload = job.payload().to_owned();
-    let said = Row::new(Cow::Owned(job), options, 0)?.carried(options)?.into_owned();
-    Ok((payload, said, options.sealing()))
+    let options_json = EnqueueRow::new(Cow::Owned(job), options, 0)?.options_json(options)?.into_owned();
+    Ok((payload, options_json, options.sealing()))
 }

@@ -1,6 +1,7 @@
-//! One job about to be enqueued.
+//! Enqueue of a single job.
 //!
-//! A plain job goes by `queue.insert_job`, which is the fast way; any other by `queue.enqueue_with`, or by `queue.try_enqueue` if it may be refused.
+//! A plain job is written by `queue.insert_job`, the fast path. Any other is written by `queue.enqueue_with`, or by `queue.try_enqueue` if it may
+//! be refused.
 
 use std::{
     borrow::Cow,
@@ -15,10 +16,11 @@ use sqlx::{Postgres, Row as _, postgres::PgArguments, query::Query};
 use tracing::Instrument as _;
 
 use super::{
-    JobHandle, explain,
+    JobHandle,
     hooks::call_hooks,
     options::{EnqueueOptions, enqueue_methods, option_methods},
-    row::{Encoded, Row},
+    row::{EncodedJob, EnqueueRow},
+    store_error,
 };
 use crate::{
     connect::{IntoConnection, JobRef},
@@ -28,7 +30,7 @@ use crate::{
     trace,
 };
 
-/// A job about to be enqueued. Say what differs from its type's options, then await it.
+/// Builder of an enqueue of one job; from [`Job::enqueue`](crate::Job::enqueue). Set the options that differ from the type's, then await it.
 ///
 /// ```no_run
 /// # use std::time::Duration;
@@ -50,7 +52,7 @@ use crate::{
 /// # Ok(()) }
 /// ```
 ///
-/// `R` is what awaiting it returns: a [`JobHandle`], or `Option<JobHandle>` after [`unless_at_capacity`](Self::unless_at_capacity).
+/// `R` is the type of the result: a [`JobHandle`], or `Option<JobHandle>` after [`unless_at_capacity`](Self::unless_at_capacity).
 #[must_use = "nothing is enqueued until this is awaited"]
 pub struct Enqueue<'c, J, R = JobHandle<J>> {
     job: J,
@@ -58,24 +60,24 @@ pub struct Enqueue<'c, J, R = JobHandle<J>> {
     store: Store,
     durability: Option<Durability>,
     options: EnqueueOptions,
-    /// How long to wait while the queue is at its capacity, if that is wanted.
-    patience: Option<Duration>,
+    /// Maximum time to wait while the queue is at its capacity, if waiting was requested.
+    capacity_wait: Option<Duration>,
     returned: PhantomData<fn() -> R>,
 }
 
-/// The first pause of who waits for capacity; each is twice the one before, up to the longest.
-const FIRST_PAUSE: Duration = Duration::from_millis(5);
-const LONGEST_PAUSE: Duration = Duration::from_millis(250);
+/// First and longest retry interval of an enqueue that waits for capacity. Each is twice the previous one.
+const FIRST_RETRY_DELAY: Duration = Duration::from_millis(5);
+const MAX_RETRY_DELAY: Duration = Duration::from_millis(250);
 
 impl<'c, J: JobType> Enqueue<'c, J> {
     pub(super) fn new(job: J, on: impl IntoConnection<'c>) -> Self {
-        let mut options = EnqueueOptions::of::<J>();
-        let store = options.place(on.tenant()).unwrap_or_default();
-        Self { job, on: on.into_connection(), store, durability: None, options, patience: None, returned: PhantomData }
+        let mut options = EnqueueOptions::for_type::<J>();
+        let store = options.set_tenant(on.tenant()).unwrap_or_default();
+        Self { job, on: on.into_connection(), store, durability: None, options, capacity_wait: None, returned: PhantomData }
     }
 
-    /// If the queue is at its capacity, enqueues nothing and returns `None`, and a transaction of yours is as it was. Without this, that is
-    /// [`Error::AtCapacity`], after which the transaction can only be rolled back.
+    /// Enqueues nothing and returns `None` if the queue is at its capacity; a transaction of yours is unchanged. Without this option,
+    /// [`Error::AtCapacity`] is returned, after which the transaction can only be rolled back.
     ///
     /// ```no_run
     /// # use queue_core::{Job, job};
@@ -88,8 +90,8 @@ impl<'c, J: JobType> Enqueue<'c, J> {
     /// # Ok(()) }
     /// ```
     pub fn unless_at_capacity(self) -> Enqueue<'c, J, Option<JobHandle<J>>> {
-        let Self { job, on, store, durability, options, patience, .. } = self;
-        Enqueue { job, on, store, durability, options, patience, returned: PhantomData }
+        let Self { job, on, store, durability, options, capacity_wait, .. } = self;
+        Enqueue { job, on, store, durability, options, capacity_wait, returned: PhantomData }
     }
 }
 
@@ -97,11 +99,11 @@ impl<J: JobType, R> Enqueue<'_, J, R> {
     option_methods!((mut self) -> Self, self);
     enqueue_methods!();
 
-    /// While the queue is at its capacity, waits for up to this long: it asks again after 5 ms, and at last every 250 ms.
+    /// Waits for up to `timeout` while the queue is at its capacity. Retries after 5 ms, then at increasing intervals up to 250 ms.
     ///
-    /// Whoever asks first once there is capacity gets it: those who wait are not served in turn. Nothing is locked while it waits; dropped, it has
-    /// either enqueued the job or not. Not in a transaction: that is refused, with
-    /// [`Error::WaitInTransaction`], because it may hold up those that end waiting jobs.
+    /// Waiting producers are not served in order: the first to retry after capacity becomes available gets it. Nothing is locked while waiting. A
+    /// dropped future has either enqueued the job or not. Not allowed in a transaction ([`Error::WaitInTransaction`]), because it could block the
+    /// transactions that finish waiting jobs.
     ///
     /// ```no_run
     /// # use std::time::Duration;
@@ -112,19 +114,19 @@ impl<J: JobType, R> Enqueue<'_, J, R> {
     /// # Ok(()) }
     /// ```
     pub fn wait_for_capacity(mut self, timeout: Duration) -> Self {
-        self.patience = Some(timeout);
+        self.capacity_wait = Some(timeout);
         self
     }
 
-    fn said(&mut self) -> &mut EnqueueOptions {
+    fn options_mut(&mut self) -> &mut EnqueueOptions {
         &mut self.options
     }
 
-    /// The handle; `None` if the queue is at its capacity, provided that this is no error.
+    /// Returns the handle; `None` if the queue is at its capacity and that is not an error.
     async fn send(mut self, unless_at_capacity: bool) -> Result<Option<JobHandle<J>>, Error> {
         call_hooks(&mut self.options);
         let span = trace::enqueue_span(Some(&self.options.queue), Some(self.options.job_type));
-        self.options.carry(trace::current_context(&span).as_ref());
+        self.options.add_trace(trace::current_context(&span).as_ref());
         let sent = self.write(unless_at_capacity).instrument(span.clone()).await;
         let new = sent.as_ref().map(|handle| handle.as_ref().filter(|handle| handle.outcome() == Enqueued::New).map(JobHandle::id));
         trace::record_enqueue(&span, new.as_ref().map(|new| new.as_ref().map(|id| id as &dyn fmt::Display)).map_err(|error| *error));
@@ -132,62 +134,62 @@ impl<J: JobType, R> Enqueue<'_, J, R> {
     }
 
     async fn write(self, unless_at_capacity: bool) -> Result<Option<JobHandle<J>>, Error> {
-        let Self { job, mut on, store, durability, options, patience, .. } = self;
+        let Self { job, mut on, store, durability, options, capacity_wait, .. } = self;
         options.check()?;
-        let row = Row::to(store, Cow::Owned(Encoded::of(&job)?), &options, 0)?;
+        let row = EnqueueRow::for_store(store, Cow::Owned(EncodedJob::encode(&job)?), &options, 0)?;
         drop(job);
         let relaxed = durability.unwrap_or(options.durability) == Durability::Relaxed;
         let inside = match &mut on {
-            Connection::One(connection) if relaxed || patience.is_some() => in_transaction(connection).await?,
+            Connection::One(connection) if relaxed || capacity_wait.is_some() => in_transaction(connection).await?,
             _ => false,
         };
-        if inside && patience.is_some() {
+        if inside && capacity_wait.is_some() {
             return Err(Error::WaitInTransaction);
         }
-        let job = Outgoing { row, options, store, relaxed: relaxed && !inside };
-        if let Some(timeout) = patience {
+        let job = PreparedEnqueue { row, options, store, relaxed: relaxed && !inside };
+        if let Some(timeout) = capacity_wait {
             let began = tokio::time::Instant::now();
-            let mut pause = FIRST_PAUSE;
+            let mut pause = FIRST_RETRY_DELAY;
             while let Some(left) = timeout.checked_sub(began.elapsed()).filter(|left| !left.is_zero()) {
                 if let Some(handle) = job.send(&mut on, true).await? {
                     return Ok(Some(handle));
                 }
                 tokio::time::sleep(pause.min(left)).await;
-                pause = (pause * 2).min(LONGEST_PAUSE);
+                pause = (pause * 2).min(MAX_RETRY_DELAY);
             }
         }
-        // When there was no capacity in time, this says how much there is.
+        // If no capacity became available in time, this attempt's error reports the capacity.
         job.send(&mut on, unless_at_capacity).await
     }
 }
 
-/// A job, ready to be sent any number of times.
-struct Outgoing {
-    row: Row<'static>,
+/// Encoded job that can be sent any number of times.
+struct PreparedEnqueue {
+    row: EnqueueRow<'static>,
     options: EnqueueOptions,
     store: Store,
-    /// Whether its commit need not wait for the disk; it is a transaction of its own then.
+    /// Whether the commit may return before it is on disk. The enqueue is then a transaction of its own.
     relaxed: bool,
 }
 
-impl Outgoing {
-    /// The handle; `None` if the queue is at its capacity, provided that this is no error.
+impl PreparedEnqueue {
+    /// Returns the handle; `None` if the queue is at its capacity and that is not an error.
     async fn send<J>(&self, on: &mut Connection<'_>, unless_at_capacity: bool) -> Result<Option<JobHandle<J>>, Error> {
-        let carried;
+        let options_json;
         let query = if self.row.is_plain() && !unless_at_capacity {
-            self.plain()
+            self.plain_query()
         } else {
-            carried = self.row.carried(&self.options)?;
-            self.with(&carried, unless_at_capacity)
+            options_json = self.row.options_json(&self.options)?;
+            self.options_query(&options_json, unless_at_capacity)
         };
-        let row = query.fetch_one(&mut *on.acquire().await?).await.map_err(|error| explain(error, self.store))?;
+        let row = query.fetch_one(&mut *on.acquire().await?).await.map_err(|error| store_error(error, self.store))?;
         let id: Option<JobId> = row.try_get(0)?;
-        // What goes the plain way is new.
+        // A job written by the fast path is always new.
         let outcome = if row.len() > 1 { Enqueued::from_sql(row.try_get(1)?) } else { Enqueued::New };
         Ok(id.map(|id| JobHandle::enqueued(JobRef::from_id(id).in_store(self.store), outcome)))
     }
 
-    fn plain(&self) -> Query<'_, Postgres, PgArguments> {
+    fn plain_query(&self) -> Query<'_, Postgres, PgArguments> {
         let Self { row, options, store, relaxed } = self;
         let statement = if *relaxed { include_str!("../../sql/enqueue_relaxed.sql") } else { include_str!("../../sql/enqueue.sql") };
         sqlx::query(store.sql(statement))
@@ -200,11 +202,11 @@ impl Outgoing {
             .bind(options.run.after_ms())
     }
 
-    fn with<'q>(&'q self, carried: &'q str, unless_at_capacity: bool) -> Query<'q, Postgres, PgArguments> {
+    fn options_query<'q>(&'q self, options_json: &'q str, unless_at_capacity: bool) -> Query<'q, Postgres, PgArguments> {
         let Self { row, options, store, relaxed } = self;
         let (with, unless) = (include_str!("../../sql/enqueue_with.sql"), include_str!("../../sql/try_enqueue.sql"));
         let statement = if unless_at_capacity { unless } else { with };
-        sqlx::query(store.sql(statement)).bind(options.job_type).bind(row.payload()).bind(carried).bind(relaxed)
+        sqlx::query(store.sql(statement)).bind(options.job_type).bind(row.payload()).bind(options_json).bind(relaxed)
     }
 }
 
@@ -213,7 +215,7 @@ impl<'c, J: JobType> IntoFuture for Enqueue<'c, J> {
     type IntoFuture = Pin<Box<dyn Future<Output = Self::Output> + Send + 'c>>;
 
     fn into_future(self) -> Self::IntoFuture {
-        // Without `unless_at_capacity`, the statements know of no queue at its capacity that is no error.
+        // Without `unless_at_capacity`, the statements report a queue at its capacity as an error, so there is always a handle.
         Box::pin(async move { self.send(false).await?.ok_or(Error::Database(sqlx::Error::RowNotFound)) })
     }
 }

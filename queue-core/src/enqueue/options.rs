@@ -1,4 +1,4 @@
-//! What is said of a job besides its payload: where it goes, how often it is tried, when it may run. Checked and encoded here, written elsewhere.
+//! Options of an enqueue: queue, priority, attempts, times, keys, metadata. Checked and encoded here, written elsewhere.
 
 use std::{borrow::Cow, collections::BTreeMap};
 
@@ -6,138 +6,145 @@ use chrono::SecondsFormat;
 use serde::{Serialize, ser::SerializeMap};
 use serde_json::value::RawValue;
 
-use super::{expires::Expires, run::Run, sealing::Sealing, system::Awaited};
+use super::{expiry::Expiry, sealing::Sealing, start_time::StartTime, system::Membership};
 use crate::{
     connect::TENANT,
-    define::{Durability, JobType, KeyPolicy, OnConflict, While, shown, stored_type},
+    define::{Durability, JobType, KeyPolicy, OnConflict, While, format_duration, stored_type},
     error::Error,
     payload::{self, PayloadError},
     schema::{Store, check_name},
     trace::{TRACEPARENT, TRACESTATE, TraceContext},
 };
 
-/// The methods by which a builder takes options: `said` gives the [`EnqueueOptions`] that they change.
+/// Defines the option methods of a builder. The method `options_mut` returns the [`EnqueueOptions`] that they change.
 macro_rules! option_methods {
     (($($this:tt)*) -> $returned:ty, $same:ident) => {
-        /// Not before this long from now, by the database's clock. At most 3,000 years.
+        /// Delays the job by this duration, by the database's clock. At most 3,000 years.
         pub fn after($($this)*, wait: std::time::Duration) -> $returned {
-            $same.said().run = crate::enqueue::run::Run::After(wait);
+            $same.options_mut().run = crate::enqueue::start_time::StartTime::After(wait);
             $same
         }
 
-        /// Not before this time, which may have passed already. From 1970 to 9999.
+        /// Runs the job no earlier than this time, which may have passed already. From 1970 to 9999.
         pub fn at($($this)*, time: chrono::DateTime<chrono::Utc>) -> $returned {
-            $same.said().run = crate::enqueue::run::Run::At(time);
+            $same.options_mut().run = crate::enqueue::start_time::StartTime::At(time);
             $same
         }
 
-        /// Unless it has begun by this time, by the database's clock, it is over, as expired, and not run: instead of what the type says
-        /// ([`Options::expires`](crate::Options::expires)). From 1970 to 9999; one that has passed is over as soon as a worker looks. Refused if it
-        /// may not run before.
+        /// Sets the time by which the job must begin, by the database's clock, instead of the type's expiry
+        /// ([`Options::expires`](crate::Options::expires)). Otherwise it finishes as expired, and is not run.
+        ///
+        /// From 1970 to 9999. With a time that has passed, the job expires as soon as a worker finds it. Rejected if the job may not run before
+        /// this time.
         pub fn expires_at($($this)*, time: chrono::DateTime<chrono::Utc>) -> $returned {
-            $same.said().expires = crate::enqueue::expires::Expires::At(time);
+            $same.options_mut().expires = crate::enqueue::expiry::Expiry::At(time);
             $same
         }
 
-        /// As [`expires_at`](Self::expires_at), this long after it may run first: its enqueue, or the time that it is put off to. Longer than zero, and
-        /// at most 3,000 years.
+        /// Sets the expiry relative to the earliest time at which the job may run: its enqueue, or its scheduled time. See
+        /// [`expires_at`](Self::expires_at). Longer than zero, and at most 3,000 years.
         pub fn expires_in($($this)*, wait: std::time::Duration) -> $returned {
-            $same.said().expires = crate::enqueue::expires::Expires::In(wait);
+            $same.options_mut().expires = crate::enqueue::expiry::Expiry::In(wait);
             $same
         }
 
-        /// With this priority instead of the type's; higher runs first.
+        /// Sets the priority instead of the type's. Higher runs first.
         pub fn priority($($this)*, priority: i16) -> $returned {
-            $same.said().priority = priority;
+            $same.options_mut().priority = priority;
             $same
         }
 
-        /// Into this queue instead of the type's. A worker that serves only named queues must name it.
+        /// Sets the queue instead of the type's. A worker that serves only named queues must name it.
         pub fn queue($($this)*, queue: impl Into<String>) -> $returned {
-            $same.said().queue = std::borrow::Cow::Owned(queue.into());
+            $same.options_mut().queue = std::borrow::Cow::Owned(queue.into());
             $same
         }
 
-        /// With this many attempts instead of the type's; at least 1.
+        /// Sets the maximum number of attempts instead of the type's; at least 1.
         pub fn max_attempts($($this)*, max_attempts: i16) -> $returned {
-            $same.said().max_attempts = max_attempts;
+            $same.options_mut().max_attempts = max_attempts;
             $same
         }
 
-        /// Under this ordering key instead of the job's own ([`JobType::ordering_key`](crate::JobType::ordering_key)). Of any length; without NUL.
+        /// Sets the ordering key instead of the job's own ([`JobType::ordering_key`](crate::JobType::ordering_key)). Of any length; without NUL.
         ///
-        /// Jobs of one key in one queue run one at a time, in the order in which their enqueues committed. So this enqueue waits for transactions
-        /// that have enqueued under the key and are open still (now and then for those of another key: there are 1024 locks), and others
-        /// wait for this one's. Two transactions that enqueue under several keys, one after the other, may wait for each other: the server
-        /// then ends one of them. Enqueue together, by `enqueue_all` or in a `Batch`: that locks keys in one order.
+        /// Jobs of one key in one queue run one at a time, in the order in which their enqueues committed. This enqueue therefore waits for open
+        /// transactions that have enqueued under the key, and others wait for this one's. There are 1024 locks, so now and then it also waits for
+        /// transactions of another key.
+        ///
+        /// Two transactions that enqueue under several keys, one after the other, may deadlock, and the server then aborts one of them. Enqueue
+        /// such jobs together, by `enqueue_all` or in a `Batch`, which lock all keys in one order.
         pub fn key($($this)*, key: impl Into<String>) -> $returned {
-            $same.said().key = Some(key.into());
+            $same.options_mut().key = Some(key.into());
             $same
         }
 
-        /// With this policy on dead jobs of its ordering key instead of the type's.
+        /// Sets the policy for dead jobs of its ordering key instead of the type's.
         pub fn key_policy($($this)*, key_policy: crate::define::KeyPolicy) -> $returned {
-            $same.said().key_policy = key_policy;
+            $same.options_mut().key_policy = key_policy;
             $same
         }
 
-        /// With this fair key instead of the job's own ([`JobType::fair_key`](crate::JobType::fair_key)): it takes its turn among jobs of its type with
-        /// other keys, however many there are of each. Of any length; without NUL.
+        /// Sets the fair key instead of the job's own ([`JobType::fair_key`](crate::JobType::fair_key)). Jobs of one type with different fair
+        /// keys take turns, however many there are of each. Of any length; without NUL.
         pub fn fair($($this)*, key: impl Into<String>) -> $returned {
-            $same.said().fair = Some(key.into());
+            $same.options_mut().fair = Some(key.into());
             $same
         }
 
-        /// Unless a job of this type with this key holds it in this queue. The key may be any text without U+0000, of any length, and goes before
-        /// the one that the type's fields make. Of many jobs enqueued with one key, the first is.
+        /// Makes the job unique by this key: it is not enqueued if another job of its type holds the key in its queue. The key may be any text
+        /// without U+0000, of any length, and takes precedence over the one derived from the type's fields. If many jobs are enqueued with one
+        /// key, the first one is written.
         ///
-        /// The handle says what came of it: [`JobHandle::outcome`](crate::JobHandle::outcome). Producers with the same key wait for each other's
-        /// transactions; a rollback gives the key back. Exact at every isolation level: above read committed, a conflict with what your snapshot
-        /// does not show is a serialization failure. A transaction that takes several keys in another order than others do may be ended as a
+        /// [`JobHandle::outcome`](crate::JobHandle::outcome) returns the outcome. Producers with the same key wait for each other's transactions,
+        /// and a rollback frees the key. This is exact at every isolation level: above read committed, a conflict with rows that your snapshot
+        /// does not show is a serialization failure. A transaction that takes several keys in a different order than others may be aborted as a
         /// deadlock.
         pub fn unique($($this)*, key: impl Into<String>) -> $returned {
-            $same.said().unique.get_or_insert_default().key = Some(key.into());
+            $same.options_mut().unique.get_or_insert_default().key = Some(key.into());
             $same
         }
 
-        /// How long the key is held, instead of what the type says. Default: [`While::Live`](crate::While::Live).
+        /// Sets how long the key is held, instead of the type's setting. Default: [`While::Live`](crate::While::Live).
         pub fn unique_while($($this)*, held: crate::define::While) -> $returned {
-            $same.said().unique.get_or_insert_default().held = Some(held);
+            $same.options_mut().unique.get_or_insert_default().held = Some(held);
             $same
         }
 
-        /// What becomes of this enqueue if the key is held, instead of what the type says. Default: [`OnConflict::Keep`](crate::OnConflict::Keep).
+        /// Sets what this enqueue does if the key is held, instead of the type's setting. Default: [`OnConflict::Keep`](crate::OnConflict::Keep).
         pub fn on_conflict($($this)*, on_conflict: crate::define::OnConflict) -> $returned {
-            $same.said().unique.get_or_insert_default().on_conflict = Some(on_conflict);
+            $same.options_mut().unique.get_or_insert_default().on_conflict = Some(on_conflict);
             $same
         }
 
-        /// With this value in its metadata, beside those of other keys: for its handler ([`Context::meta`](crate::Context::meta)), for lists and
-        /// filters, and for whoever knows nothing of its payload. A key said again replaces its value. At most 4 KiB of JSON in all.
+        /// Adds a value to the job's metadata, and replaces an earlier value of the same key. At most 4 KiB of JSON in total.
+        ///
+        /// Metadata is available to the handler ([`Context::meta`](crate::Context::meta)), in lists and filters, and to code that does not know
+        /// the payload.
         pub fn meta($($this)*, key: impl Into<String>, value: impl serde::Serialize) -> $returned {
-            $same.said().add_meta(key.into(), &value);
+            $same.options_mut().add_meta(key.into(), &value);
             $same
         }
     };
 }
 pub(super) use option_methods;
 
-/// The methods by which a builder, or a batch, is told where and how to write.
+/// Defines the methods of a builder or a batch for the store and the durability.
 macro_rules! enqueue_methods {
     () => {
-        /// Into this store instead of the default one.
-        #[must_use = "it returns what was changed"]
+        /// Enqueues into this store instead of the default one.
+        #[must_use = "returns the changed value"]
         pub fn store(mut self, store: crate::schema::Store) -> Self {
             self.store = store;
             self
         }
 
-        /// Whether the commit of this enqueue waits for the disk, instead of what the type says (of several, it waits if one of them says so); see
-        /// [`Durability`](crate::Durability) for what is risked.
+        /// Sets whether the commit of this enqueue waits for the disk, instead of the type's setting. With several types, it waits if one of them
+        /// requires it. See [`Durability`](crate::Durability) for the risks.
         ///
-        /// It counts where the enqueue is a transaction of its own: on a pool, or on a connection outside a transaction. In a transaction of
-        /// yours it changes nothing, for that would be the durability of your other writes: say `set local synchronous_commit = off` there.
-        #[must_use = "it returns what was changed"]
+        /// Takes effect if the enqueue is a transaction of its own: on a pool, or on a connection outside a transaction. It has no effect in your
+        /// transaction, where it would change the durability of your other writes; use `set local synchronous_commit = off` there.
+        #[must_use = "returns the changed value"]
         pub fn durability(mut self, durability: crate::define::Durability) -> Self {
             self.durability = Some(durability);
             self
@@ -146,9 +153,9 @@ macro_rules! enqueue_methods {
 }
 pub(super) use enqueue_methods;
 
-/// What is said of a job that is to be enqueued: its type's options, and what differs from them.
+/// Options of a job that is being enqueued: those of its type, and the changes to them.
 ///
-/// [`Batch::add`](crate::Batch::add) gives it, for the job that was added. The builders of [`Job`](crate::Job) have the same methods.
+/// [`Batch::add`](crate::Batch::add) returns them for the added job. The builders of [`Job`](crate::Job) have the same methods.
 ///
 /// ```
 /// # use queue_core::{Batch, job};
@@ -161,43 +168,43 @@ pub(super) use enqueue_methods;
 #[derive(Clone, Debug)]
 pub struct EnqueueOptions {
     pub(super) job_type: &'static str,
-    /// Of the payload.
+    /// Version of the payload.
     version: u16,
     pub(super) durability: Durability,
     pub(super) queue: Cow<'static, str>,
     pub(super) priority: i16,
     pub(super) max_attempts: i16,
-    pub(super) run: Run,
-    pub(super) expires: Expires,
-    /// Instead of the job's own.
+    pub(super) run: StartTime,
+    pub(super) expires: Expiry,
+    /// Overrides the job's own ordering key.
     pub(super) key: Option<String>,
     pub(super) key_policy: KeyPolicy,
-    /// Instead of the job's own.
+    /// Overrides the job's own fair key.
     pub(super) fair: Option<String>,
-    /// Some if the job is unique.
+    /// Set if the job is unique.
     pub(super) unique: Option<Uniqueness>,
-    /// Each as JSON text, or why there is none.
+    /// Each value as JSON text, or the error of its encoding.
     meta: BTreeMap<String, Result<Box<RawValue>, String>>,
-    /// What waits for its end, if anything does.
-    pub(super) system: Option<Awaited>,
-    /// The keyring, if the payload is stored encrypted.
+    /// What waits for the job's end, if anything does.
+    pub(super) system: Option<Membership>,
+    /// Keyring, if the payload is stored encrypted.
     seal: Option<&'static str>,
 }
 
-/// The most bytes of a job's metadata as jsonb prints it; `queue.meta_limit()` in SQL says the same.
+/// Maximum size in bytes of a job's metadata as printed by jsonb; the same as `queue.meta_limit()` in SQL.
 const META_LIMIT: usize = 4096;
 
-/// What was said of a job's uniqueness, by its type or by its enqueue.
+/// Uniqueness of a job, as set by its type or its enqueue.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Uniqueness {
-    /// The key that was given; else the type's fields make it.
+    /// Overrides the key derived from the type's fields.
     pub(super) key: Option<String>,
     pub(super) held: Option<While>,
     pub(super) on_conflict: Option<OnConflict>,
 }
 
 impl EnqueueOptions {
-    pub(crate) fn of<J: JobType>() -> Self {
+    pub(crate) fn for_type<J: JobType>() -> Self {
         let options = J::OPTIONS;
         Self {
             job_type: options.name,
@@ -206,8 +213,8 @@ impl EnqueueOptions {
             queue: Cow::Borrowed(options.queue),
             priority: options.priority,
             max_attempts: options.max_attempts,
-            run: Run::Now,
-            expires: options.expires.map_or(Expires::Never, Expires::In),
+            run: StartTime::Now,
+            expires: options.expires.map_or(Expiry::Never, Expiry::In),
             key: None,
             key_policy: options.key_policy,
             fair: None,
@@ -218,27 +225,27 @@ impl EnqueueOptions {
         }
     }
 
-    /// The name under which the job is stored.
+    /// Returns the name under which the job is stored.
     pub(super) fn stored_type(&self) -> Cow<'static, str> {
         stored_type(self.job_type, self.version)
     }
 
-    /// How the payload is sealed, if it is to be.
+    /// Returns how the payload is sealed, if the type requires it.
     pub(super) fn sealing(&self) -> Option<Sealing> {
         self.seal.map(|keyring| Sealing { keyring, job_type: self.job_type, version: self.version })
     }
 
-    /// Whether a job without keys of its own is plain: all that is said of it fits the columns of an entry.
-    pub(super) fn are_plain(&self) -> bool {
+    /// Returns whether a job without keys of its own is plain: all options fit the columns of an entry.
+    pub(super) fn is_plain(&self) -> bool {
         self.key.is_none()
             && self.fair.is_none()
             && self.unique.is_none()
             && self.meta.is_empty()
             && self.system.is_none()
-            && self.expires == Expires::Never
+            && self.expires == Expiry::Never
     }
 
-    /// Whether the database can hold them.
+    /// Checks that the database can store the options.
     pub(super) fn check(&self) -> Result<(), Error> {
         check_name("queue name", &self.queue)?;
         check_name("job type name", self.job_type)?;
@@ -251,41 +258,41 @@ impl EnqueueOptions {
             unique.check()?;
         }
         self.meta_text()?;
-        self.system.as_ref().map_or(Ok(()), Awaited::check)?;
+        self.system.as_ref().map_or(Ok(()), Membership::check)?;
         self.run.check()?;
         self.expires.check()
     }
 
-    /// Whether they say nothing of a time, which is another's to say.
-    pub(super) fn check_now(&self) -> Result<(), Error> {
-        let said = |what| Err(Error::OutOfRange { what, value: "given".to_owned(), range: "left to the schedule" });
+    /// Checks that no time is set, because the schedule sets it.
+    pub(super) fn check_without_time(&self) -> Result<(), Error> {
+        let reject = |what| Err(Error::OutOfRange { what, value: "given".to_owned(), range: "left to the schedule" });
         match (self.run, self.expires) {
-            (Run::Now, Expires::At(_)) => said("the time to expire at"),
-            (Run::Now, _) => Ok(()),
-            _ => said("the time to run at"),
+            (StartTime::Now, Expiry::At(_)) => reject("the time to expire at"),
+            (StartTime::Now, _) => Ok(()),
+            _ => reject("the time to run at"),
         }
     }
 
-    /// Its metadata as JSON text, if it has any.
+    /// Returns the metadata as JSON text, if there is any.
     pub(crate) fn meta_text(&self) -> Result<Option<String>, Error> {
         if self.meta.is_empty() {
             return Ok(None);
         }
         let out =
-            |value| Err(Error::OutOfRange { what: "the metadata", value, range: "at most 4 KiB of JSON that jsonb gives back exactly" });
+            |value| Err(Error::OutOfRange { what: "the metadata", value, range: "at most 4 KiB of JSON that jsonb stores unchanged" });
         if let Some((key, why)) = self.meta.iter().find_map(|(key, value)| Some((key, value.as_ref().err()?))) {
-            return out(format!("wrong at `{}`: {why}", key.escape_debug()));
+            return out(format!("invalid at `{}`: {why}", key.escape_debug()));
         }
-        match payload::encode(&self.said_meta(), META_LIMIT) {
+        match payload::encode(&self.valid_meta(), META_LIMIT) {
             Err(PayloadError::TooLarge { size, .. }) => out(format!("of {size} bytes or more")),
-            Err(error) => out(format!("wrong: {error}")),
+            Err(error) => out(format!("invalid: {error}")),
             Ok(text) => Ok(Some(text)),
         }
     }
 
-    /// Adds the trace that it is enqueued in to its metadata, unless these say one: that of the caller wins. What does not fit is left out: first
-    /// the state of vendors, then all of it.
-    pub(super) fn carry(&mut self, carried: Option<&TraceContext>) {
+    /// Adds the trace context of the enqueue to the metadata, unless the caller has set one. What exceeds the size limit is left out: first the
+    /// vendor state, then all of it.
+    pub(super) fn add_trace(&mut self, carried: Option<&TraceContext>) {
         let Some(TraceContext { traceparent, tracestate }) = carried else { return };
         if self.meta.contains_key(TRACEPARENT) || self.meta.contains_key(TRACESTATE) {
             return;
@@ -293,7 +300,7 @@ impl EnqueueOptions {
         let parts = [Some((TRACEPARENT, traceparent)), tracestate.as_ref().map(|state| (TRACESTATE, state))];
         for (key, text) in parts.into_iter().flatten() {
             self.add_meta(key.to_owned(), text);
-            if payload::encode(&self.said_meta(), META_LIMIT).is_err() {
+            if payload::encode(&self.valid_meta(), META_LIMIT).is_err() {
                 self.meta.remove(key);
                 return;
             }
@@ -304,8 +311,8 @@ impl EnqueueOptions {
         self.meta.contains_key(key)
     }
 
-    /// Says for which tenant it is, if it is for one; returns the store of that.
-    pub(super) fn place(&mut self, tenant: Option<(Store, String)>) -> Option<Store> {
+    /// Adds the tenant of the connection to the metadata, if there is one; returns the tenant's store.
+    pub(super) fn set_tenant(&mut self, tenant: Option<(Store, String)>) -> Option<Store> {
         let (store, key) = tenant?;
         self.add_meta(TENANT.to_owned(), &key);
         Some(store)
@@ -316,24 +323,24 @@ impl EnqueueOptions {
         self.meta.insert(key, text.and_then(|text| RawValue::from_string(text).map_err(|error| error.to_string())));
     }
 
-    fn said_meta(&self) -> BTreeMap<&str, &RawValue> {
+    fn valid_meta(&self) -> BTreeMap<&str, &RawValue> {
         self.meta.iter().filter_map(|(key, value)| Some((&**key, &**value.as_ref().ok()?))).collect()
     }
 
-    /// Writes them by the names that `queue.enqueue` gives them; but not the keys, which a job may have of its own: see `Row`.
+    /// Serializes the options under the names that `queue.enqueue` reads, except for the keys, which a job may have of its own: see `EnqueueRow`.
     pub(super) fn write<M: SerializeMap>(&self, to: &mut M) -> Result<(), M::Error> {
         to.serialize_entry("queue", &self.queue)?;
         to.serialize_entry("priority", &self.priority)?;
         to.serialize_entry("max_attempts", &self.max_attempts)?;
         match self.run {
-            Run::Now => {}
-            Run::After(wait) => to.serialize_entry("after", &wait.as_secs_f64())?,
-            Run::At(time) => to.serialize_entry("run_at", &time.to_rfc3339_opts(SecondsFormat::Micros, true))?,
+            StartTime::Now => {}
+            StartTime::After(wait) => to.serialize_entry("after", &wait.as_secs_f64())?,
+            StartTime::At(time) => to.serialize_entry("run_at", &time.to_rfc3339_opts(SecondsFormat::Micros, true))?,
         }
         match self.expires {
-            Expires::Never => {}
-            Expires::In(wait) => to.serialize_entry("expires_in", &wait.as_secs_f64())?,
-            Expires::At(time) => to.serialize_entry("expires_at", &time.to_rfc3339_opts(SecondsFormat::Micros, true))?,
+            Expiry::Never => {}
+            Expiry::In(wait) => to.serialize_entry("expires_in", &wait.as_secs_f64())?,
+            Expiry::At(time) => to.serialize_entry("expires_at", &time.to_rfc3339_opts(SecondsFormat::Micros, true))?,
         }
         if let Some(unique) = &self.unique {
             to.serialize_entry("unique_while", &unique.held.unwrap_or_default().to_sql())?;
@@ -343,7 +350,7 @@ impl EnqueueOptions {
             to.serialize_entry("version", &self.version)?;
         }
         if !self.meta.is_empty() {
-            to.serialize_entry("meta", &self.said_meta())?;
+            to.serialize_entry("meta", &self.valid_meta())?;
         }
         if let Some(system) = &self.system {
             to.serialize_entry("system", system)?;
@@ -351,7 +358,7 @@ impl EnqueueOptions {
         Ok(())
     }
 
-    fn said(&mut self) -> &mut Self {
+    fn options_mut(&mut self) -> &mut Self {
         self
     }
 
@@ -361,15 +368,15 @@ impl EnqueueOptions {
 impl Uniqueness {
     fn check(&self) -> Result<(), Error> {
         match self.held {
-            Some(While::For(time)) if !While::For(time).fits() => {
-                Err(Error::OutOfRange { what: "the time of a uniqueness key", value: shown(time), range: "1 ms to 1000 years" })
+            Some(While::For(time)) if !While::For(time).is_in_range() => {
+                Err(Error::OutOfRange { what: "the time of a uniqueness key", value: format_duration(time), range: "1 ms to 1000 years" })
             }
             _ => self.key.as_deref().map_or(Ok(()), |key| check_key("the uniqueness key", key)),
         }
     }
 }
 
-/// Keys are hashed as text, which the database has without NUL.
+/// Checks a key. Keys are hashed as text, which cannot contain NUL in the database.
 pub(super) fn check_key(what: &'static str, key: &str) -> Result<(), Error> {
     if !key.contains('\0') {
         return Ok(());

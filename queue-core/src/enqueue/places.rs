@@ -1,4 +1,4 @@
-//! What every way to write many jobs shares: the rows on their way, where each goes, and what was written.
+//! Shared by all bulk writes: the rows to write, the lane and times of each, and the result.
 
 use std::{
     borrow::Cow,
@@ -8,7 +8,7 @@ use std::{
 use chrono::{DateTime, Utc};
 use sqlx::{PgConnection, Row as _, postgres::PgRow};
 
-use super::{explain, options::EnqueueOptions, row::Row};
+use super::{options::EnqueueOptions, row::EnqueueRow, store_error};
 use crate::{
     define::{Enqueued, JobId},
     error::Error,
@@ -16,18 +16,18 @@ use crate::{
     schema::Store,
 };
 
-/// Jobs on their way, encoded one by one as they are asked for.
-pub(super) type Rows<'a> = Box<dyn Iterator<Item = Result<Row<'a>, Error>> + Send + 'a>;
+/// Rows to write, encoded one by one on demand.
+pub(super) type EnqueueRows<'a> = Box<dyn Iterator<Item = Result<EnqueueRow<'a>, Error>> + Send + 'a>;
 
-/// What was written: how many jobs, and their ids in order if they are wanted.
-pub(super) struct Written {
+/// Result of a bulk write: the number of jobs and, if requested, their ids in order.
+pub(super) struct BulkResult {
     pub(super) count: u64,
     pub(super) ids: Option<Vec<JobId>>,
-    /// What came of those that have a key, and of those written with them; none if none has.
+    /// Outcomes of jobs with uniqueness keys, and of jobs written together with them; empty if no job has one.
     pub(super) outcomes: Vec<Enqueued>,
 }
 
-impl Written {
+impl BulkResult {
     pub(super) fn add(&mut self, written: &[i64]) {
         self.count += written.len() as u64;
         if let Some(ids) = &mut self.ids {
@@ -40,96 +40,97 @@ impl Written {
         self.outcomes.push(outcome);
     }
 
-    /// How many jobs are new.
+    /// Returns the number of new jobs.
     pub(super) fn new_jobs(&self) -> u64 {
         self.count - self.outcomes.iter().filter(|outcome| **outcome != Enqueued::New).count() as u64
     }
 }
 
-/// What a store says to the options: asked for once.
-pub(super) struct Places<'t> {
+/// Lanes, times and limits for the options of an enqueue, queried once per enqueue.
+pub(super) struct LanePlaces<'t> {
     pub(super) store: Store,
     options: &'t [EnqueueOptions],
-    /// One for each of the options.
-    of_options: Vec<Place>,
+    /// One for each entry of `options`.
+    by_options: Vec<LanePlace>,
     payload_limit: usize,
     /// Whether one of the queues has a capacity.
     has_capacity: bool,
-    /// Whether jobs have to go through a door, one by one: the role has no right to the tables.
-    pub(super) by_door: bool,
+    /// Whether jobs must be enqueued one by one through SQL functions, because the role has no rights on the tables.
+    pub(super) through_functions: bool,
 }
 
-/// Where a job goes.
-pub(super) struct Place {
+/// Lane and times of a job.
+pub(super) struct LanePlace {
     pub(super) lane: i64,
     pub(super) max_attempts: i16,
     pub(super) run_at: Option<DateTime<Utc>>,
     pub(super) expires_at: Option<DateTime<Utc>>,
 }
 
-impl<'t> Places<'t> {
-    pub(super) async fn meet(connection: &mut PgConnection, store: Store, options: &'t [EnqueueOptions]) -> Result<Self, Error> {
+impl<'t> LanePlaces<'t> {
+    pub(super) async fn load(connection: &mut PgConnection, store: Store, options: &'t [EnqueueOptions]) -> Result<Self, Error> {
         let mut lanes: BTreeMap<_, i64> = options.iter().map(|options| (lane_of(options), 0)).collect();
-        let row = meet(connection, store, lanes.keys(), false).await?;
+        let row = find_or_create_lanes(connection, store, lanes.keys(), false).await?;
         let (met, now, limit): (Option<Vec<i64>>, DateTime<Utc>, i32) = (row.try_get(0)?, row.try_get(1)?, row.try_get(2)?);
-        let (has_capacity, by_door) = (row.try_get(3)?, met.is_none());
+        let (has_capacity, through_functions) = (row.try_get(3)?, met.is_none());
         lanes.values_mut().zip(met.unwrap_or_default()).for_each(|(lane, met)| *lane = met);
         let place = |options: &EnqueueOptions| {
             let run_at = options.run.due(now);
-            let expires_at = options.expires.of(run_at, now)?;
-            Ok(Place { lane: lanes[&lane_of(options)], max_attempts: options.max_attempts, run_at, expires_at })
+            let expires_at = options.expires.resolve(run_at, now)?;
+            Ok(LanePlace { lane: lanes[&lane_of(options)], max_attempts: options.max_attempts, run_at, expires_at })
         };
         let payload_limit = usize::try_from(limit).unwrap_or(0);
-        let of_options = options.iter().map(place).collect::<Result<_, Error>>()?;
-        Ok(Self { store, options, of_options, payload_limit, has_capacity, by_door })
+        let by_options = options.iter().map(place).collect::<Result<_, Error>>()?;
+        Ok(Self { store, options, by_options, payload_limit, has_capacity, through_functions })
     }
 
-    /// Where a row goes, unless its payload is too large: a store may have a lower limit than ours. `index` is the row's.
-    pub(super) fn find(&self, row: &Row<'_>, index: u64) -> Result<&Place, Error> {
+    /// Returns the place of a row, unless its payload exceeds the store's limit, which may be lower than the crate's. `index` is the row's index
+    /// in the enqueue.
+    pub(super) fn find(&self, row: &EnqueueRow<'_>, index: u64) -> Result<&LanePlace, Error> {
         let (size, limit) = (row.payload().len(), self.payload_limit);
         if size <= limit {
-            return Ok(&self.of_options[row.options]);
+            return Ok(&self.by_options[row.options]);
         }
         let source = Error::Payload { job_type: self.options_of(row).job_type, source: PayloadError::TooLarge { size, limit } };
         Err(Error::OneOfMany { index: index as usize, source: Box::new(source) })
     }
 
-    /// What is said of a row.
-    pub(super) fn options_of(&self, row: &Row<'_>) -> &EnqueueOptions {
+    /// Returns the options of a row.
+    pub(super) fn options_of(&self, row: &EnqueueRow<'_>) -> &EnqueueOptions {
         &self.options[row.options]
     }
 
-    /// The ordering key of a row.
-    pub(super) fn key_of<'r>(&'r self, row: &'r Row<'_>) -> Option<&'r str> {
+    /// Returns the ordering key of a row.
+    pub(super) fn key_of<'r>(&'r self, row: &'r EnqueueRow<'_>) -> Option<&'r str> {
         row.key(self.options_of(row))
     }
 
-    /// Whether so many jobs are surely too many for a queue's capacity: then nothing is written.
-    pub(super) async fn look(&self, connection: &mut PgConnection, jobs: u64) -> Result<(), Error> {
+    /// Checks whether this number of jobs certainly exceeds a queue's capacity, before anything is written.
+    pub(super) async fn check_capacity(&self, connection: &mut PgConnection, jobs: u64) -> Result<(), Error> {
         if self.has_capacity {
-            self.of_queues(&mut *connection, include_str!("../../sql/look_capacity.sql"), jobs).await?;
-            // They may have begun to leave meanwhile. Now there is something to write, and from here on they stay.
+            self.execute_per_queue(&mut *connection, include_str!("../../sql/look_capacity.sql"), jobs).await?;
+            // Lanes may have begun to leave meanwhile. From now on they stay, because this transaction writes to them.
             let lanes: BTreeSet<_> = self.options.iter().map(lane_of).collect();
-            meet(connection, self.store, lanes.iter(), true).await?;
+            find_or_create_lanes(connection, self.store, lanes.iter(), true).await?;
         }
         Ok(())
     }
 
-    /// The last act: takes the capacity for the jobs written, 0 if they have taken it themselves, wakes each queue's sleeping workers, once,
-    /// and whoever sees to ordering keys. Jobs that went through a door have done so.
-    pub(super) async fn wake(&self, connection: &mut PgConnection, jobs: u64, keyed: bool) -> Result<(), Error> {
-        if self.by_door {
+    /// Last step of a bulk enqueue: takes the capacity for the jobs written (0 if they have taken it themselves), and notifies the idle workers
+    /// of each queue once, and those that process ordering keys. Jobs enqueued through SQL functions have done so already.
+    pub(super) async fn finish(&self, connection: &mut PgConnection, jobs: u64, keyed: bool) -> Result<(), Error> {
+        if self.through_functions {
             return Ok(());
         }
         if keyed {
             sqlx::query(self.store.sql(include_str!("../../sql/wake_keys.sql"))).execute(&mut *connection).await?;
         }
-        self.of_queues(connection, include_str!("../../sql/wake_all.sql"), jobs).await
+        self.execute_per_queue(connection, include_str!("../../sql/wake_all.sql"), jobs).await
     }
 
-    /// A statement over the queues and how many of these jobs go to each.
-    async fn of_queues(&self, connection: &mut PgConnection, statement: &'static str, jobs: u64) -> Result<(), Error> {
-        // Rows have options in common, all of them, or each its own.
+    /// Runs a statement over the queues and the number of these jobs in each.
+    async fn execute_per_queue(&self, connection: &mut PgConnection, statement: &'static str, jobs: u64) -> Result<(), Error> {
+        // Either all rows share one entry of the options, or each row has its own.
         let each = if self.options.len() == 1 { jobs } else { jobs.min(1) };
         let mut queues: BTreeMap<&str, i64> = BTreeMap::new();
         for options in self.options {
@@ -138,27 +139,27 @@ impl<'t> Places<'t> {
         let statement = sqlx::query(self.store.sql(statement))
             .bind(queues.keys().copied().collect::<Vec<_>>())
             .bind(queues.values().copied().collect::<Vec<_>>());
-        statement.execute(connection).await.map_err(|error| explain(error, self.store))?;
+        statement.execute(connection).await.map_err(|error| store_error(error, self.store))?;
         Ok(())
     }
 }
 
-/// Meets lanes, for jobs that are surely written next or may be refused yet.
-async fn meet<'l>(
+/// Finds or creates lanes. With `writes_next`, jobs are written next; otherwise they may still be refused.
+async fn find_or_create_lanes<'l>(
     connection: &mut PgConnection,
     store: Store,
     lanes: impl Iterator<Item = &'l (&'l str, Cow<'static, str>, i16)> + Clone,
-    surely: bool,
+    writes_next: bool,
 ) -> Result<PgRow, Error> {
     let statement = sqlx::query(store.sql(include_str!("../../sql/meet_lanes.sql")))
         .bind(lanes.clone().map(|(queue, ..)| *queue).collect::<Vec<&str>>())
         .bind(lanes.clone().map(|(_, stored, _)| &**stored).collect::<Vec<&str>>())
         .bind(lanes.map(|(.., priority)| *priority).collect::<Vec<i16>>())
-        .bind(surely);
-    statement.fetch_one(connection).await.map_err(|error| explain(error, store))
+        .bind(writes_next);
+    statement.fetch_one(connection).await.map_err(|error| store_error(error, store))
 }
 
-/// What makes a lane.
+/// Returns the columns that identify a lane.
 fn lane_of(options: &EnqueueOptions) -> (&str, Cow<'static, str>, i16) {
     (&options.queue, options.stored_type(), options.priority)
 }

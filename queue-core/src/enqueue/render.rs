@@ -6,7 +6,7 @@ use super::{
     JobHandle,
     hooks::call_hooks,
     options::{EnqueueOptions, option_methods},
-    row::{Encoded, Row},
+    row::{EncodedJob, EnqueueRow},
 };
 use crate::{
     connect::JobRef,
@@ -16,7 +16,8 @@ use crate::{
     trace,
 };
 
-/// An enqueue that another driver is to send. Say what differs from the type's options, then [`build`](Self::build) it.
+/// Builder of an enqueue that another driver sends; from [`Job::statement`](crate::Job::statement). Set the options that differ from the type's,
+/// then call [`build`](Self::build).
 ///
 /// With tokio-postgres:
 ///
@@ -33,9 +34,9 @@ pub struct Statement<J> {
     options: EnqueueOptions,
 }
 
-/// A statement that enqueues a job, and its parameters; from [`Statement::build`].
+/// Statement that enqueues a job, and its parameters; from [`Statement::build`].
 ///
-/// Sent in a transaction, the job exists if and only if that commits. Each time it is sent, it enqueues a job.
+/// If it is sent in a transaction, the job exists if and only if that commits. Each time it is sent, it enqueues another job.
 #[must_use = "nothing is enqueued until it is sent"]
 pub struct Rendered<J> {
     sql: &'static str,
@@ -46,63 +47,63 @@ pub struct Rendered<J> {
 
 impl<J: JobType> Statement<J> {
     pub(super) fn new(job: J) -> Self {
-        Self { job, store: Store::default(), options: EnqueueOptions::of::<J>() }
+        Self { job, store: Store::default(), options: EnqueueOptions::for_type::<J>() }
     }
 
     option_methods!((mut self) -> Self, self);
 
-    /// Into this store instead of the default one.
+    /// Enqueues into this store instead of the default one.
     pub fn store(mut self, store: Store) -> Self {
         self.store = store;
         self
     }
 
-    /// The statement. The hooks of [`on_enqueue`](crate::on_enqueue) are called now, and the trace is that of now.
+    /// Builds the statement. Calls the hooks of [`on_enqueue`](crate::on_enqueue), and adds the current trace context.
     ///
     /// # Errors
-    /// As [`Job::enqueue`](crate::Job::enqueue), but for those of the database, which the other driver has: at a queue's capacity its SQLSTATE is
-    /// `QCAPA`.
+    /// As [`Job::enqueue`](crate::Job::enqueue), except for database errors, which the other driver returns. A queue at its capacity has the
+    /// SQLSTATE `QCAPA`.
     pub fn build(mut self) -> Result<Rendered<J>, Error> {
         call_hooks(&mut self.options);
         let span = trace::enqueue_span(Some(&self.options.queue), Some(self.options.job_type));
-        self.options.carry(trace::current_context(&span).as_ref());
+        self.options.add_trace(trace::current_context(&span).as_ref());
         self.options.check()?;
-        let row = Row::to(self.store, Cow::Owned(Encoded::of(&self.job)?), &self.options, 0)?;
-        let said = row.carried(&self.options)?.into_owned();
+        let row = EnqueueRow::for_store(self.store, Cow::Owned(EncodedJob::encode(&self.job)?), &self.options, 0)?;
+        let options_json = row.options_json(&self.options)?.into_owned();
         Ok(Rendered {
             sql: self.store.sql(include_str!("../../sql/enqueue_text.sql")),
-            parameters: [self.options.job_type.to_owned(), row.payload().to_owned(), said],
+            parameters: [self.options.job_type.to_owned(), row.payload().to_owned(), options_json],
             store: self.store,
             job_type: PhantomData,
         })
     }
 
-    fn said(&mut self) -> &mut EnqueueOptions {
+    fn options_mut(&mut self) -> &mut EnqueueOptions {
         &mut self.options
     }
 }
 
 impl<J> Rendered<J> {
-    /// Its text, the same for all jobs of a store, with `$1` to `$3`. It returns one row: the job's id, a `bigint`, and what came of the enqueue, a
-    /// `text`.
+    /// Returns the text of the statement, with `$1` to `$3`; the same for all jobs of a store. The statement returns one row: the job's id, a
+    /// `bigint`, and the outcome of the enqueue, a `text`.
     #[must_use]
     pub fn sql(&self) -> &'static str {
         self.sql
     }
 
-    /// What `$1` to `$3` are, all of type `text`: the job type's name, the payload and the options, both as JSON.
+    /// Returns the values of `$1` to `$3`, all of type `text`: the job type's name, the payload and the options, both as JSON.
     #[must_use]
     pub fn parameters(&self) -> [&str; 3] {
         self.parameters.each_ref().map(String::as_str)
     }
 
-    /// The handle of the job, from the row that the statement returned.
+    /// Returns the handle of the job, from the row that the statement returned.
     pub fn handle(&self, id: i64, outcome: &str) -> JobHandle<J> {
         JobHandle::enqueued(JobRef::from_id(JobId(id)).in_store(self.store), Enqueued::from_sql(outcome))
     }
 }
 
-/// Without the payload.
+/// Omits the payload.
 impl<J> fmt::Debug for Rendered<J> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Rendered").field("sql", &self.sql).field("job_type", &self.parameters[0]).finish_non_exhaustive()

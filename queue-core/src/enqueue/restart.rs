@@ -1,33 +1,35 @@
-//! How a durable job begins anew: with another payload, which goes to the store as that of an enqueue does.
+//! Restart of a durable job with another payload, which is encoded and sealed as by an enqueue.
 
 use std::future::pending;
 
 use super::sealing::Sealing;
 use crate::{
     context::Durable,
-    define::{Anew, Failure, JobType, TerminalExt as _, stored_type},
+    define::{Failure, JobType, RestartPayload, TerminalExt as _, stored_type},
     error::Error,
     payload,
     seal::Nonce,
 };
 
 impl Durable {
-    /// Ends this attempt, and begins the job anew with this payload: the same job with the same id, and an empty journal, so that what goes on for years
-    /// does not come to the most steps that a job may have.
+    /// Ends this attempt and restarts the job with this payload: the same job with the same id and an empty journal. A job that runs for years
+    /// thereby stays below the maximum number of steps.
     ///
-    /// It is never returned from, as a wait that holds the job for ever: no `?`, no `ok()` and no middleware takes it for a failure. Once the handler
-    /// has nothing else to do at that moment its future is dropped, and what runs beside it in a `join!` as well. The new payload, the end of the old
-    /// journal and the job's new place at the end of its lane are one commit, under the lease: whatever ends the process, all of it happened or none,
-    /// and then this attempt is done again. Somebody who has cancelled the job meanwhile has cancelled it.
+    /// This method never returns, so no `?`, no `ok()` and no middleware can take it for a failure. Once the handler has nothing else to do at
+    /// that moment, its future is dropped, including what runs concurrently in a `join!`. The new payload, the end of the old journal and the
+    /// job's new place at the end of its lane are one commit under the lease. If the process ends, either all of it has happened or none, and in
+    /// the latter case this attempt is repeated. A cancellation requested meanwhile takes precedence.
     ///
-    /// What goes: steps, sleeps, received signals, checkpoint and progress, and the numbers of attempts and crashes, which begin at zero: a job that
-    /// begins anew every night has as many attempts each night. A time to expire at goes, for the job has begun. What stays: id, metadata, queue,
-    /// priority, `max_attempts`, the ordering, fair and uniqueness keys of its enqueue, also if the new payload would make others, signals that
-    /// were sent and not received, and failures and logs. Its children go on and are nobody's: [`join`](crate::Child::join) those that count before.
-    /// A signal whose `receive` was dropped in a `select!` may have been received already, and goes with the journal.
+    /// Discarded: steps, sleeps, received signals, checkpoint and progress, and the counts of attempts and crashes, which restart at zero. A job
+    /// that restarts every night has all its attempts each night. An expiry is discarded too, because the job has begun.
     ///
-    /// The payload is stored as an enqueue of this release stores it, with the type's `version` and `seal`. One that cannot be stored, or of another
-    /// type than the job's, is a terminal failure of the attempt.
+    /// Kept: id, metadata, queue, priority, `max_attempts`, the ordering, fair and uniqueness keys of its enqueue (even if the new payload would
+    /// result in others), signals that were sent and not received, failures and logs. Its children keep running without a parent:
+    /// [`join`](crate::Child::join) those whose result matters before. A signal whose `receive` was dropped in a `select!` may have been received
+    /// already, and is discarded with the journal.
+    ///
+    /// The payload is stored as this release would enqueue it, with the type's `version` and `seal`. A payload that cannot be stored, or of
+    /// another type than the job's, is a terminal failure of the attempt.
     ///
     /// ```
     /// # use queue_core::{Durable, Handler, JobResult, job};
@@ -50,8 +52,8 @@ impl Durable {
     /// }
     /// ```
     pub async fn restart<J: JobType>(&self, payload: J) -> ! {
-        match anew(self, &payload) {
-            Ok(anew) => self.request_restart(anew),
+        match prepare_restart(self, &payload) {
+            Ok(restart) => self.request_restart(restart),
             Err(failure) => self.reject_restart(failure),
         }
         // The attempt ends here.
@@ -59,17 +61,17 @@ impl Durable {
     }
 }
 
-fn anew<J: JobType>(cx: &Durable, job: &J) -> Result<Anew, Failure> {
+fn prepare_restart<J: JobType>(cx: &Durable, job: &J) -> Result<RestartPayload, Failure> {
     let options = J::OPTIONS;
     let name = cx.type_name();
     if options.name != name && !options.aliases.contains(&name) {
-        return Err(Failure::terminal(format!("a job of the type `{name}` cannot begin anew as one of `{}`", options.name)));
+        return Err(Failure::terminal(format!("a job of the type `{name}` cannot restart as a job of the type `{}`", options.name)));
     }
     let clear =
         payload::encode(job, payload::DEFAULT_LIMIT).map_err(|source| Error::Payload { job_type: options.name, source }).terminal()?;
-    let payload = match Sealing::of::<J>() {
+    let payload = match Sealing::for_type::<J>() {
         Some(sealing) => sealing.seal(&clear, cx.shared().store, Nonce::Random).terminal()?,
         None => clear,
     };
-    Ok(Anew { stored: stored_type(options.name, options.version).into_owned(), payload })
+    Ok(RestartPayload { stored: stored_type(options.name, options.version).into_owned(), payload })
 }

@@ -1,4 +1,4 @@
-//! A job on its way: checked and encoded once, whichever statement takes it.
+//! Jobs to write: checked and encoded once, for any of the statements.
 
 use std::borrow::Cow;
 
@@ -16,52 +16,52 @@ use crate::{
     seal::Nonce,
 };
 
-/// What a job says of itself.
+/// Encoded payload of a job and the keys that its type derives from it.
 #[derive(Clone)]
-pub(super) struct Encoded {
-    /// JSON text.
+pub(super) struct EncodedJob {
+    /// JSON text. [`EnqueueRow::for_store`] seals it if the type requires that.
     payload: String,
     key: Option<String>,
     fair: Option<String>,
     unique_key: Option<String>,
 }
 
-/// What an enqueue carries: a job, and what is said of it.
-pub(super) struct Row<'a> {
-    job: Cow<'a, Encoded>,
-    /// All that is said of it; none if the job is plain.
-    carried: Option<String>,
-    /// Which of the options of its enqueue are its own.
+/// One job of an enqueue: its encoded payload and which options apply.
+pub(super) struct EnqueueRow<'a> {
+    job: Cow<'a, EncodedJob>,
+    /// All options as JSON text; `None` if the job is plain.
+    options_json: Option<String>,
+    /// Index of its options among those of the enqueue.
     pub(super) options: usize,
 }
 
-impl Encoded {
-    pub(super) fn of<J: JobType>(job: &J) -> Result<Self, Error> {
+impl EncodedJob {
+    pub(super) fn encode<J: JobType>(job: &J) -> Result<Self, Error> {
         let to_error = |source| Error::Payload { job_type: J::OPTIONS.name, source };
         let payload = payload::encode(job, payload::DEFAULT_LIMIT).map_err(to_error)?;
         let key = job.ordering_key().map(Cow::into_owned);
         key.as_deref().map_or(Ok(()), |key| check_key("the ordering key", key))?;
         let fair = job.fair_key().map(Cow::into_owned);
         fair.as_deref().map_or(Ok(()), |key| check_key("the fair key", key))?;
-        // After the payload, which has the depth and the numbers of these fields checked.
+        // After the payload, which checks the nesting and the numbers of these fields.
         let unique_key = job.unique_key().into_text().transpose().map_err(|what| to_error(PayloadError::Encode(what)))?;
-        let Some(sealing) = Sealing::of::<J>() else { return Ok(Self { payload, key, fair, unique_key }) };
-        // The empty key is that of the whole queue, and says nothing.
+        let Some(sealing) = Sealing::for_type::<J>() else { return Ok(Self { payload, key, fair, unique_key }) };
+        // The empty key is that of the whole queue, and reveals nothing.
         let hash_line = |key: String| if key.is_empty() { Ok(key) } else { sealing.hash("its ordering key", &key) };
         let key = key.map(hash_line).transpose()?;
         let unique_key = unique_key.map(|key| sealing.hash("its uniqueness key", &key)).transpose()?;
         Ok(Self { payload, key, fair, unique_key })
     }
 
-    /// The payload as JSON text, in clear.
+    /// Returns the payload as JSON text, not sealed.
     pub(super) fn payload(&self) -> &str {
         &self.payload
     }
 }
 
-impl<'a> Row<'a> {
-    /// As [`Row::new`], with a payload as it goes to this store.
-    pub(super) fn to(store: Store, mut job: Cow<'a, Encoded>, options: &EnqueueOptions, place: usize) -> Result<Self, Error> {
+impl<'a> EnqueueRow<'a> {
+    /// Creates a row as [`EnqueueRow::new`], with the payload sealed for this store if the type requires it.
+    pub(super) fn for_store(store: Store, mut job: Cow<'a, EncodedJob>, options: &EnqueueOptions, place: usize) -> Result<Self, Error> {
         if let Some(sealing) = options.sealing() {
             let payload = sealing.seal(&job.payload, store, Nonce::Random)?;
             job.to_mut().payload = payload;
@@ -69,14 +69,14 @@ impl<'a> Row<'a> {
         Self::new(job, options, place)
     }
 
-    /// The job with these options, which are checked already and stand at this place among those of its enqueue.
-    pub(super) fn new(job: Cow<'a, Encoded>, options: &EnqueueOptions, place: usize) -> Result<Self, Error> {
-        let mut row = Self { job, carried: None, options: place };
+    /// Creates the row of a job with these options, which are already checked. `place` is their index among those of the enqueue.
+    pub(super) fn new(job: Cow<'a, EncodedJob>, options: &EnqueueOptions, place: usize) -> Result<Self, Error> {
+        let mut row = Self { job, options_json: None, options: place };
         if row.unique_key(options).is_none() && options.unique.is_some() {
             return Err(Error::OutOfRange { what: "the uniqueness key", value: "none".to_owned(), range: "given with `unique(..)`" });
         }
-        if !options.are_plain() || row.key(options).is_some() || row.fair_key(options).is_some() {
-            row.carried = Some(row.carried(options)?.into_owned());
+        if !options.is_plain() || row.key(options).is_some() || row.fair_key(options).is_some() {
+            row.options_json = Some(row.options_json(options)?.into_owned());
         }
         Ok(row)
     }
@@ -85,53 +85,53 @@ impl<'a> Row<'a> {
         &self.job.payload
     }
 
-    /// Its ordering key: the one given, else its own.
+    /// Returns the ordering key: that of the options, else the job's own.
     pub(super) fn key<'r>(&'r self, options: &'r EnqueueOptions) -> Option<&'r str> {
         options.key.as_deref().or(self.job.key.as_deref())
     }
 
-    /// Its fair key: the one given, else its own.
+    /// Returns the fair key: that of the options, else the job's own.
     fn fair_key<'r>(&'r self, options: &'r EnqueueOptions) -> Option<&'r str> {
         options.fair.as_deref().or(self.job.fair.as_deref())
     }
 
-    /// Its uniqueness key, if it is unique: the one given, else the one that its fields make.
+    /// Returns the uniqueness key of a unique job: that of the options, else the one derived from its fields.
     fn unique_key<'r>(&'r self, options: &'r EnqueueOptions) -> Option<&'r str> {
         options.unique.as_ref()?.key.as_deref().or(self.job.unique_key.as_deref())
     }
 
-    /// Whether nothing is said of it for which there is no column in the statements of plain jobs.
+    /// Returns whether all options fit the columns of the statements for plain jobs.
     pub(super) fn is_plain(&self) -> bool {
-        self.carried.is_none()
+        self.options_json.is_none()
     }
 
-    /// All that is said of it, as JSON text that `queue.enqueue` takes; none if that can be said in columns.
-    pub(super) fn carried_if_any(&self) -> Option<&str> {
-        self.carried.as_deref()
+    /// Returns the options as JSON text for `queue.enqueue`; `None` if they all fit into columns.
+    pub(super) fn extra_options_json(&self) -> Option<&str> {
+        self.options_json.as_deref()
     }
 
-    /// All that is said of it, plain or not.
-    pub(super) fn carried(&self, options: &EnqueueOptions) -> Result<Cow<'_, str>, Error> {
-        if let Some(carried) = &self.carried {
-            return Ok(Cow::Borrowed(carried));
+    /// Returns the options as JSON text, whether the job is plain or not.
+    pub(super) fn options_json(&self, options: &EnqueueOptions) -> Result<Cow<'_, str>, Error> {
+        if let Some(options_json) = &self.options_json {
+            return Ok(Cow::Borrowed(options_json));
         }
         let to_error = |error: serde_json::Error| PayloadError::Encode(error.to_string());
-        let text = serde_json::to_string(&Carried { row: self, options });
+        let text = serde_json::to_string(&OptionsJson { row: self, options });
         text.map(Cow::Owned).map_err(|error| Error::Payload { job_type: options.job_type, source: to_error(error) })
     }
 
-    /// How many bytes it adds to a statement, nearly.
+    /// Returns the approximate number of bytes that the row adds to a statement.
     pub(super) fn size(&self) -> usize {
-        self.job.payload.len() + self.carried.as_ref().map_or(0, String::len)
+        self.job.payload.len() + self.options_json.as_ref().map_or(0, String::len)
     }
 }
 
-struct Carried<'a> {
-    row: &'a Row<'a>,
+struct OptionsJson<'a> {
+    row: &'a EnqueueRow<'a>,
     options: &'a EnqueueOptions,
 }
 
-impl Serialize for Carried<'_> {
+impl Serialize for OptionsJson<'_> {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
         let mut to = serializer.serialize_map(None)?;
         self.options.write(&mut to)?;

@@ -1,4 +1,4 @@
-//! A child of a durable job about to be enqueued, and the child once it is.
+//! Children of a durable job, before and after their enqueue.
 
 use std::{
     borrow::Cow,
@@ -11,10 +11,11 @@ use std::{
 use tracing::Instrument as _;
 
 use super::{
-    JobHandle, explain,
+    JobHandle,
     hooks::call_hooks,
     options::{EnqueueOptions, option_methods},
-    row::{Encoded, Row},
+    row::{EncodedJob, EnqueueRow},
+    store_error,
 };
 use crate::{
     connect::JobRef,
@@ -24,17 +25,19 @@ use crate::{
 };
 
 impl Durable {
-    /// Spawns a child: a job of its own, which runs wherever its queue is served, beside this one. The step of this name and the child's enqueue are one
-    /// commit: whatever ends an attempt, a name has one child. Say what differs from its type's options, then await it; the
-    /// [`Child`] is waited for with [`join`](Child::join).
+    /// Spawns a child: a separate job, which runs in parallel with this one, wherever its queue is served.
     ///
-    /// A child runs even if its parent fails or dies; cancelling the parent cancels it. Once it has expired or is a dead letter it is over for
-    /// its parent: requeueing it changes nothing there.
+    /// The step with this name and the child's enqueue are one commit: however an attempt ends, a name has one child. Set the options that differ
+    /// from its type's, then await it. Await the returned [`Child`] with [`join`](Child::join).
+    ///
+    /// A child runs even if its parent fails or dies; cancelling the parent cancels it. An expired or dead child is finished for its parent, and
+    /// requeuing it has no effect there.
     ///
     /// # Errors
-    /// Terminal: a name that this attempt has asked for already, that is journaled as another step, or that has more than 193 bytes. As of an enqueue:
-    /// [`Error::AtCapacity`](crate::Error::AtCapacity), [`Error::Payload`](crate::Error::Payload), [`Error::OutOfRange`](crate::Error::OutOfRange); and [`Error::Database`](crate::Error::Database) if another job holds the child's uniqueness key, which is
-    /// nobody's child. [`Error::LeaseLost`](crate::Error::LeaseLost) when others have the job, or somebody cancels it.
+    /// Terminal: the name was already used in this attempt, is journaled as a step of another kind, or exceeds 193 bytes. As for an enqueue:
+    /// [`Error::AtCapacity`](crate::Error::AtCapacity), [`Error::Payload`](crate::Error::Payload),
+    /// [`Error::OutOfRange`](crate::Error::OutOfRange). [`Error::Database`](crate::Error::Database) if another job, which is not this job's
+    /// child, holds the child's uniqueness key. [`Error::LeaseLost`](crate::Error::LeaseLost) if another worker has the job, or it was cancelled.
     ///
     /// ```
     /// # use queue_core::{Durable, JobResult, job};
@@ -50,11 +53,11 @@ impl Durable {
     /// # Ok(()) }
     /// ```
     pub fn spawn<J: JobType>(&self, name: impl Into<StepName>, job: J) -> Spawn<'_, J> {
-        Spawn { cx: self, name: name.into(), job, options: EnqueueOptions::of::<J>() }
+        Spawn { cx: self, name: name.into(), job, options: EnqueueOptions::for_type::<J>() }
     }
 }
 
-/// A child that a durable job is about to spawn; from [`Durable::spawn`].
+/// Builder of a child that a durable job spawns; from [`Durable::spawn`].
 #[must_use = "nothing is spawned until this is awaited"]
 pub struct Spawn<'c, J> {
     cx: &'c Durable,
@@ -66,11 +69,11 @@ pub struct Spawn<'c, J> {
 impl<'c, J: JobType> Spawn<'c, J> {
     option_methods!((mut self) -> Self, self);
 
-    fn said(&mut self) -> &mut EnqueueOptions {
+    fn options_mut(&mut self) -> &mut EnqueueOptions {
         &mut self.options
     }
 
-    async fn go(self) -> JobResult<Child<'c, J>> {
+    async fn run(self) -> JobResult<Child<'c, J>> {
         let Self { cx, name, job, mut options } = self;
         let (name, known) = cx.journaled_child(name)?;
         let id = if let Some(id) = known {
@@ -78,7 +81,7 @@ impl<'c, J: JobType> Spawn<'c, J> {
         } else {
             call_hooks(&mut options);
             let span = trace::enqueue_span(Some(&options.queue), Some(options.job_type));
-            options.carry(trace::current_context(&span).as_ref());
+            options.add_trace(trace::current_context(&span).as_ref());
             let written = write(cx, &name, job, &options).instrument(span.clone()).await;
             trace::record_enqueue(&span, written.as_ref().map(|id| Some(id as &dyn fmt::Display)));
             written?
@@ -91,12 +94,12 @@ async fn write<J: JobType>(cx: &Durable, name: &str, job: J, options: &EnqueueOp
     let store = cx.shared().store;
     let child = {
         options.check()?;
-        let row = Row::to(store, Cow::Owned(Encoded::of(&job)?), options, 0)?;
+        let row = EnqueueRow::for_store(store, Cow::Owned(EncodedJob::encode(&job)?), options, 0)?;
         drop(job);
-        let (payload, said) = (row.payload().to_owned(), row.carried(options)?.into_owned());
-        ChildRequest { job_type: options.job_type, payload, options: said }
+        let (payload, options_json) = (row.payload().to_owned(), row.options_json(options)?.into_owned());
+        ChildRequest { job_type: options.job_type, payload, options: options_json }
     };
-    Ok(cx.spawn_child(name, child).await?.map_err(|error| explain(error, store))?)
+    Ok(cx.spawn_child(name, child).await?.map_err(|error| store_error(error, store))?)
 }
 
 impl<'c, J: JobType> IntoFuture for Spawn<'c, J> {
@@ -104,7 +107,7 @@ impl<'c, J: JobType> IntoFuture for Spawn<'c, J> {
     type IntoFuture = Pin<Box<dyn Future<Output = Self::Output> + Send + 'c>>;
 
     fn into_future(self) -> Self::IntoFuture {
-        Box::pin(self.go())
+        Box::pin(self.run())
     }
 }
 
@@ -114,7 +117,7 @@ impl<J> fmt::Debug for Spawn<'_, J> {
     }
 }
 
-/// A child of a durable job; from [`Durable::spawn`].
+/// Child of a durable job; from [`Durable::spawn`].
 pub struct Child<'c, J> {
     pub(crate) cx: &'c Durable,
     pub(crate) name: String,
@@ -123,12 +126,12 @@ pub struct Child<'c, J> {
 }
 
 impl<J> Child<'_, J> {
-    /// The child's id.
+    /// Returns the child's id.
     pub fn id(&self) -> JobId {
         self.id
     }
 
-    /// The child as any job is seen: to be signalled, cancelled, or waited for elsewhere.
+    /// Returns a handle of the child, to signal, cancel or await it elsewhere.
     pub fn handle(&self) -> JobHandle<J> {
         JobHandle::enqueued(JobRef::from_id(self.id).in_store(self.cx.shared().store.anywhere()), crate::define::Enqueued::New)
     }

@@ -1,4 +1,4 @@
-//! What can be done to a job. The acts are SQL functions of the store, for every language alike; here they have their names and their values.
+//! Operations on a job. Each is an SQL function of the store, usable from every language. This file has their names and parameters.
 
 use std::time::Duration;
 
@@ -6,65 +6,66 @@ use chrono::{DateTime, Utc};
 use serde::Serialize;
 use sqlx::PgConnection;
 
-use super::refusal::explain;
+use super::rejection::explain;
 use crate::{
     connect::JobRef,
     define::{JobId, JobState},
-    define::{LONGEST_WAIT, shown},
+    define::{MAX_WAIT, format_duration},
     error::Error,
     schema::Store,
 };
 
-/// What is done to a job.
+/// Operation on a job.
 #[derive(Clone, Copy, Debug, PartialEq)]
 #[non_exhaustive]
 pub enum Act {
-    /// A job that waits will not run. One that runs is cancelling from then on: see [`Acted::Cancelling`].
+    /// Cancels the job. A waiting job will not run. A running job becomes cancelling: see [`Acted::Cancelling`].
     Cancel,
-    /// Ready or scheduled becomes scheduled at this time; one that has passed is due at once.
+    /// Schedules a ready or scheduled job for this time. A time in the past makes it due immediately.
     Reschedule(DateTime<Utc>),
-    /// Postpones a ready or scheduled job by this duration from now, by the database's clock; at most 100 years.
+    /// Postpones a ready or scheduled job by this duration, counted from now by the database's clock; at most 100 years.
     Snooze(Duration),
-    /// Scheduled or parked becomes ready. A durable job looks for itself whether its wait is over, and waits again if it is not.
+    /// Makes a scheduled or parked job ready. A durable job checks itself whether its wait has ended, and waits again if not.
     RunNow,
-    /// Ready or scheduled stays so, with this priority. It is kept over retries and requeues.
+    /// Sets the priority of a ready or scheduled job. Retries and requeues keep it.
     Priority(i16),
-    /// Dead, completed or cancelled becomes ready at the end of its lane, with all attempts before it. Its failures are kept, its output is not.
-    /// With an ordering key it goes to the end of that; only a dead letter that holds up its key keeps its place there.
+    /// Makes a dead, completed or cancelled job ready at the end of its lane, with all its attempts available again. Its failures are kept,
+    /// its output is deleted. A job with an ordering key goes to the end of its key; only a dead letter that blocks its key keeps its
+    /// place.
     ///
-    /// One whose uniqueness key another job has taken is refused: [`Error::KeyTaken`]. Many at a time leaves it as it is.
+    /// If another job holds its uniqueness key, it is rejected with [`Error::KeyTaken`]. An operation on many jobs skips it instead.
     Requeue,
-    /// As [`Act::Requeue`], also beside the job that has taken its uniqueness key.
+    /// Requeues the job as [`Act::Requeue`] does, even while another job holds its uniqueness key.
     ForceRequeue,
-    /// A dead letter is deleted with its payload and history. An ordering key that it held up goes on.
+    /// Deletes a dead letter with its payload and history. If it blocked an ordering key, the key continues.
     Discard,
 }
 
-/// What came of it.
+/// Outcome of an operation on a job.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 #[serde(rename_all = "lowercase")]
 #[non_exhaustive]
 pub enum Acted {
-    /// It is done.
+    /// The operation has taken effect.
     Done,
-    /// The job was running, and is now cancelling. Its worker fires the handler's [`cancelled`](crate::Context::cancelled) within about a second, and
-    /// drops its future after `cancel_grace`. Unless it completes all the same it is cancelled then, and never tried again, even if its process
-    /// ends meanwhile.
+    /// The job was running and is now cancelling. Its worker triggers the handler's [`cancelled`](crate::Context::cancelled) within about a
+    /// second, and drops the handler's future after `cancel_grace`. Unless the attempt completes nevertheless, the job is then cancelled.
+    /// It is never retried, even if its process crashes meanwhile.
     Cancelling,
 }
 
-/// What an act takes besides jobs.
+/// Parameters of an operation.
 #[derive(Default)]
-struct Values {
+struct OperationParams {
     run_at: Option<DateTime<Utc>>,
     wait_ms: Option<f64>,
     priority: Option<i32>,
 }
 
 impl Act {
-    /// What SQL calls the function for one job: `queue.cancel`.
-    fn name(self) -> &'static str {
+    /// Returns the name of the SQL function for one job, such as `cancel` for `queue.cancel`.
+    fn sql_name(self) -> &'static str {
         match self {
             Self::Cancel => "cancel",
             Self::Reschedule(_) => "reschedule",
@@ -77,7 +78,7 @@ impl Act {
         }
     }
 
-    /// What a job is after it, in a word.
+    /// Returns one word for the job's condition after the operation, such as `requeued`.
     pub fn done(self) -> &'static str {
         match self {
             Self::Cancel => "cancelled",
@@ -90,11 +91,12 @@ impl Act {
         }
     }
 
-    /// The states in which all jobs of a kind are chosen for it, in the order of the walk, and the same in words. No act makes a job that comes
-    /// later. A requeue of all means dead letters only: what was completed is brought back by its id.
+    /// Returns the states of the jobs that an operation on all jobs of a filter selects, in walk order, and their description in errors. No
+    /// operation moves a job to a later state of this order. A requeue of all selects dead letters only: completed jobs are requeued by
+    /// their ids.
     pub(super) fn states(self) -> (&'static [JobState], &'static str) {
         match self {
-            // Whoever ends a head before what is blocked behind it lets that go on.
+            // The jobs blocked behind a cancelled head would continue, so they are cancelled first.
             Self::Cancel => (
                 &[JobState::Blocked, JobState::Scheduled, JobState::Parked, JobState::Ready, JobState::Running],
                 "blocked, scheduled, parked, ready or running",
@@ -102,60 +104,60 @@ impl Act {
             Self::Reschedule(_) | Self::Snooze(_) | Self::Priority(_) => (&[JobState::Scheduled, JobState::Ready], "scheduled or ready"),
             Self::RunNow => (&[JobState::Scheduled, JobState::Parked], "scheduled or parked"),
             Self::Requeue | Self::ForceRequeue => {
-                (&[JobState::Dead], "dead for a requeue of all; name completed, cancelled and expired jobs by their ids")
+                (&[JobState::Dead], "dead for a requeue of all; requeue completed, cancelled and expired jobs by their ids")
             }
             Self::Discard => (&[JobState::Dead], "dead"),
         }
     }
 
-    fn values(self) -> Values {
+    fn params(self) -> OperationParams {
         match self {
-            Self::Reschedule(at) => Values { run_at: Some(at), ..Values::default() },
-            Self::Snooze(wait) => Values { wait_ms: Some(wait.as_secs_f64() * 1000.0), ..Values::default() },
-            Self::Priority(priority) => Values { priority: Some(priority.into()), ..Values::default() },
-            Self::Cancel | Self::RunNow | Self::Requeue | Self::ForceRequeue | Self::Discard => Values::default(),
+            Self::Reschedule(at) => OperationParams { run_at: Some(at), ..OperationParams::default() },
+            Self::Snooze(wait) => OperationParams { wait_ms: Some(wait.as_secs_f64() * 1000.0), ..OperationParams::default() },
+            Self::Priority(priority) => OperationParams { priority: Some(priority.into()), ..OperationParams::default() },
+            Self::Cancel | Self::RunNow | Self::Requeue | Self::ForceRequeue | Self::Discard => OperationParams::default(),
         }
     }
 
-    /// What the database would refuse, said before it is asked.
+    /// Returns early the error that the database would raise for this parameter.
     pub(super) fn check(self) -> Result<(), Error> {
         match self {
-            Self::Reschedule(at) if !(0..=LATEST).contains(&at.timestamp()) => {
+            Self::Reschedule(at) if !(0..=MAX_TIMESTAMP).contains(&at.timestamp()) => {
                 Err(Error::OutOfRange { what: "the time to run at", value: at.to_rfc3339(), range: "within the years 1970 to 9999" })
             }
-            Self::Snooze(wait) if wait > LONGEST_WAIT => {
-                Err(Error::OutOfRange { what: "the wait of a snooze", value: shown(wait), range: "at most 100 years" })
+            Self::Snooze(wait) if wait > MAX_WAIT => {
+                Err(Error::OutOfRange { what: "the snooze duration", value: format_duration(wait), range: "at most 100 years" })
             }
             _ => Ok(()),
         }
     }
 
-    /// Does it to one job, or says why not.
-    pub(super) async fn on_one(self, connection: &mut PgConnection, job: JobRef) -> Result<Acted, Error> {
+    /// Applies the operation to one job.
+    pub(super) async fn apply_to_one(self, connection: &mut PgConnection, job: JobRef) -> Result<Acted, Error> {
         self.check()?;
-        let Values { run_at, wait_ms, priority } = self.values();
+        let OperationParams { run_at, wait_ms, priority } = self.params();
         let statement = sqlx::query_scalar(job.store().sql(include_str!("../../sql/act_on_one.sql")));
-        let statement = statement.bind(job.id()).bind(self.name()).bind(run_at).bind(wait_ms).bind(priority);
-        let became: String = statement.fetch_one(connection).await.map_err(|error| explain(error, job.store()))?;
-        Ok(Acted::of(&became))
+        let statement = statement.bind(job.id()).bind(self.sql_name()).bind(run_at).bind(wait_ms).bind(priority);
+        let word: String = statement.fetch_one(connection).await.map_err(|error| explain(error, job.store()))?;
+        Ok(Acted::from_word(&word))
     }
 
-    /// Does it to those of `ids` to which it can be done, and says which.
-    pub(super) async fn on_all(self, connection: &mut PgConnection, store: Store, ids: &[JobId]) -> sqlx::Result<Vec<Acted>> {
-        let Values { run_at, wait_ms, priority } = self.values();
+    /// Applies the operation to those of `ids` whose state allows it, and returns one outcome for each of them.
+    pub(super) async fn apply_to_all(self, connection: &mut PgConnection, store: Store, ids: &[JobId]) -> sqlx::Result<Vec<Acted>> {
+        let OperationParams { run_at, wait_ms, priority } = self.params();
         let statement = sqlx::query_scalar(store.sql(include_str!("../../sql/act_on_all.sql")));
-        let statement = statement.bind(ids).bind(self.name()).bind(run_at).bind(wait_ms).bind(priority);
-        let became: Vec<String> = statement.fetch_all(connection).await?;
-        Ok(became.iter().map(|became| Acted::of(became)).collect())
+        let statement = statement.bind(ids).bind(self.sql_name()).bind(run_at).bind(wait_ms).bind(priority);
+        let words: Vec<String> = statement.fetch_all(connection).await?;
+        Ok(words.iter().map(|word| Acted::from_word(word)).collect())
     }
 }
 
 impl Acted {
-    /// The function has a word of its own for each act that is done.
-    fn of(became: &str) -> Self {
-        if became == "cancelling" { Self::Cancelling } else { Self::Done }
+    /// Each SQL function returns a different word when it has taken effect.
+    fn from_word(word: &str) -> Self {
+        if word == "cancelling" { Self::Cancelling } else { Self::Done }
     }
 }
 
-/// The last second of 9999.
-const LATEST: i64 = 253_402_300_799;
+/// Last second of the year 9999, in seconds since 1970.
+const MAX_TIMESTAMP: i64 = 253_402_300_799;

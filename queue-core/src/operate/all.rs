@@ -1,4 +1,4 @@
-//! All jobs that a filter means, in batches: what is done to them, or only how many there are.
+//! Operations on all jobs of a filter, in batches, and counts of the jobs they would change.
 
 use std::{
     fmt,
@@ -15,7 +15,7 @@ use super::{
     act::{Act, Acted},
     audit::{self, Note},
     filter::Filter,
-    refusal::explain,
+    rejection::explain,
     walk::Walk,
 };
 use crate::{
@@ -25,26 +25,26 @@ use crate::{
     schema::{Connection, Session, Store},
 };
 
-/// An act on all jobs of a filter, to be awaited; from [`act_all`] and its likes.
+/// Operation on all jobs of a filter; a future from [`act_all`] and its variants.
 ///
-/// It takes jobs that were there when it began, each once, in batches of at most 1000, each a transaction of its own unless there is one
-/// already. On a pool, a batch takes no longer than a minute and waits no longer than ten seconds for a lock, and is an error otherwise. Jobs that
-/// are claimed or locked by others meanwhile are left as they are and not counted. Ended half-way, what was done stays done,
-/// and the same act goes on from there. The filter's `limit` and `before` are not looked at.
+/// It processes the jobs that existed when it began, each once, in batches of at most 1000. Each batch is a transaction, unless the
+/// connection is already in one. On a pool, a batch fails if it takes longer than a minute or waits longer than ten seconds for a lock.
+/// Jobs that others claim or lock meanwhile are skipped and not counted. After an interruption, completed batches stay, and the same
+/// operation continues from there. The filter's `limit` and `before` are ignored.
 ///
 /// ```no_run
 /// # use queue_core::{Store, operate::{self, Filter}};
 /// # async fn example(pool: sqlx::PgPool) -> Result<(), queue_core::Error> {
 /// let mails = Filter { queue: Some("mail".into()), ..Filter::default() };
 /// let swept = operate::requeue_all(&pool, Store::default(), &mails).rate(50.0).await?;
-/// println!("{} dead letters are tried again", swept.done);
+/// println!("{} dead letters requeued", swept.done);
 /// # Ok(()) }
 /// ```
 ///
 /// # Errors
-/// [`Error::OutOfRange`] for a state in which this cannot be done, or a rate below 0.001 jobs a second; [`Error::InvalidName`] for a filter's
-/// name outside the grammar; the database's.
-#[must_use = "nothing is done until this is awaited"]
+/// [`Error::OutOfRange`] for a state in which the operation is not possible, or a rate below 0.001 jobs per second; [`Error::InvalidName`]
+/// for an invalid name in the filter; database errors.
+#[must_use = "operations do nothing unless awaited"]
 pub struct ActAll<'c> {
     on: Connection<'c>,
     store: Store,
@@ -53,12 +53,12 @@ pub struct ActAll<'c> {
     rate: Option<f64>,
     at_most: u64,
     stop: Pin<Box<dyn Future<Output = ()> + Send + 'c>>,
-    /// These instead of the filter's.
+    /// Jobs given by id, which replace the filter's.
     ids: Option<Vec<JobId>>,
     note: Option<Note>,
 }
 
-/// Does this to every job of the filter.
+/// Applies the operation to every job of the filter.
 pub fn act_all<'c>(on: impl IntoConnection<'c>, store: Store, filter: &Filter, act: Act) -> ActAll<'c> {
     ActAll {
         on: on.into_connection(),
@@ -73,23 +73,23 @@ pub fn act_all<'c>(on: impl IntoConnection<'c>, store: Store, filter: &Filter, a
     }
 }
 
-/// Does this to each of these jobs whose state allows it, in the order given; the others are left as they are.
+/// Applies the operation to each of these jobs whose state allows it, in the given order. Others are skipped.
 pub fn act_on<'c>(on: impl IntoConnection<'c>, store: Store, ids: Vec<JobId>, act: Act) -> ActAll<'c> {
     ActAll { ids: Some(ids), ..act_all(on, store, &Filter::default(), act) }
 }
 
-/// How many jobs were changed.
+/// Number of jobs changed by an [`ActAll`].
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 #[non_exhaustive]
 pub struct Swept {
-    /// To how many it was done.
+    /// Jobs for which the operation has taken effect.
     pub done: u64,
-    /// How many were running, and are cancelling.
+    /// Jobs that were running and are now cancelling.
     pub cancelling: u64,
 }
 
-/// To how many jobs [`act_all`] would do it now.
+/// Returns the number of jobs that [`act_all`] would change now.
 ///
 /// # Errors
 /// As [`ActAll`].
@@ -97,12 +97,12 @@ pub async fn count_matching(on: impl IntoConnection<'_>, store: Store, filter: &
     count_matching_up_to(on, store, filter, act, u64::MAX).await
 }
 
-/// As [`count_matching`], but counted no further than this, and a few more: for whoever wants to know whether they are many.
+/// Counts jobs as [`count_matching`], but stops soon after `most`. Costs less when only the order of magnitude matters.
 ///
 /// # Errors
 /// As [`ActAll`].
 pub async fn count_matching_up_to(on: impl IntoConnection<'_>, store: Store, filter: &Filter, act: Act, most: u64) -> Result<u64, Error> {
-    let mut session = Session::reading(on.into_connection()).await?;
+    let mut session = Session::begin_read_only(on.into_connection()).await?;
     let mut walk = match Walk::begin(session.connection(), store, filter, act).await {
         Ok(walk) => walk,
         Err(error) => {
@@ -110,13 +110,13 @@ pub async fn count_matching_up_to(on: impl IntoConnection<'_>, store: Store, fil
             return Err(error);
         }
     };
-    let found = count(session.connection(), &mut walk, most).await;
+    let found = count_walk(session.connection(), &mut walk, most).await;
     session.end(found).await.map_err(|error| explain(error, store))
 }
 
-async fn count(connection: &mut PgConnection, walk: &mut Walk<'_>, most: u64) -> sqlx::Result<u64> {
+async fn count_walk(connection: &mut PgConnection, walk: &mut Walk<'_>, most: u64) -> sqlx::Result<u64> {
     let mut found = 0;
-    while let Some(ids) = walk.next(connection, COUNTED).await? {
+    while let Some(ids) = walk.next(connection, COUNT_BATCH).await? {
         found += ids.len() as u64;
         if found > most {
             break;
@@ -125,35 +125,36 @@ async fn count(connection: &mut PgConnection, walk: &mut Walk<'_>, most: u64) ->
     Ok(found)
 }
 
-/// The most jobs of one statement that only counts.
-const COUNTED: i64 = 10_001;
+/// Maximum number of jobs per statement when only counting.
+const COUNT_BATCH: i64 = 10_001;
 
-/// The most jobs of one statement.
+/// Maximum number of jobs per batch.
 const BATCH: i64 = 1000;
 
-/// A slower rate is more likely a mistake.
-const SLOWEST: f64 = 0.001;
+/// Minimum rate in jobs per second. A lower one is more likely a mistake.
+const MIN_RATE: f64 = 0.001;
 
 impl<'c> ActAll<'c> {
-    /// So many jobs a second at most. Default: as fast as it goes.
+    /// Sets the maximum rate in jobs per second. Default: unlimited.
     pub fn rate(mut self, jobs_a_second: f64) -> Self {
         self.rate = Some(jobs_a_second);
         self
     }
 
-    /// To so many jobs at most. Default: to all.
+    /// Sets the maximum number of jobs. Default: all.
     pub fn at_most(mut self, jobs: u64) -> Self {
         self.at_most = jobs;
         self
     }
 
-    /// Only until this completes: it ends after the batch that is on its way.
+    /// Stops once this future completes, after the current batch.
     pub fn until(mut self, stop: impl Future<Output = ()> + Send + 'c) -> Self {
         self.stop = Box::pin(stop);
         self
     }
 
-    /// Notes who does it, in [`audit`](super::audit()): each batch is counted there in its own transaction. Default: it is not noted.
+    /// Records the operation in the [`audit`](super::audit()) log; each batch is counted there in its own transaction. Default: not
+    /// recorded.
     pub fn noted(mut self, note: Note) -> Self {
         self.note = Some(note);
         self
@@ -161,31 +162,31 @@ impl<'c> ActAll<'c> {
 
     async fn send(self) -> Result<Swept, Error> {
         let Self { mut on, store, filter, act, rate, at_most, mut stop, ids, note } = self;
-        if let Some(rate) = rate.filter(|rate| !rate.is_finite() || *rate < SLOWEST) {
+        if let Some(rate) = rate.filter(|rate| !rate.is_finite() || *rate < MIN_RATE) {
             return Err(Error::OutOfRange { what: "the rate", value: rate.to_string(), range: "at least 0.001 a second" });
         }
-        // Ten batches a second, if that makes batches of one at least.
+        // Ten batches per second, each of at least one job.
         let most = rate.map_or(BATCH, |rate| ((rate / 10.0) as i64).clamp(1, BATCH));
-        let mut source = Source::begin(&mut *on.acquire().await?, store, &filter, act, ids).await?;
-        let (began, mut met, mut swept, mut noted) = (Instant::now(), 0_usize, Swept::default(), None);
-        let explained = |error| explain(error, store);
-        while let left @ 1.. = at_most.saturating_sub(met as u64) {
+        let mut source = JobSource::begin(&mut *on.acquire().await?, store, &filter, act, ids).await?;
+        let (started, mut processed, mut swept, mut entry) = (Instant::now(), 0_usize, Swept::default(), None);
+        let explain_error = |error| explain(error, store);
+        while let left @ 1.. = at_most.saturating_sub(processed as u64) {
             let most = most.min(i64::try_from(left).unwrap_or(most));
-            // Of a pool, a connection is held for one batch, not while this waits.
-            let mut session = Session::bounded(&mut on).await.map_err(explained)?;
-            let Some(ids) = source.next(session.connection(), most).await.map_err(explained)? else {
+            // With a pool, a connection is held for one batch, not during the pauses between batches.
+            let mut session = Session::begin_bounded(&mut on).await.map_err(explain_error)?;
+            let Some(ids) = source.next(session.connection(), most).await.map_err(explain_error)? else {
                 session.roll_back().await;
                 break;
             };
             let acted = match &note {
-                Some(note) => act_noted(session.connection(), store, act, &ids, note, &mut noted).await,
-                None => act.on_all(session.connection(), store, &ids).await,
+                Some(note) => apply_and_record(session.connection(), store, act, &ids, note, &mut entry).await,
+                None => act.apply_to_all(session.connection(), store, &ids).await,
             };
-            let acted = acted.map_err(explained)?;
-            session.commit().await.map_err(explained)?;
+            let acted = acted.map_err(explain_error)?;
+            session.commit().await.map_err(explain_error)?;
             swept.add(&acted);
-            met += ids.len();
-            let due = rate.map_or(began, |rate| began + Duration::from_secs_f64(met as f64 / rate));
+            processed += ids.len();
+            let due = rate.map_or(started, |rate| started + Duration::from_secs_f64(processed as f64 / rate));
             tokio::select! {
                 biased;
                 () = &mut stop => break,
@@ -207,13 +208,13 @@ impl Swept {
     }
 }
 
-/// Where the jobs come from.
-enum Source<'f> {
+/// Source of the jobs.
+enum JobSource<'f> {
     Walk(Walk<'f>),
     Ids(std::vec::IntoIter<JobId>),
 }
 
-impl<'f> Source<'f> {
+impl<'f> JobSource<'f> {
     async fn begin(
         connection: &mut PgConnection,
         store: Store,
@@ -235,24 +236,24 @@ impl<'f> Source<'f> {
     }
 }
 
-/// A batch and its note, both or neither.
-async fn act_noted(
+/// Applies the operation to a batch and records it, atomically.
+async fn apply_and_record(
     connection: &mut PgConnection,
     store: Store,
     act: Act,
     ids: &[JobId],
     note: &Note,
-    number: &mut Option<i64>,
+    entry: &mut Option<i64>,
 ) -> sqlx::Result<Vec<Acted>> {
     let mut session = Session::on(connection).await?;
-    let acted = act.on_all(session.connection(), store, ids).await?;
+    let acted = act.apply_to_all(session.connection(), store, ids).await?;
     let jobs = acted.len() as u64;
-    let noted = match *number {
-        Some(number) => audit::count_more(session.connection(), store, number, jobs).await.map(|()| number)?,
-        None => audit::noted(session.connection(), store, note, jobs).await?,
+    let written = match *entry {
+        Some(entry) => audit::add_jobs(session.connection(), store, entry, jobs).await.map(|()| entry)?,
+        None => audit::write_entry(session.connection(), store, note, jobs).await?,
     };
     session.commit().await?;
-    *number = Some(noted);
+    *entry = Some(written);
     Ok(acted)
 }
 

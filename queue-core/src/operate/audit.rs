@@ -1,75 +1,76 @@
-//! Who did what to how many jobs, and when.
+//! Audit log: who did what to how many jobs, and when.
 
 use chrono::{DateTime, Utc};
 use serde::Serialize;
 use sqlx::{FromRow, PgConnection};
 
-use super::refusal::explain;
+use super::rejection::explain;
 use crate::{connect::IntoConnection, error::Error, schema::Store};
 
-/// Who does what, in the words of the program that lets it be done.
+/// Description of an operation for the audit log, written by the program that offers it.
 #[derive(Clone, Debug)]
 pub struct Note {
-    /// Who: a name that the program knows. At most 100 characters, as the rest is cut.
+    /// Name of the person or program that acts, at most 100 characters; longer names are truncated.
     pub actor: String,
-    /// What is done, in a word; 40 characters.
+    /// One word for the operation, at most 40 characters.
     pub act: String,
-    /// To what: a job, a queue, a filter; 500 characters. No payload.
+    /// Target of the operation: a job, a queue, a filter; at most 500 characters. Must not contain payloads.
     pub what: String,
 }
 
-/// An act that was noted.
+/// Entry of the audit log.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, FromRow)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 #[non_exhaustive]
 pub struct AuditRecord {
-    /// Its number; later ones have higher ones.
+    /// Number of the entry. Later entries have higher numbers.
     pub id: i64,
-    /// When, by the database's clock.
+    /// Time of the operation, by the database's clock.
     pub at: DateTime<Utc>,
-    /// The role of the database that did it.
+    /// Database role that performed it.
     pub role: String,
-    /// Who did it, as the program says.
+    /// Actor, as reported by the program.
     pub actor: String,
-    /// What was done.
+    /// Operation.
     pub act: String,
-    /// To what.
+    /// Target.
     pub what: String,
-    /// To how many jobs; none if it is not about jobs.
+    /// Number of jobs changed; 0 if the operation is not about jobs.
     pub jobs: i64,
 }
 
 impl AuditRecord {
-    /// So many are shown at most.
+    /// Maximum number of entries that [`audit`](audit()) returns.
     pub const MOST: i64 = 500;
 }
 
-/// Notes an act, best in the transaction that does it; returns the note's number. The last 10,000 are kept.
+/// Records an operation in the audit log and returns the number of the entry. Best called in the transaction of the operation. The last
+/// 10,000 entries are kept.
 ///
 /// # Errors
-/// The database's.
+/// Database errors.
 pub async fn note_act(on: impl IntoConnection<'_>, store: Store, note: &Note, jobs: u64) -> Result<i64, Error> {
     let mut on = on.into_connection();
-    noted(&mut *on.acquire().await?, store, note, jobs).await.map_err(|error| explain(error, store))
+    write_entry(&mut *on.acquire().await?, store, note, jobs).await.map_err(|error| explain(error, store))
 }
 
-/// NUL is no text of the database's.
-pub(super) async fn noted(connection: &mut PgConnection, store: Store, note: &Note, jobs: u64) -> sqlx::Result<i64> {
+/// Replaces NUL, which PostgreSQL does not store in text.
+pub(super) async fn write_entry(connection: &mut PgConnection, store: Store, note: &Note, jobs: u64) -> sqlx::Result<i64> {
     let [actor, act, what] = [&note.actor, &note.act, &note.what].map(|text| text.replace('\0', "\u{fffd}"));
     let statement = sqlx::query_scalar(store.sql(include_str!("../../sql/note_act.sql"))).bind(actor).bind(act).bind(what);
     statement.bind(jobs.cast_signed()).fetch_one(connection).await
 }
 
-/// It was done to so many more.
-pub(super) async fn count_more(connection: &mut PgConnection, store: Store, note: i64, jobs: u64) -> sqlx::Result<()> {
+/// Adds to the number of jobs of an entry.
+pub(super) async fn add_jobs(connection: &mut PgConnection, store: Store, note: i64, jobs: u64) -> sqlx::Result<()> {
     let statement = sqlx::query(store.sql(include_str!("../../sql/count_act.sql"))).bind(note).bind(jobs.cast_signed());
     statement.execute(connection).await.map(drop)
 }
 
-/// The acts that were noted, the newest first: so many at most, below a number if one is given.
+/// Returns the latest entries of the audit log, newest first: at most `most`, and only those with numbers below `before` if given.
 ///
 /// # Errors
-/// The database's.
+/// Database errors.
 pub async fn audit(on: impl IntoConnection<'_>, store: Store, before: Option<i64>, most: u32) -> Result<Vec<AuditRecord>, Error> {
     let statement = sqlx::query_as(store.sql(include_str!("../../sql/audit.sql")));
     let statement = statement.bind(before.unwrap_or(i64::MAX)).bind(i64::from(most).clamp(1, AuditRecord::MOST));

@@ -1,34 +1,34 @@
-//! What a durable job has spawned.
+//! Children spawned by a durable job.
 
 use serde::Serialize;
 use sqlx::FromRow;
 
-use super::refusal::explain;
+use super::rejection::explain;
 use crate::{connect::IntoConnection, define::JobId, error::Error, schema::Store};
 
-/// A child of a [durable](crate::Options::durable) job.
+/// Child of a [durable](crate::Options::durable) job.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, FromRow)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 #[non_exhaustive]
 pub struct JobChild {
-    /// The step that spawned it.
+    /// Name of the step that spawned it.
     pub name: String,
-    /// The child.
+    /// Job id of the child.
     pub id: JobId,
-    /// What its parent was told that it came to: `completed`, `dead`, `cancelled` or `expired`; `None` of one that is not over.
+    /// Final state as reported to the parent: `completed`, `dead`, `cancelled` or `expired`; `None` if the child has not finished.
     pub state: Option<String>,
-    /// Where a child is that is not over, of the first hundred of those; `None` of one that is over, or gone.
+    /// Current state of an unfinished child, loaded for the first hundred of them; `None` if it has finished or no longer exists.
     pub now: Option<String>,
 }
 
 impl JobChild {
-    /// What it came to, or where it is; `not over` if that was not looked up.
+    /// Returns the final state, or the current state, or `not over` if the current state was not loaded.
     pub fn whereabouts(&self) -> &str {
         self.state.as_deref().or(self.now.as_deref()).unwrap_or("not over")
     }
 }
 
-/// The children of a job, in the order in which they were spawned: the first thousand. None of a job that is gone, or not durable.
+/// Returns the first thousand children of a job, in spawn order. Empty if the job does not exist or is not durable.
 ///
 /// ```no_run
 /// # async fn example(pool: sqlx::PgPool, job: queue_core::JobId) -> Result<(), queue_core::Error> {
@@ -41,7 +41,7 @@ impl JobChild {
 /// ```
 ///
 /// # Errors
-/// The database's.
+/// Database errors.
 pub async fn children(on: impl IntoConnection<'_>, store: Store, job: JobId) -> Result<Vec<JobChild>, Error> {
     let statement = sqlx::query_as(store.sql(include_str!("../../sql/children.sql"))).bind(job);
     let mut on = on.into_connection();

@@ -1,4 +1,4 @@
-//! A store in figures: jobs by queue, type and state; who waits longest; which workers there are.
+//! Statistics of a store: jobs by queue, type and state; longest waits; workers.
 
 use std::{
     collections::{BTreeMap, btree_map::Entry},
@@ -10,7 +10,7 @@ use serde::Serialize;
 use sqlx::{FromRow, Row as _, postgres::PgRow};
 use uuid::Uuid;
 
-use super::refusal::explain;
+use super::rejection::explain;
 use crate::{
     connect::IntoConnection,
     context::Registry,
@@ -19,104 +19,105 @@ use crate::{
     schema::Store,
 };
 
-/// How many jobs of one queue and type are in one state.
+/// Number of jobs of one queue and type in one state.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 #[non_exhaustive]
 pub struct Count {
-    /// The queue.
+    /// Queue.
     pub queue: String,
-    /// The job type.
+    /// Job type.
     pub job_type: String,
-    /// The state.
+    /// State.
     pub state: JobState,
-    /// How many; at least so many if there may be more.
+    /// Number of jobs; a lower bound if `partial`.
     pub jobs: i64,
-    /// Whether there may be more: [`counts`] counts so far and no further.
+    /// Whether there may be more, because [`counts`] stops counting at a limit.
     pub partial: bool,
 }
 
-/// So many entries are counted in each state.
-const COUNTED: i64 = 20_000;
+/// Maximum number of entries counted per state.
+const MAX_COUNTED: i64 = 20_000;
 
-/// How many jobs there are, by queue, type and state; in that order, states as in a job's life. What is stored under an alias of a type that is
-/// linked into this binary is counted under the type's present name.
+/// Returns the number of jobs by queue, type and state, sorted in this order, states in the order of a job's life. Jobs stored under an
+/// alias of a type that is linked into this binary are counted under the type's current name.
 ///
-/// It answers in some ten milliseconds however many jobs there are, and says of each count whether there may be more:
+/// Takes some ten milliseconds regardless of the number of jobs, and marks counts that may be too low:
 ///
-/// - As long as no more than 20,000 jobs are ready, all of them are counted, and the same of what is scheduled, and of what is blocked. Beyond
-///   that, each lane (queue, type and priority) is counted up to 20,000 jobs, or to its share of 50,000.
-/// - Of dead letters the newest 20,000 are counted, of completed, cancelled and expired jobs the newest 5,000 with something to say (an output, several
-///   attempts, a cancellation) and the newest 5,000 rows of others, each of one to some hundred. If there are more, they may be of any queue
-///   and type: even none is then "none, or more".
+/// - If at most 20,000 jobs are ready, all of them are counted; the same holds for scheduled and for blocked jobs. With more, each lane
+///   (queue, type and priority) is counted up to 20,000 jobs, or up to its share of 50,000.
+/// - The newest 20,000 dead letters are counted. Of completed, cancelled and expired jobs, the newest 5,000 with details (an output,
+///   several attempts, a cancellation) are counted, and the newest 5,000 rows of others, each of one to some hundred jobs. If there are
+///   more, they may belong to any queue and type: even a missing count then means "none, or more".
 ///
-/// [`counts_exactly`] counts all.
+/// [`counts_exactly`] counts all jobs.
 ///
 /// # Errors
-/// The database's.
+/// Database errors.
 pub async fn counts(on: impl IntoConnection<'_>, store: Store) -> Result<Vec<Count>, Error> {
-    let found = count(on, store, Some(COUNTED), None).await?;
-    Ok(by_type(found.counts, &Registry::linked().unwrap_or_default()))
+    let found = query_counts(on, store, Some(MAX_COUNTED), None).await?;
+    Ok(merge_aliases(found.counts, &Registry::linked().unwrap_or_default()))
 }
 
-/// As [`counts`], but all jobs are counted, in one snapshot. That takes time in proportion to them, the history too: about half a second a million.
+/// Returns the same as [`counts`], but counts all jobs, in one snapshot. Takes time in proportion to the jobs, including the history: about
+/// half a second per million.
 ///
 /// # Errors
-/// The database's.
+/// Database errors.
 pub async fn counts_exactly(on: impl IntoConnection<'_>, store: Store) -> Result<Vec<Count>, Error> {
-    let found = count(on, store, None, None).await?;
-    Ok(by_type(found.counts, &Registry::linked().unwrap_or_default()))
+    let found = query_counts(on, store, None, None).await?;
+    Ok(merge_aliases(found.counts, &Registry::linked().unwrap_or_default()))
 }
 
-/// How many jobs are in one state.
+/// Number of jobs in one state.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 #[non_exhaustive]
 pub struct StateCount {
-    /// The state.
+    /// State.
     pub state: JobState,
-    /// How many; at least so many if there may be more.
+    /// Number of jobs; a lower bound if `partial`.
     pub jobs: i64,
     /// Whether there may be more.
     pub partial: bool,
 }
 
-/// The queues and types with most jobs, and all jobs by state.
+/// The queues and types with the most jobs, and totals by state.
 #[derive(Clone, Debug, Default, Serialize)]
 #[non_exhaustive]
 pub struct Busiest {
-    /// As [`counts`], of these queues and types.
+    /// Counts of these queues and types, as from [`counts`].
     pub counts: Vec<Count>,
-    /// Of all queues and types.
+    /// Totals over all queues and types.
     pub totals: Vec<StateCount>,
-    /// How many more queues and types were seen. There may be more that were not.
+    /// Number of further queues and types that were seen. There may be others that were not.
     pub more: i64,
 }
 
-/// So many entries are counted in each state.
-const COUNTED_OF_BUSIEST: i64 = 5_000;
+/// Maximum number of entries counted per state.
+const MAX_COUNTED_BUSIEST: i64 = 5_000;
 
-/// As [`counts`], of so many queues and types only: those that have most of what was seen. However many queues there are, it answers in some ten
-/// milliseconds: it looks at 5,000 entries of each state, and each of these queues and types has its share of 12,500 ready jobs.
+/// Returns counts as [`counts`] does, but only of the `top` queues and types with the most jobs seen. Takes some ten milliseconds
+/// regardless of the number of queues: it reads 5,000 entries per state, and each of these queues and types has its share of 12,500 ready jobs.
 ///
 /// # Errors
-/// The database's.
+/// Database errors.
 pub async fn busiest(on: impl IntoConnection<'_>, store: Store, top: u16) -> Result<Busiest, Error> {
-    let mut found = count(on, store, Some(COUNTED_OF_BUSIEST), Some(i32::from(top))).await?;
-    found.counts = by_type(found.counts, &Registry::linked().unwrap_or_default());
+    let mut found = query_counts(on, store, Some(MAX_COUNTED_BUSIEST), Some(i32::from(top))).await?;
+    found.counts = merge_aliases(found.counts, &Registry::linked().unwrap_or_default());
     Ok(found)
 }
 
-async fn count(on: impl IntoConnection<'_>, store: Store, most: Option<i64>, top: Option<i32>) -> Result<Busiest, Error> {
+async fn query_counts(on: impl IntoConnection<'_>, store: Store, most: Option<i64>, top: Option<i32>) -> Result<Busiest, Error> {
     let mut on = on.into_connection();
     let statement = sqlx::query(store.sql(include_str!("../../sql/counts.sql"))).bind(most).bind(top);
     let rows = statement.fetch_all(&mut *on.acquire().await?).await.map_err(|error| explain(error, store))?;
-    Busiest::of(&rows).map_err(|error| explain(error, store))
+    Busiest::from_rows(&rows).map_err(|error| explain(error, store))
 }
 
 impl Busiest {
-    /// Rows without a queue are of all of them; one without a state says how many are left out.
-    fn of(rows: &[PgRow]) -> sqlx::Result<Self> {
+    /// Rows without a queue are totals over all queues. A row without a state has the number of queues and types left out.
+    fn from_rows(rows: &[PgRow]) -> sqlx::Result<Self> {
         let mut found = Self::default();
         for row in rows {
             let (queue, state): (Option<String>, Option<&str>) = (row.try_get("queue")?, row.try_get("state")?);
@@ -135,8 +136,8 @@ impl Busiest {
     }
 }
 
-/// One count for all names of a type.
-fn by_type(found: Vec<Count>, registry: &Registry) -> Vec<Count> {
+/// Merges the counts of all names of a type.
+fn merge_aliases(found: Vec<Count>, registry: &Registry) -> Vec<Count> {
     let mut counts: BTreeMap<(String, String, JobState), Count> = BTreeMap::new();
     for mut count in found {
         if let Some(registration) = registry.get(&count.job_type) {
@@ -154,71 +155,72 @@ fn by_type(found: Vec<Count>, registry: &Registry) -> Vec<Count> {
     counts.into_values().collect()
 }
 
-/// The first ready job of a queue: how far its workers are behind.
+/// Longest-waiting ready job of a queue. Shows how far its workers are behind.
 #[derive(Clone, Debug, Serialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 #[non_exhaustive]
 pub struct Oldest {
-    /// The queue.
+    /// Queue.
     pub queue: String,
-    /// Since when it has been ready, by the database's clock; `None` if none was seen, though there may be one.
+    /// Time since when the job has been ready, by the database's clock; `None` if none was found, though there may be one.
     pub since: Option<DateTime<Utc>>,
-    /// How long that is, by the same clock.
-    #[serde(rename = "waited_ms", serialize_with = "maybe_ms")]
+    /// Duration since then, by the same clock. In JSON `waited_ms`, in milliseconds.
+    #[serde(rename = "waited_ms", serialize_with = "serialize_ms")]
     #[cfg_attr(feature = "openapi", schema(value_type = Option<u64>))]
     pub waited: Option<Duration>,
-    /// Whether another one may have been ready for longer; see [`oldest`].
+    /// Whether another job may have waited longer; see [`oldest`].
     pub partial: bool,
 }
 
-/// The first ready job of every queue that has one, the longest wait first. Reads an entry a lane, however many jobs there are: a millisecond.
+/// Returns the longest-waiting ready job of every queue that has one, longest wait first. Reads one index entry per lane, which takes about
+/// a millisecond.
 ///
-/// In front of it there may be entries of jobs that are gone, which stay as long as anybody holds an old snapshot. Once there are more than
-/// 100,000 of those, in lanes off which jobs have gone in the last ten seconds, it begins where the workers have come. A job that was committed
-/// late or given back behind them is then missed until they have found it, some seconds at the most; [`Oldest::partial`] says so. In a lane that
-/// nobody works off, they are all read: about 150 ms a million.
+/// Before that entry there may be dead entries of jobs that are gone, which remain while any session holds an old snapshot. Once there are
+/// more than 100,000 of them in lanes from which jobs were claimed in the last ten seconds, reading starts at the workers' position. A job
+/// that was committed late, or returned behind that position, is then missed until workers have found it, some seconds at most;
+/// [`Oldest::partial`] reports this. In a lane that no worker serves, all dead entries are read: about 150 ms per million.
 ///
 /// # Errors
-/// The database's.
+/// Database errors.
 pub async fn oldest(on: impl IntoConnection<'_>, store: Store) -> Result<Vec<Oldest>, Error> {
-    waits(on, store, None).await
+    query_oldest(on, store, None).await
 }
 
-/// As [`oldest`], of so many queues only: those that wait longest.
+/// Returns the same as [`oldest`], but at most `most` queues: those with the longest waits.
 ///
 /// # Errors
-/// The database's.
+/// Database errors.
 pub async fn oldest_of(on: impl IntoConnection<'_>, store: Store, most: u16) -> Result<Vec<Oldest>, Error> {
-    waits(on, store, Some(i32::from(most))).await
+    query_oldest(on, store, Some(i32::from(most))).await
 }
 
-async fn waits(on: impl IntoConnection<'_>, store: Store, most: Option<i32>) -> Result<Vec<Oldest>, Error> {
+async fn query_oldest(on: impl IntoConnection<'_>, store: Store, most: Option<i32>) -> Result<Vec<Oldest>, Error> {
     let mut on = on.into_connection();
     let statement = sqlx::query_as(store.sql(include_str!("../../sql/oldest.sql"))).bind(most);
     statement.fetch_all(&mut *on.acquire().await?).await.map_err(|error| explain(error, store))
 }
 
-/// The figures of one queue.
+/// Backlog of one queue.
 #[derive(Clone, Debug, Serialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 #[non_exhaustive]
 pub struct Backlog {
-    /// How many jobs are ready, counted up to what was asked for.
+    /// Number of ready jobs, counted up to the requested maximum.
     pub ready: i64,
-    /// Whether there may be more, and one that has been ready for longer.
+    /// Whether there may be more jobs, and one that has waited longer.
     pub partial: bool,
-    /// Since when the first of them has been ready, by the database's clock; `None` if none is.
+    /// Time since when the first of them has been ready, by the database's clock; `None` if no job is ready.
     pub since: Option<DateTime<Utc>>,
-    /// How long that is, by the same clock.
-    #[serde(rename = "waited_ms", serialize_with = "maybe_ms")]
+    /// Duration since then, by the same clock. In JSON `waited_ms`, in milliseconds.
+    #[serde(rename = "waited_ms", serialize_with = "serialize_ms")]
     #[cfg_attr(feature = "openapi", schema(value_type = Option<u64>))]
     pub waited: Option<Duration>,
 }
 
-/// The figures of one queue, for whoever asks every few seconds: how many jobs are ready, counted up to `most`, and how long the first has
-/// waited. It reads one index entry from the front and up to `most` from the back of each lane of the queue, however many jobs there are
-/// and however long somebody holds a snapshot: a few milliseconds. What [`oldest`] says of entries of jobs that are gone holds here too, and
-/// [`Backlog::partial`] says where that may have left something out.
+/// Returns the backlog of one queue, for polling every few seconds, for example by an autoscaler: the number of ready jobs, counted up to
+/// `most`, and the wait of the first. In each lane of the queue it reads one index entry from the front and up to `most` from the back.
+/// This takes a few milliseconds regardless of the number of jobs and the age of the oldest snapshot. The limits of [`oldest`] with dead entries
+/// apply here too; [`Backlog::partial`] reports where they may have an effect.
 ///
 /// ```no_run
 /// # async fn example(pool: sqlx::PgPool) -> Result<(), queue_core::Error> {
@@ -228,7 +230,7 @@ pub struct Backlog {
 /// ```
 ///
 /// # Errors
-/// The database's.
+/// Database errors.
 pub async fn backlog(on: impl IntoConnection<'_>, store: Store, queue: &str, most: u32) -> Result<Backlog, Error> {
     let mut on = on.into_connection();
     let most = i32::try_from(most).unwrap_or(i32::MAX - 1).min(i32::MAX - 1);
@@ -236,54 +238,55 @@ pub async fn backlog(on: impl IntoConnection<'_>, store: Store, queue: &str, mos
     statement.fetch_one(&mut *on.acquire().await?).await.map_err(|error| explain(error, store))
 }
 
-/// What the database's clock says: when the transaction began, if there is one.
+/// Returns the database's time. Inside a transaction this is the time of its start.
 ///
 /// # Errors
-/// The database's.
+/// Database errors.
 pub async fn now(on: impl IntoConnection<'_>, store: Store) -> Result<DateTime<Utc>, Error> {
     let mut on = on.into_connection();
     let statement = sqlx::query_scalar(store.sql(include_str!("../../sql/now.sql")));
     statement.fetch_one(&mut *on.acquire().await?).await.map_err(|error| explain(error, store))
 }
 
-/// A worker, as it announced itself.
+/// Worker that has registered itself.
 #[derive(Clone, Debug, Serialize, FromRow)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 #[non_exhaustive]
 pub struct WorkerRecord {
-    /// Its identity, new at every start.
+    /// Identity of the worker, new at every start.
     pub id: Uuid,
-    /// Its name.
+    /// Name of the worker.
     pub name: String,
-    /// The machine it runs on.
+    /// Host name of its machine.
     pub host: String,
-    /// Its process there.
+    /// Process id on that machine.
     pub pid: i32,
-    /// The release of this crate in it.
+    /// Version of this crate in the worker.
     pub version: String,
-    /// The queues it serves; none for any.
+    /// Queues that the worker serves; empty for all.
     pub queues: Vec<String>,
-    /// When it started.
+    /// Time of its start.
     pub started_at: DateTime<Utc>,
-    /// Until when its last heartbeat is good.
+    /// Time at which its last heartbeat expires.
     pub expires_at: DateTime<Utc>,
-    /// Whether that is in the future. The jobs of a worker that is silent are recovered by others.
+    /// Whether that time is in the future. Jobs of a silent worker are recovered by others.
     pub alive: bool,
-    /// How many jobs it holds.
+    /// Number of jobs that the worker holds.
     pub jobs: i64,
-    /// How many of its slots ran a job, or a batch, at its last heartbeat; `None` if it did not say, or is silent. What looks for and runs transactional jobs has slots
-    /// of its own, which are counted here and in [`slots`](Self::slots).
+    /// Number of slots that ran a job or a batch at the last heartbeat; `None` if it was not reported or the worker is silent.
+    /// Transactional jobs have separate slots, which are counted here and in [`slots`](Self::slots).
     pub busy: Option<i32>,
-    /// How many slots it had then: of the queues that it serves, or if it serves any, of those that it has met.
+    /// Number of slots at the last heartbeat, over the queues that the worker serves. For a worker that serves all queues, those it has
+    /// encountered.
     pub slots: Option<i32>,
-    /// How many bytes of memory its process had then (the resident set); `None` if its system does not tell, or if it is silent.
+    /// Resident memory of the process at the last heartbeat, in bytes; `None` if its system does not report it or the worker is silent.
     pub memory: Option<i64>,
 }
 
-/// Every worker that announced itself and has neither ended nor been silent for long.
+/// Returns every registered worker that has neither stopped nor been silent for long.
 ///
 /// # Errors
-/// The database's.
+/// Database errors.
 pub async fn workers(on: impl IntoConnection<'_>, store: Store) -> Result<Vec<WorkerRecord>, Error> {
     let mut on = on.into_connection();
     let statement = sqlx::query_as(store.sql(include_str!("../../sql/workers.sql")));
@@ -295,7 +298,7 @@ impl FromRow<'_, PgRow> for Oldest {
         Ok(Self {
             queue: row.try_get("queue")?,
             since: row.try_get("since")?,
-            waited: row.try_get::<Option<f64>, _>("waited_ms")?.map(waited),
+            waited: row.try_get::<Option<f64>, _>("waited_ms")?.map(duration_from_ms),
             partial: row.try_get("partial")?,
         })
     }
@@ -307,16 +310,16 @@ impl FromRow<'_, PgRow> for Backlog {
             ready: row.try_get("ready")?,
             partial: row.try_get("partial")?,
             since: row.try_get("since")?,
-            waited: row.try_get::<Option<f64>, _>("waited_ms")?.map(waited),
+            waited: row.try_get::<Option<f64>, _>("waited_ms")?.map(duration_from_ms),
         })
     }
 }
 
-fn waited(ms: f64) -> Duration {
+fn duration_from_ms(ms: f64) -> Duration {
     Duration::try_from_secs_f64(ms.max(0.0) / 1000.0).unwrap_or_default()
 }
 
-#[expect(clippy::ref_option, reason = "serde gives it so")]
-fn maybe_ms<S: serde::Serializer>(duration: &Option<Duration>, serializer: S) -> Result<S::Ok, S::Error> {
+#[expect(clippy::ref_option, reason = "the signature that serde calls")]
+fn serialize_ms<S: serde::Serializer>(duration: &Option<Duration>, serializer: S) -> Result<S::Ok, S::Error> {
     duration.map(|duration| duration.as_millis() as u64).serialize(serializer)
 }

@@ -1,4 +1,4 @@
-//! Dead letters by why they died.
+//! Dead letters grouped by cause of death.
 
 use std::collections::HashMap;
 
@@ -6,49 +6,49 @@ use chrono::{DateTime, Utc};
 use serde::Serialize;
 use sqlx::FromRow;
 
-use super::{fingerprint::fingerprint, refusal::explain};
+use super::{fingerprint::fingerprint, rejection::explain};
 use crate::{connect::IntoConnection, define::JobId, error::Error, schema::Store};
 
-/// Dead letters of one type that died alike: their errors are the same but for numbers, ids and what is quoted.
+/// Dead letters of one type with the same cause: errors that differ only in numbers, ids and quoted text.
 #[derive(Clone, Debug, Serialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 #[non_exhaustive]
 pub struct DeadGroup {
-    /// The job type, by the name under which they are stored.
+    /// Job type, by the name under which the jobs are stored.
     pub job_type: String,
-    /// What their errors have in common.
+    /// Common part of their errors.
     pub error: String,
-    /// How many there are, among those that were looked at.
+    /// Number of jobs, among the dead letters that were read.
     pub jobs: u64,
-    /// When the first of these died.
+    /// Time at which the first of them died.
     pub first: DateTime<Utc>,
-    /// When the last did.
+    /// Time at which the last of them died.
     pub last: DateTime<Utc>,
-    /// The last one.
+    /// Id of the last one to die.
     pub example: JobId,
-    /// Their queues.
+    /// Queues of the jobs, at most ten.
     pub queues: Vec<String>,
-    /// All of these, the last first.
+    /// Ids of all jobs of the group, latest death first.
     #[serde(skip)]
     #[cfg_attr(feature = "openapi", schema(ignore))]
     pub ids: Vec<JobId>,
 }
 
-/// The groups of those that died last, the largest first.
+/// Groups of the latest dead letters, largest group first.
 #[derive(Clone, Debug, Serialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 #[non_exhaustive]
 pub struct DeadGroups {
-    /// The groups.
+    /// Groups.
     pub groups: Vec<DeadGroup>,
-    /// How many dead letters were looked at.
+    /// Number of dead letters that were read.
     pub looked_at: u64,
     /// Whether there are more, which died earlier.
     pub partial: bool,
 }
 
 impl DeadGroups {
-    /// So many dead letters are looked at.
+    /// Maximum number of dead letters that are read.
     pub const MOST: u32 = 2000;
 }
 
@@ -61,10 +61,10 @@ struct DeadRow {
     error: String,
 }
 
-/// The dead letters that died last, at most [`DeadGroups::MOST`], grouped by job type and error.
+/// Groups the latest dead letters, at most [`DeadGroups::MOST`], by job type and error.
 ///
 /// # Errors
-/// The database's.
+/// Database errors.
 pub async fn dead_groups(on: impl IntoConnection<'_>, store: Store) -> Result<DeadGroups, Error> {
     let mut on = on.into_connection();
     let statement = sqlx::query_as(store.sql(include_str!("../../sql/newest_dead.sql"))).bind(i64::from(DeadGroups::MOST) + 1);
@@ -72,20 +72,20 @@ pub async fn dead_groups(on: impl IntoConnection<'_>, store: Store) -> Result<De
     rows.sort_by_key(|row| std::cmp::Reverse((row.died_at, row.id)));
     let partial = rows.len() > DeadGroups::MOST as usize;
     rows.truncate(DeadGroups::MOST as usize);
-    Ok(DeadGroups { looked_at: rows.len() as u64, groups: grouped(rows), partial })
+    Ok(DeadGroups { looked_at: rows.len() as u64, groups: group_rows(rows), partial })
 }
 
-/// Rows come the last first.
-fn grouped(rows: Vec<DeadRow>) -> Vec<DeadGroup> {
-    let (mut places, mut groups) = (HashMap::<(String, String), usize>::new(), Vec::<DeadGroup>::new());
+/// Groups rows that are sorted by time of death, latest first.
+fn group_rows(rows: Vec<DeadRow>) -> Vec<DeadGroup> {
+    let (mut indexes, mut groups) = (HashMap::<(String, String), usize>::new(), Vec::<DeadGroup>::new());
     for DeadRow { id, died_at, queue, job_type, error } in rows {
         let error = fingerprint(&error);
-        let place = *places.entry((job_type.clone(), error.clone())).or_insert_with(|| {
+        let index = *indexes.entry((job_type.clone(), error.clone())).or_insert_with(|| {
             let (first, last) = (died_at, died_at);
             groups.push(DeadGroup { job_type, error, jobs: 0, first, last, example: id, queues: Vec::new(), ids: Vec::new() });
             groups.len() - 1
         });
-        let group = &mut groups[place];
+        let group = &mut groups[index];
         (group.jobs, group.first) = (group.jobs + 1, died_at);
         group.ids.push(id);
         if group.queues.len() < 10 && !group.queues.contains(&queue) {

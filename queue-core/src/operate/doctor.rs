@@ -1,18 +1,18 @@
-//! What is wrong with a store or its server, or soon will be: findings, each with what it means and what cures it.
+//! Diagnosis of a store and its server: findings, each with its consequence and its fix.
 //!
-//! What is looked for stands in statements, one for each subject (`sql/doctor_*.sql`), which name what they find; what that means, and how bad it is,
-//! stands in [`FindingKind`]. Each look has its own transaction, which only reads, and an end in time.
+//! The statements `sql/doctor_*.sql`, one per subject, detect and name findings. [`FindingKind`] has their meaning and severity. Each check
+//! has its own read-only transaction and a timeout.
 
 mod checkup;
-mod examine;
+mod examiner;
 mod finding;
-mod full;
+mod exhausted_limits;
 mod kind;
-mod looks;
+mod checks;
 
 use sqlx::PgPool;
 
-use self::examine::Examiner;
+use self::examiner::Examiner;
 pub use self::{
     checkup::Checkup,
     finding::{Diagnosis, Finding},
@@ -20,10 +20,10 @@ pub use self::{
 };
 use crate::schema::Store;
 
-/// Looks at a store and its server, and says what is wrong.
+/// Checks a store and its server, and returns the problems found.
 ///
-/// It only reads. Each look ends within [`Checkup::patience`], on a connection that is not the pool's: what is locked, slow or forbidden is a finding
-/// as well, and keeps no other look from being taken. What a look costs does not grow with the jobs that wait or are over.
+/// It only reads. Each check ends within [`Checkup::patience`], on a connection outside the pool. Locked, slow or forbidden objects become
+/// findings and do not prevent other checks. The cost of a check does not grow with the number of waiting or finished jobs.
 ///
 /// ```no_run
 /// # async fn example(pool: sqlx::PgPool) {
@@ -37,6 +37,6 @@ use crate::schema::Store;
 /// ```
 pub async fn doctor(pool: &PgPool, store: Store, checkup: &Checkup) -> Diagnosis {
     let mut examiner = Examiner::new(pool, store, checkup);
-    examiner.examine().await;
+    examiner.run_all().await;
     examiner.diagnosis()
 }

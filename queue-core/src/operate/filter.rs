@@ -1,4 +1,4 @@
-//! Which jobs are meant. Pure: no database, no clock.
+//! Filter that selects jobs. Pure: no database, no clock.
 
 use std::time::Duration;
 
@@ -12,7 +12,7 @@ use crate::{
     schema::check_name,
 };
 
-/// Which jobs are meant. The default is all of them, 50 at a time.
+/// Filter that selects jobs. The default selects all jobs, 50 per page.
 ///
 /// ```
 /// use queue_core::{JobState, operate::Filter};
@@ -22,35 +22,35 @@ use crate::{
 /// ```
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Filter {
-    /// In this state only.
+    /// Only jobs in this state.
     pub state: Option<JobState>,
-    /// In this queue only.
+    /// Only jobs of this queue.
     pub queue: Option<String>,
-    /// Stored under one of these job types only, if there are any. [`Filter::job_type`] adds a type with its aliases.
+    /// Only jobs stored under one of these job types; empty for all. [`Filter::job_type`] adds a type with its aliases.
     pub job_types: Vec<String>,
-    /// With all of this in their metadata. Objects and arrays contain what is given if they have it and more, as `@>` says in SQL.
+    /// Only jobs whose metadata contains all of this, as defined by the SQL operator `@>`: objects and arrays may have more elements.
     pub meta: Map<String, Value>,
-    /// How many jobs a list has at most. Default 50; more than [`Filter::MOST`] is taken for that.
+    /// Maximum number of jobs per page. Default 50; higher values than [`Filter::MOST`] count as that.
     pub limit: u32,
-    /// Enqueued before this job: where the last page ended.
+    /// Only jobs enqueued before this job, the last one of the previous page.
     pub before: Option<JobId>,
-    /// Not longer ago than this. What counts is when the job was completed, was cancelled, expired or died; if it is not over, its enqueue. More than a
-    /// hundred years are taken for that, here and below.
+    /// Only jobs that finished (were completed, cancelled or expired, or died) within this duration; unfinished jobs count by their
+    /// enqueue. Durations of more than a hundred years count as a hundred years, here and below.
     pub since: Option<Duration>,
-    /// At least so long ago, counted the same.
+    /// Only jobs at least this old, by the same time.
     pub older_than: Option<Duration>,
-    /// With this text in the error of its last failed attempt. In lists: only dead letters.
+    /// Only jobs with this text in the error of the last failed attempt. In lists: only dead letters.
     pub error: Option<String>,
-    /// Whether lists show payloads and outputs. Default: they do not.
+    /// Whether lists include payloads and outputs. Default: false.
     pub payload: bool,
 }
 
 impl Filter {
-    /// The longest list.
+    /// Maximum number of jobs per page.
     pub const MOST: u32 = 1000;
 
-    /// Of this job type too, under whichever of its names jobs are stored: a name or an alias of a type that is linked into this binary stands
-    /// for all of them, any other for itself.
+    /// Adds a job type, under all names that its jobs may be stored under. A name or alias of a type that is linked into this binary adds
+    /// all names of the type. Any other name adds itself.
     #[must_use]
     pub fn job_type(mut self, name: &str) -> Self {
         match Registry::linked().unwrap_or_default().get(name).map(|registration| *registration.options()) {
@@ -60,35 +60,35 @@ impl Filter {
         self
     }
 
-    /// With this in their metadata too.
+    /// Adds a required metadata entry.
     #[must_use]
     pub fn meta(mut self, key: impl Into<String>, value: impl Into<Value>) -> Self {
         self.meta.insert(key.into(), value.into());
         self
     }
 
-    /// Names outside the grammar match nothing, and are more likely a mistake than a question.
+    /// Rejects invalid names, which match no job and are more likely a mistake.
     pub(super) fn check(&self) -> Result<(), Error> {
         self.queue.iter().try_for_each(|queue| check_name("queue name", queue))?;
         self.job_types.iter().try_for_each(|job_type| check_name("job type name", job_type))
     }
 
-    /// As the statements take it.
+    /// Returns the job types as a statement parameter.
     pub(super) fn names(&self) -> Option<&[String]> {
         (!self.job_types.is_empty()).then_some(&*self.job_types)
     }
 
-    /// As the statements take it.
+    /// Returns the metadata as a statement parameter.
     pub(super) fn meta_json(&self) -> Option<Json<&Map<String, Value>>> {
         (!self.meta.is_empty()).then_some(Json(&self.meta))
     }
 
-    /// In seconds, as the statements take it.
+    /// Returns `since` in seconds, as a statement parameter.
     pub(super) fn since_seconds(&self) -> Option<f64> {
         self.since.map(seconds)
     }
 
-    /// In seconds, as the statements take it.
+    /// Returns `older_than` in seconds, as a statement parameter.
     pub(super) fn age_seconds(&self) -> Option<f64> {
         self.older_than.map(seconds)
     }

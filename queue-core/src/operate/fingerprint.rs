@@ -1,28 +1,28 @@
-//! What errors that mean the same have in common: the text without numbers, ids and what is quoted. Pure.
+//! Fingerprints of errors: the text without numbers, ids and quoted parts, equal for errors with the same cause. Pure.
 
-/// So much of an error counts.
-const LONGEST: usize = 200;
+/// Maximum length of a fingerprint, in characters.
+const MAX_CHARS: usize = 200;
 
-/// The first line that says something, with `…` in place of what is quoted, and of words with a digit in them: numbers, ids, addresses, times.
+/// Returns the first non-empty line, with `…` in place of quoted text and of words that contain a digit: numbers, ids, addresses, times.
 pub(super) fn fingerprint(error: &str) -> String {
     let line = error.lines().map(str::trim).find(|line| !line.is_empty()).unwrap_or_default();
-    let line: String = line.chars().take(2 * LONGEST).map(|letter| if letter.is_control() { ' ' } else { letter }).collect();
+    let line: String = line.chars().take(2 * MAX_CHARS).map(|letter| if letter.is_control() { ' ' } else { letter }).collect();
     let (mut out, mut rest) = (String::new(), line.as_str());
     while let Some(letter) = rest.chars().next() {
-        let taken = quoted(&out, rest).or_else(|| numbered(rest));
-        let length = taken.unwrap_or_else(|| word(rest).max(letter.len_utf8()));
-        match taken {
+        let replaced = quoted_length(&out, rest).or_else(|| numbered_length(rest));
+        let length = replaced.unwrap_or_else(|| word_length(rest).max(letter.len_utf8()));
+        match replaced {
             Some(_) if out.ends_with('…') => {}
             Some(_) => out.push('…'),
             None => out.push_str(&rest[..length]),
         }
         rest = &rest[length..];
     }
-    out.chars().take(LONGEST).collect()
+    out.chars().take(MAX_CHARS).collect()
 }
 
-/// How long what is quoted at the beginning is. An apostrophe within a word is none.
-fn quoted(before: &str, text: &str) -> Option<usize> {
+/// Returns the length in bytes of a quoted text at the beginning of `text`. An apostrophe within a word does not count as a quote.
+fn quoted_length(before: &str, text: &str) -> Option<usize> {
     let open = text.chars().next()?;
     let close = match open {
         '"' | '`' => open,
@@ -35,17 +35,17 @@ fn quoted(before: &str, text: &str) -> Option<usize> {
     inside.find(close).map(|at| open.len_utf8() + at + close.len_utf8())
 }
 
-/// How long the word is, if it has a digit.
-fn numbered(text: &str) -> Option<usize> {
-    let length = word(text);
+/// Returns the length in bytes of the first word if it contains a digit.
+fn numbered_length(text: &str) -> Option<usize> {
+    let length = word_length(text);
     text[..length].contains(|letter: char| letter.is_ascii_digit()).then_some(length)
 }
 
-/// Letters, digits and what ids, times and addresses are made of.
-fn word(text: &str) -> usize {
+/// Returns the length in bytes of the first word: letters, digits and the punctuation of ids, times and addresses.
+fn word_length(text: &str) -> usize {
     let ends = |letter: char| !letter.is_alphanumeric() && !matches!(letter, '_' | '-' | '.' | ':' | '/' | '@' | '#' | '%' | '+');
     let length = text.find(ends).unwrap_or(text.len());
-    // What ends a sentence is not of the word.
+    // Punctuation at the end of a sentence is not part of the word.
     text[..length].trim_end_matches(['.', ':', '-', '/']).len()
 }
 
@@ -54,7 +54,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn errors_that_mean_the_same_have_the_same_fingerprint() {
+    fn similar_errors_have_the_same_fingerprint() {
         for (errors, common) in [
             (vec!["timeout after 30 s", "timeout after 7 s"], "timeout after … s"),
             (vec!["no user 'ada'", "no user 'Grace H'"], "no user …"),
@@ -77,7 +77,7 @@ mod tests {
     }
 
     #[test]
-    fn any_text_has_a_short_fingerprint() {
+    fn fingerprints_are_bounded() {
         for text in [
             "",
             "\n\n",
@@ -91,7 +91,7 @@ mod tests {
             &"x1 ".repeat(10_000),
             &"é".repeat(10_000),
         ] {
-            assert!(fingerprint(text).chars().count() <= LONGEST, "{text:.20}");
+            assert!(fingerprint(text).chars().count() <= MAX_CHARS, "{text:.20}");
         }
     }
 }

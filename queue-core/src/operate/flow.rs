@@ -1,38 +1,39 @@
-//! Flows, looked at and cancelled.
+//! Flows: their nodes, and their cancellation.
 
 use serde::Serialize;
 use sqlx::FromRow;
 
-use super::refusal::explain;
+use super::rejection::explain;
 use crate::{connect::IntoConnection, define::JobId, error::Error, schema::Store};
 
-/// The most nodes that are looked at.
-const MOST: i32 = 10_000;
+/// Maximum number of nodes that are read.
+const MAX_NODES: i32 = 10_000;
 
-/// A node of a [`Flow`](crate::Flow).
+/// Node of a [`Flow`](crate::Flow).
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, FromRow)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 #[non_exhaustive]
 pub struct FlowNode {
-    /// Its name.
+    /// Name of the node.
     pub name: String,
-    /// Its job.
+    /// Job id of the node.
     pub id: JobId,
-    /// The state of its job; of one that is gone, the last that it came to, if that is known.
+    /// State of the job. If the job no longer exists, its last known state.
     pub state: Option<String>,
-    /// The nodes that it waits for, or has waited for.
+    /// Nodes whose completion it waits or waited for.
     pub after: Vec<String>,
-    /// The nodes that have to die, or had to, before it runs.
+    /// Nodes whose death it waits or waited for.
     pub on_dead: Vec<String>,
-    /// Those of both that it waits for still.
+    /// Nodes of both lists that it still waits for.
     pub waits: Vec<String>,
-    /// Of a node that is many: how many jobs it is.
+    /// Number of jobs, if the node consists of many.
     pub jobs: Option<i64>,
-    /// How many of these are over, as far as they are counted.
+    /// Number of these jobs that have finished, as far as counted.
     pub over: Option<i64>,
 }
 
-/// The nodes of the flow that this job belongs to, in the order in which they were added: the first ten thousand. None if it belongs to no flow.
+/// Returns the first ten thousand nodes of the flow that this job belongs to, in the order of their addition. Empty if it belongs to no
+/// flow.
 ///
 /// ```no_run
 /// # async fn example(pool: sqlx::PgPool, flow: queue_core::FlowHandle) -> Result<(), queue_core::Error> {
@@ -45,26 +46,26 @@ pub struct FlowNode {
 /// ```
 ///
 /// # Errors
-/// The database's.
+/// Database errors.
 pub async fn flow(on: impl IntoConnection<'_>, store: Store, job: JobId) -> Result<Vec<FlowNode>, Error> {
-    first_nodes(on, store, job, MOST).await
+    first_nodes(on, store, job, MAX_NODES).await
 }
 
-/// As [`flow`], and not more than so many.
+/// Returns the same as [`flow`], but at most `most` nodes.
 ///
 /// # Errors
-/// The database's.
+/// Database errors.
 pub async fn first_nodes(on: impl IntoConnection<'_>, store: Store, job: JobId, most: i32) -> Result<Vec<FlowNode>, Error> {
     let statement = sqlx::query_as(store.sql(include_str!("../../sql/nodes.sql"))).bind(job).bind(most);
     let mut on = on.into_connection();
     statement.fetch_all(&mut *on.acquire().await?).await.map_err(|error| explain(error, store))
 }
 
-/// Cancels all jobs of the flow that this job belongs to and that are not over; returns how many. Those that run are told to stop. To cancel a node
-/// with all that hangs on it, cancel its job.
+/// Cancels all unfinished jobs of the flow that this job belongs to, and returns their number. Running jobs become cancelling. To cancel
+/// one node with everything that depends on it, cancel its job.
 ///
 /// # Errors
-/// The database's.
+/// Database errors.
 pub async fn cancel_flow(on: impl IntoConnection<'_>, store: Store, job: JobId) -> Result<u64, Error> {
     let statement = sqlx::query_scalar::<_, i32>(store.sql(include_str!("../../sql/cancel_flow.sql"))).bind(job);
     let mut on = on.into_connection();

@@ -1,46 +1,46 @@
-//! What a durable job has mapped.
+//! Maps of a durable job.
 
 use serde::Serialize;
 use sqlx::FromRow;
 
-use super::refusal::explain;
+use super::rejection::explain;
 use crate::{connect::IntoConnection, define::JobId, error::Error, schema::Store};
 
-/// The jobs that one step of a [durable](crate::Options::durable) job has mapped, and how many came to what.
+/// Jobs that one step of a [durable](crate::Options::durable) job has mapped, with their outcomes.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, FromRow)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 #[non_exhaustive]
 pub struct JobGather {
-    /// The step that mapped them.
+    /// Name of the step that mapped them.
     pub name: String,
-    /// How many there are; `None` while more are spawned.
+    /// Number of jobs; `None` while more are being spawned.
     pub total: Option<i64>,
-    /// How many are not counted as over.
+    /// Number of jobs not yet counted as finished.
     pub need: i64,
-    /// How many completed.
+    /// Number of completed jobs.
     pub completed: i64,
-    /// How many are dead letters.
+    /// Number of dead letters.
     pub dead: i64,
-    /// How many were cancelled, or have expired.
+    /// Number of cancelled or expired jobs.
     pub cancelled: i64,
-    /// How many may run at once; `None` for all.
+    /// Maximum number of jobs running at a time; `None` for no limit.
     pub most: Option<i32>,
 }
 
-/// What a job has mapped, by the names of the steps: the first thousand. None of a job that is gone, or not durable.
+/// Returns the first thousand maps of a job, by step name. Empty if the job does not exist or is not durable.
 ///
 /// ```no_run
 /// # async fn example(pool: sqlx::PgPool, job: queue_core::JobId) -> Result<(), queue_core::Error> {
 /// use queue_core::{Store, operate};
 ///
 /// for gather in operate::gathers(&pool, Store::default(), job).await? {
-///     println!("{}: {} are not over", gather.name, gather.need);
+///     println!("{}: {} unfinished", gather.name, gather.need);
 /// }
 /// # Ok(()) }
 /// ```
 ///
 /// # Errors
-/// The database's.
+/// Database errors.
 pub async fn gathers(on: impl IntoConnection<'_>, store: Store, job: JobId) -> Result<Vec<JobGather>, Error> {
     let statement = sqlx::query_as(store.sql(include_str!("../../sql/gathers.sql"))).bind(job);
     let mut on = on.into_connection();

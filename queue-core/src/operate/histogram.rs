@@ -1,4 +1,4 @@
-//! Durations, counted by buckets: a fixed size, to be added up, and good for quantiles. Does not touch the database.
+//! Histograms of durations: fixed size, mergeable, with quantiles. Pure.
 
 use std::{
     fmt::{self, Write as _},
@@ -7,10 +7,10 @@ use std::{
 
 use serde::{Serialize, Serializer};
 
-/// How many durations there were of which length.
+/// Histogram of durations.
 ///
-/// It has 24 buckets: the first is of what took less than a millisecond, the last of what took a day or longer, and the bounds between them are in
-/// [`Histogram::BOUNDS_MS`]. As JSON it is its count, its quantiles in milliseconds, and its buckets.
+/// It has 24 buckets. The first counts durations below a millisecond, the last those of a day or longer. The bounds between them are
+/// [`Histogram::BOUNDS_MS`]. Its JSON has its count, its quantiles in milliseconds, and its buckets.
 ///
 /// ```
 /// use queue_core::operate::Histogram;
@@ -29,66 +29,67 @@ pub struct Histogram([u64; BUCKETS]);
 
 const BUCKETS: usize = 24;
 
-/// So many decimal digits of the number that the tables have for a histogram are of one bucket.
+/// Number of decimal digits per bucket in the packed number that the tables store.
 const DIGITS: usize = 16;
 
 impl Histogram {
-    /// Where the buckets end, in milliseconds. What took just so long is of the next one. The last bucket has no end.
+    /// Exclusive upper bounds of the buckets, in milliseconds. A duration equal to a bound counts in the next bucket. The last bucket is
+    /// unbounded.
     pub const BOUNDS_MS: [u64; BUCKETS - 1] = [
         1, 2, 5, 10, 20, 50, 100, 200, 500, 1000, 2000, 5000, 10_000, 20_000, 60_000, 120_000, 300_000, 600_000, 1_800_000, 3_600_000,
         10_800_000, 28_800_000, 86_400_000,
     ];
 
-    /// Counts one more.
+    /// Counts one duration.
     pub fn record(&mut self, duration: Duration) {
-        // In 64 bits: most of what is counted is short.
+        // In 64 bits, which is faster than `as_millis`.
         let ms = duration.as_secs().saturating_mul(1000).saturating_add(u64::from(duration.subsec_millis()));
         self.0[Self::BOUNDS_MS.partition_point(|bound| *bound <= ms)] += 1;
     }
 
-    /// How many it has counted.
+    /// Returns the number of durations counted.
     pub fn count(&self) -> u64 {
         self.0.iter().sum()
     }
 
-    /// How many of each bucket, from the shortest durations on.
+    /// Returns the count of each bucket, shortest durations first.
     pub fn buckets(&self) -> &[u64; BUCKETS] {
         &self.0
     }
 
-    /// Counts what the other one has counted, too.
+    /// Adds the counts of another histogram.
     pub fn add(&mut self, other: &Self) {
         self.0.iter_mut().zip(&other.0).for_each(|(here, there)| *here += there);
     }
 
-    /// The duration within which this share of all was over: 0.5 for the median, 0.99 for what one in a hundred exceeds. `None` if it counts
-    /// nothing. It is right to the bucket, and within the bucket spread evenly over the logarithm. In the last bucket it is a day.
+    /// Returns the quantile for this share: 0.5 is the median, 0.99 the 99th percentile. `None` if the histogram is empty. The result is
+    /// exact to the bucket; within it, durations are assumed to be spread evenly on a logarithmic scale. In the last bucket it is a day.
     pub fn quantile(&self, share: f64) -> Option<Duration> {
-        let wanted = share.clamp(0.0, 1.0) * self.count() as f64;
+        let rank = share.clamp(0.0, 1.0) * self.count() as f64;
         let mut before = 0;
         for (place, jobs) in self.0.iter().enumerate().filter(|(_, jobs)| **jobs > 0) {
-            if (before + jobs) as f64 >= wanted {
-                let part = ((wanted - before as f64) / *jobs as f64).clamp(0.0, 1.0);
-                return Some(within(place, part));
+            if (before + jobs) as f64 >= rank {
+                let part = ((rank - before as f64) / *jobs as f64).clamp(0.0, 1.0);
+                return Some(interpolate(place, part));
             }
             before += jobs;
         }
         None
     }
 
-    /// As the tables have it: one number, with the first bucket in its lowest digits.
+    /// Returns the histogram as the tables store it: one number, with the first bucket in its lowest digits.
     #[doc(hidden)]
     pub fn packed(&self) -> String {
         let highest = self.0.iter().rposition(|jobs| *jobs > 0).unwrap_or(0);
         let mut digits = self.0[highest].to_string();
         for jobs in self.0[..highest].iter().rev() {
-            // Fails only without memory.
+            // Fails only when out of memory.
             let _ = write!(digits, "{jobs:0DIGITS$}");
         }
         digits
     }
 
-    /// Of that number; `None` of what is none.
+    /// Parses that number; `None` if it is invalid.
     #[doc(hidden)]
     pub fn unpacked(digits: &str) -> Option<Self> {
         let parts = digits.as_bytes().rchunks(DIGITS).map(|part| std::str::from_utf8(part).ok()?.parse().ok());
@@ -100,8 +101,8 @@ impl Histogram {
     }
 }
 
-/// So far into a bucket.
-fn within(place: usize, part: f64) -> Duration {
+/// Returns the duration at this fraction of a bucket.
+fn interpolate(place: usize, part: f64) -> Duration {
     let low = place.checked_sub(1).map_or(0, |before| Histogram::BOUNDS_MS[before]) as f64;
     let ms = match Histogram::BOUNDS_MS.get(place) {
         None => low,
@@ -126,17 +127,17 @@ impl Serialize for Histogram {
     }
 }
 
-/// A histogram as JSON.
+/// JSON form of a histogram.
 #[derive(Serialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 struct HistogramJson {
-    /// How many durations there were.
+    /// Number of durations.
     count: u64,
-    /// Half of them were no longer; null where there were none.
+    /// Median in milliseconds; null if there are no durations.
     p50_ms: Option<f64>,
     p95_ms: Option<f64>,
     p99_ms: Option<f64>,
-    /// How many of each length.
+    /// Number of durations per bucket.
     buckets: [u64; BUCKETS],
 }
 
@@ -144,7 +145,7 @@ struct HistogramJson {
 mod tests {
     use super::*;
 
-    /// Durations of all lengths, always the same ones.
+    /// Returns durations of all magnitudes; deterministic.
     fn durations(count: u64) -> Vec<Duration> {
         let dice = |nth: u64| (nth.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 11) as f64 / (1_u64 << 53) as f64;
         (0..count).map(|nth| Duration::from_secs_f64(10_f64.powf(dice(nth) * 9.5 - 4.5))).collect()
@@ -159,7 +160,7 @@ mod tests {
     }
 
     #[test]
-    fn a_quantile_is_within_the_bucket_of_the_exact_one() {
+    fn quantiles_are_exact_to_the_bucket() {
         let mut all = durations(10_000);
         let histogram = histogram(&all);
         all.sort_unstable();
@@ -168,15 +169,15 @@ mod tests {
             let place = Histogram::BOUNDS_MS.partition_point(|bound| u128::from(*bound) <= exact.as_millis());
             let low = Duration::from_millis(if place == 0 { 0 } else { Histogram::BOUNDS_MS[place - 1] });
             let high = Duration::from_millis(*Histogram::BOUNDS_MS.get(place).unwrap_or(&86_400_000));
-            let told = histogram.quantile(share).unwrap();
-            assert!(low <= told && told <= high, "{share}: {told:?} for {exact:?}");
+            let quantile = histogram.quantile(share).unwrap();
+            assert!(low <= quantile && quantile <= high, "{share}: {quantile:?} for {exact:?}");
         }
-        assert_eq!(histogram.quantile(2.0), histogram.quantile(1.0), "a share is one");
+        assert_eq!(histogram.quantile(2.0), histogram.quantile(1.0), "shares are clamped to 1");
         assert_eq!(Histogram::default().quantile(0.5), None);
     }
 
     #[test]
-    fn what_lasts_as_long_as_a_bound_is_of_the_next_bucket_and_a_day_of_the_last() {
+    fn durations_equal_to_a_bound_count_in_the_next_bucket() {
         for (place, bound) in Histogram::BOUNDS_MS.into_iter().enumerate() {
             let at = histogram(&[Duration::from_millis(bound)]);
             let before = histogram(&[Duration::from_nanos(bound * 1_000_000 - 1)]);

@@ -1,4 +1,4 @@
-//! The past in figures: what came of attempts, how long they took, how long their jobs had been ready. Added up by workers; no job is looked at.
+//! History as statistics: outcomes and durations of attempts, and waiting times of their jobs. Workers aggregate them; no job is read.
 
 use std::time::Duration;
 
@@ -6,22 +6,22 @@ use chrono::{DateTime, Utc};
 use serde::Serialize;
 use sqlx::{FromRow, Row as _, postgres::PgRow};
 
-use super::{histogram::Histogram, refusal::explain};
+use super::{histogram::Histogram, rejection::explain};
 use crate::{connect::IntoConnection, error::Error, schema::Store};
 
-/// Which part of the past [`history`] tells of. By default the last hour of all queues and types together, in one row.
+/// Range, step and scope of [`history`]. The default is the last hour over all queues and types, in one row.
 #[derive(Clone, Debug)]
 pub struct Past {
-    /// How far back, to now: at most 30 days, and at least ten seconds. Default an hour.
+    /// Duration to go back from now, from ten seconds to 30 days. Default: an hour.
     pub last: Duration,
-    /// In steps of so long, or in one (the default). A step is at least 10 s up to an hour back, a minute up to a day back, an hour beyond: a shorter
-    /// one is taken for that, and of any other the next multiple of it.
+    /// Length of a step, or `None` for a single one (the default). The minimum is 10 seconds for up to an hour, a minute for up to a day,
+    /// an hour beyond. Other lengths are rounded up to a multiple of the minimum.
     pub step: Option<Duration>,
-    /// Of this queue only.
+    /// Only this queue.
     pub queue: Option<String>,
-    /// Of this job type only, by its present name.
+    /// Only this job type, by its current name.
     pub job_type: Option<String>,
-    /// Each queue and type apart, the busiest if there are more than fit into 2,000 rows. Default together.
+    /// Whether each queue and type has rows of its own; if these exceed 2,000 rows, only the busiest. Default: false.
     pub apart: bool,
 }
 
@@ -31,75 +31,76 @@ impl Default for Past {
     }
 }
 
-/// What came of the attempts of one step.
+/// Outcomes of the attempts in one step.
 ///
-/// Each attempt is one of `completed`, `retried`, `dead`, `cancelled`, `snoozed` and `released`. `timed_out`, `panicked` and `crashed` are among them;
-/// `expired` and `lease_lost` are not.
+/// Each attempt counts as one of `completed`, `retried`, `dead`, `cancelled`, `snoozed` and `released`. `timed_out`, `panicked` and
+/// `crashed` attempts are among them; `expired` and `lease_lost` are not.
 #[derive(Clone, Debug, Serialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 #[non_exhaustive]
 pub struct Figures {
-    /// When the step began, by the database's clock.
+    /// Start of the step, by the database's clock.
     pub at: DateTime<Utc>,
-    /// How long it is, or has lasted so far.
-    #[serde(rename = "seconds", serialize_with = "as_seconds")]
+    /// Length of the step, or its duration so far. In JSON `seconds`.
+    #[serde(rename = "seconds", serialize_with = "serialize_seconds")]
     #[cfg_attr(feature = "openapi", schema(value_type = f64))]
     pub lasted: Duration,
-    /// The queue; `None` for all, `*` for those that there was no room for by name.
+    /// Queue; `None` for all, `*` for queues beyond the number that is stored by name.
     pub queue: Option<String>,
-    /// The job type, in the same way.
+    /// Job type; `None` and `*` as for the queue.
     pub job_type: Option<String>,
     /// Attempts that completed their job.
     pub completed: u64,
-    /// Attempts that failed, with another to come.
+    /// Failed attempts that are retried.
     pub retried: u64,
-    /// Attempts that failed for good: dead letters.
+    /// Failed attempts after which the job became a dead letter.
     pub dead: u64,
     /// Attempts that ended because their job was cancelled.
     pub cancelled: u64,
-    /// Attempts that asked to be called again later.
+    /// Attempts whose handler asked to run again later.
     pub snoozed: u64,
-    /// Attempts that a worker broke off to end, or could not begin in time under a rate; uncharged.
+    /// Attempts that a worker aborted at its shutdown, or could not start in time under a rate limit. Not charged.
     pub released: u64,
-    /// Jobs that were over because nobody began them in time.
+    /// Jobs that expired because no attempt started in time.
     pub expired: u64,
-    /// Handlers that ran in vain: their worker had lost its lease, and others had the job.
+    /// Handlers that ran in vain: their worker had lost its lease, and other workers had the job.
     pub lease_lost: u64,
-    /// Attempts that took longer than their type's timeout.
+    /// Attempts that exceeded their type's timeout.
     pub timed_out: u64,
     /// Attempts whose handler panicked.
     pub panicked: u64,
     /// Attempts that ended with their process.
     pub crashed: u64,
-    /// How long handlers ran that were not broken off.
+    /// Durations of handlers that were not aborted.
     pub run: Histogram,
-    /// How long jobs had been ready when their handlers began.
+    /// Times from a job becoming ready to the start of its handler.
     pub start: Histogram,
-    /// How many queues and types were left out; the same in each row.
+    /// Number of queues and types left out; the same in each row.
     pub left_out: u32,
 }
 
 impl Figures {
-    /// Attempts that failed, whether or not others follow.
+    /// Returns the number of failed attempts, retried or not.
     pub fn failed(&self) -> u64 {
         self.retried + self.dead
     }
 
-    /// All attempts.
+    /// Returns the number of all attempts.
     pub fn attempts(&self) -> u64 {
         self.completed + self.failed() + self.cancelled + self.snoozed + self.released
     }
 
-    /// Jobs completed a second.
+    /// Returns the completed jobs per second.
     pub fn rate(&self) -> f64 {
         self.completed as f64 / self.lasted.as_secs_f64().max(1e-3)
     }
 }
 
-/// What came of attempts, by step from the oldest on, and by queue and type if they are [`apart`](Past::apart). A step without anything has no row.
+/// Returns the outcomes of attempts by step, oldest first, and by queue and type if [`apart`](Past::apart) is set. Steps without attempts
+/// have no row.
 ///
-/// Workers say every ten seconds what they have seen; what a worker that was killed had not said is lost. It costs some milliseconds, however
-/// many jobs there were: at most 2,000 rows are returned.
+/// Workers write their statistics every ten seconds. A worker that is killed loses what it has not written. The query takes some
+/// milliseconds regardless of the number of jobs, and returns at most 2,000 rows.
 ///
 /// ```no_run
 /// # async fn example(pool: sqlx::PgPool) -> Result<(), queue_core::Error> {
@@ -115,7 +116,7 @@ impl Figures {
 /// ```
 ///
 /// # Errors
-/// The database's.
+/// Database errors.
 pub async fn history(on: impl IntoConnection<'_>, store: Store, past: &Past) -> Result<Vec<Figures>, Error> {
     let mut on = on.into_connection();
     let seconds = |duration: Duration| duration.as_secs_f64().clamp(1e-6, 1e9);
@@ -133,7 +134,7 @@ impl FromRow<'_, PgRow> for Figures {
         let count = |name| Ok::<_, sqlx::Error>(u64::try_from(row.try_get::<i64, _>(name)?).unwrap_or(0));
         let histogram = |name| {
             let digits: &str = row.try_get(name)?;
-            Histogram::unpacked(digits).ok_or_else(|| sqlx::Error::Decode(format!("{name} is no histogram").into()))
+            Histogram::unpacked(digits).ok_or_else(|| sqlx::Error::Decode(format!("{name} is not a histogram").into()))
         };
         Ok(Self {
             at: row.try_get("at")?,
@@ -158,6 +159,6 @@ impl FromRow<'_, PgRow> for Figures {
     }
 }
 
-fn as_seconds<S: serde::Serializer>(duration: &Duration, serializer: S) -> Result<S::Ok, S::Error> {
+fn serialize_seconds<S: serde::Serializer>(duration: &Duration, serializer: S) -> Result<S::Ok, S::Error> {
     duration.as_secs_f64().serialize(serializer)
 }

@@ -1,4 +1,4 @@
-//! Each act by its name: on one job, and on all that a filter means. See [`Act`] for what each does.
+//! Operations as methods and functions: on one job, and on all jobs of a filter. [`Act`] has their meaning.
 
 use std::time::Duration;
 
@@ -11,20 +11,21 @@ use super::{
 };
 use crate::{connect::IntoConnection, connect::JobRef, error::Error, schema::Store};
 
-/// What can be done to one job. Each is a statement on the connection that is given, in the job's own store; if a claim or somebody else is
-/// quicker, it is refused as of the state that leaves. After an error in a transaction of yours, that can only be rolled back.
+/// Operations on one job. Each is one statement on the given connection, in the job's own store. If a claim or another session is faster,
+/// the operation is checked against the resulting state. After an error inside a transaction of the caller, the transaction can only be
+/// rolled back.
 impl JobRef {
-    /// Does this to the job.
+    /// Applies the operation to the job.
     ///
     /// # Errors
-    /// [`Error::NotFound`]; [`Error::WrongState`] with the state it is in; [`Error::Locked`] when another transaction has it
-    /// locked; [`Error::OutOfRange`] for a time outside the years 1970 to 9999, or a snooze of more than 100 years; the database's.
+    /// [`Error::NotFound`]; [`Error::WrongState`] with the job's state; [`Error::Locked`] if another transaction has it locked;
+    /// [`Error::OutOfRange`] for a time outside the years 1970 to 9999, or a snooze of more than 100 years; database errors.
     pub async fn act(&self, on: impl IntoConnection<'_>, act: Act) -> Result<Acted, Error> {
         let mut on = on.into_connection();
-        act.on_one(&mut *on.acquire().await?, *self).await
+        act.apply_to_one(&mut *on.acquire().await?, *self).await
     }
 
-    /// Cancels the job: one that waits will not run, and its ordering key goes on without it; one that runs is [`Acted::Cancelling`].
+    /// Cancels the job. A waiting job will not run, and its ordering key continues without it. A running job becomes [`Acted::Cancelling`].
     ///
     /// # Errors
     /// As [`JobRef::act`].
@@ -32,7 +33,7 @@ impl JobRef {
         self.act(on, Act::Cancel).await
     }
 
-    /// Puts the job off until this time, or lets it be due earlier, if it is ready or scheduled.
+    /// Schedules a ready or scheduled job for this time, later or earlier than before.
     ///
     /// # Errors
     /// As [`JobRef::act`].
@@ -48,7 +49,7 @@ impl JobRef {
         self.act(on, Act::Snooze(wait)).await.map(drop)
     }
 
-    /// Makes the job ready now, if it is scheduled or parked: see [`Act::RunNow`].
+    /// Makes a scheduled or parked job ready now: see [`Act::RunNow`].
     ///
     /// # Errors
     /// As [`JobRef::act`].
@@ -56,7 +57,7 @@ impl JobRef {
         self.act(on, Act::RunNow).await.map(drop)
     }
 
-    /// Gives the job another priority, if it is ready or scheduled; higher runs first.
+    /// Sets the priority of a ready or scheduled job; higher runs first.
     ///
     /// # Errors
     /// As [`JobRef::act`].
@@ -64,7 +65,7 @@ impl JobRef {
         self.act(on, Act::Priority(priority)).await.map(drop)
     }
 
-    /// Brings the job back if it is dead, completed or cancelled, and no other job has taken its uniqueness key: see [`Act::Requeue`].
+    /// Requeues a dead, completed or cancelled job, unless another job holds its uniqueness key: see [`Act::Requeue`].
     ///
     /// # Errors
     /// As [`JobRef::act`].
@@ -72,7 +73,7 @@ impl JobRef {
         self.act(on, Act::Requeue).await.map(drop)
     }
 
-    /// Deletes the job if it is dead, with its payload and history. Nothing of it is left.
+    /// Deletes a dead letter with its payload and history.
     ///
     /// # Errors
     /// As [`JobRef::act`].
@@ -81,12 +82,12 @@ impl JobRef {
     }
 }
 
-/// Cancels every job of the filter that waits or runs.
+/// Cancels every waiting or running job of the filter.
 pub fn cancel_all<'c>(on: impl IntoConnection<'c>, store: Store, filter: &Filter) -> ActAll<'c> {
     act_all(on, store, filter, Act::Cancel)
 }
 
-/// Puts off until this time every job of the filter that is ready or scheduled, or lets it be due earlier.
+/// Schedules every ready or scheduled job of the filter for this time, later or earlier than before.
 pub fn reschedule_all<'c>(on: impl IntoConnection<'c>, store: Store, filter: &Filter, at: DateTime<Utc>) -> ActAll<'c> {
     act_all(on, store, filter, Act::Reschedule(at))
 }
@@ -96,17 +97,17 @@ pub fn snooze_all<'c>(on: impl IntoConnection<'c>, store: Store, filter: &Filter
     act_all(on, store, filter, Act::Snooze(wait))
 }
 
-/// Makes every job of the filter ready that is scheduled or parked.
+/// Makes every scheduled or parked job of the filter ready.
 pub fn run_now_all<'c>(on: impl IntoConnection<'c>, store: Store, filter: &Filter) -> ActAll<'c> {
     act_all(on, store, filter, Act::RunNow)
 }
 
-/// Gives another priority to every job of the filter that is ready or scheduled and has not got it yet.
+/// Sets the priority of every ready or scheduled job of the filter that has a different one.
 pub fn set_priority_all<'c>(on: impl IntoConnection<'c>, store: Store, filter: &Filter, priority: i16) -> ActAll<'c> {
     act_all(on, store, filter, Act::Priority(priority))
 }
 
-/// Requeues every dead letter of the filter, each once. Jobs that are completed or cancelled are brought back by their ids only.
+/// Requeues every dead letter of the filter, each once. Completed and cancelled jobs are requeued by their ids only.
 pub fn requeue_all<'c>(on: impl IntoConnection<'c>, store: Store, filter: &Filter) -> ActAll<'c> {
     act_all(on, store, filter, Act::Requeue)
 }

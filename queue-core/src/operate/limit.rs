@@ -1,4 +1,4 @@
-//! How many jobs may run at once, or begin in a time: what is in force, what there is room for, and an operator's word.
+//! Limits on running jobs and starts: values in force, free permits, and overrides by operators.
 
 use std::time::Duration;
 
@@ -6,7 +6,7 @@ use chrono::{DateTime, Utc};
 use serde::Serialize;
 use sqlx::{FromRow, Row as _, postgres::PgRow};
 
-use super::refusal::explain;
+use super::rejection::explain;
 use crate::{
     connect::IntoConnection,
     define::{JobId, Limit},
@@ -14,79 +14,80 @@ use crate::{
     schema::{Store, check_name},
 };
 
-/// The figures of a limit.
+/// Values of a limit.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 #[non_exhaustive]
 pub struct LimitFigures {
-    /// How many run at once; none is any number.
+    /// Maximum number of jobs running at a time; `None` for no limit.
     pub concurrency: Option<u32>,
-    /// How many begin within [`LimitFigures::period_ms`]; none is any number.
+    /// Maximum number of starts within [`LimitFigures::period_ms`]; `None` for no limit.
     pub starts: Option<u32>,
-    /// The period of the rate, in ms.
+    /// Period of the rate, in milliseconds.
     pub period_ms: Option<u64>,
-    /// How many begin close together; none is all of the rate.
+    /// Maximum number of starts in quick succession; `None` for all of the rate.
     pub burst: Option<u32>,
 }
 
-/// A limit, and what there is room for.
+/// Limit with its use.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 #[non_exhaustive]
 pub struct LimitStatus {
     /// `type:send_email`, `queue:mail`, or the name that types share.
     pub name: String,
-    /// What is in force.
+    /// Values in force.
     #[serde(flatten)]
     pub figures: LimitFigures,
-    /// Whether the figures are those of each key: see [`limit_keys`].
+    /// Whether the values apply to each key: see [`limit_keys`].
     pub keyed: bool,
-    /// Whether an operator set it. If not, code says so.
+    /// Whether an operator has set the values. Otherwise they are from code.
     pub by_operator: bool,
-    /// What code says, if it says anything.
+    /// Values declared in code, if any.
     pub in_code: Option<LimitFigures>,
-    /// Why an operator set it, if that was said.
+    /// Operator's reason, if one was given.
     pub reason: Option<String>,
-    /// Since when it is in force, by the database's clock.
+    /// Time since when the values have been in force, by the database's clock.
     pub since: DateTime<Utc>,
-    /// The role of the database that said so.
+    /// Database role that set them.
     pub set_by: String,
-    /// How many permits are held: jobs in leases, begun or about to begin.
+    /// Number of permits held, by jobs in leases, whether started or not.
     pub used: i64,
-    /// How many ready jobs wait in what it covers, stored under the names that it knows, counted up to [`LimitStatus::MOST`].
+    /// Number of ready jobs that wait under the limit, stored under the names that it knows, counted up to [`LimitStatus::MOST`].
     pub waiting: i64,
     /// Whether there are more.
     pub partial: bool,
-    /// How many ms until the next one may begin, if a time must come first.
+    /// Milliseconds until the next job may start, if the rate delays it.
     pub next_ms: Option<u64>,
-    /// How many living workers may not know yet what it covers: nothing begins under it before they do.
+    /// Number of living workers that may not know yet what the limit covers. No job starts under it before they do.
     pub awaits: i64,
 }
 
 impl LimitStatus {
-    /// So many ready jobs are counted of each.
+    /// Maximum number of ready jobs counted per limit.
     pub const MOST: i32 = 10_000;
 }
 
-/// Sets a limit for all workers, whatever code says of it, until [`unset_limit`]: `type:send_email` and `queue:mail` are those of a type and of a queue,
-/// whether or not code gives them one; any other name is that which types share. It takes effect with the next claim after the commit. What runs goes
-/// on, be it more than the limit; a concurrency of 0 lets nothing begin. A limit by key stays one ([`Limit::keyed`] makes one of another).
+/// Sets a limit for all workers, which overrides code until [`unset_limit`]. `type:send_email` and `queue:mail` are the limits of a type
+/// and of a queue, whether or not code declares them. Any other name is a limit shared by types. It takes effect with the next claim after
+/// the commit. Running jobs continue, even if they exceed the limit; a concurrency of 0 starts no job. A limit by key stays one
+/// ([`Limit::keyed`] turns another limit into one).
 ///
 /// ```no_run
 /// # async fn example(pool: sqlx::PgPool) -> Result<(), queue_core::Error> {
 /// use queue_core::{Limit, Store, operate};
 ///
 /// let gentle = Limit::new().concurrency(2);
-/// operate::set_limit(&pool, Store::default(), "stripe", gentle, Some("they asked us to")).await?;
+/// operate::set_limit(&pool, Store::default(), "stripe", gentle, Some("requested by Stripe")).await?;
 /// operate::unset_limit(&pool, Store::default(), "stripe").await?;
 /// # Ok(()) }
 /// ```
 ///
 /// # Errors
-/// [`Error::InvalidName`]; [`Error::OutOfRange`] for figures that no limit has, or a reason of more than 1000 characters; the database's, after five
-/// seconds of waiting for another transaction that pauses something or sets a limit and stays open.
+/// [`Error::InvalidName`]; [`Error::OutOfRange`] for invalid values, or a reason of more than 1000 characters; database errors, also after
+/// waiting five seconds for another open transaction that pauses something or sets a limit.
 pub async fn set_limit(on: impl IntoConnection<'_>, store: Store, name: &str, limit: Limit, reason: Option<&str>) -> Result<(), Error> {
-    check(name)?;
+    check_limit_name(name)?;
     if let Some((what, value, range)) = limit.out_of_range() {
         return Err(Error::OutOfRange { what, value, range });
     }
@@ -109,45 +110,45 @@ pub async fn set_limit(on: impl IntoConnection<'_>, store: Store, name: &str, li
     statement.execute(&mut *on.acquire().await?).await.map(drop).map_err(|error| explain(error, store))
 }
 
-/// Takes away what an operator set, so that code's word holds again, if it has one; false if there is nothing of the kind.
+/// Removes an operator's override, so that the values from code apply again, if there are any. Returns false if there is no override.
 ///
 /// # Errors
 /// As [`set_limit`].
 pub async fn unset_limit(on: impl IntoConnection<'_>, store: Store, name: &str) -> Result<bool, Error> {
-    check(name)?;
+    check_limit_name(name)?;
     let statement = sqlx::query_scalar(store.sql(include_str!("../../sql/unset_limit.sql"))).bind(name);
     let mut on = on.into_connection();
     statement.fetch_one(&mut *on.acquire().await?).await.map_err(|error| explain(error, store))
 }
 
-/// A key of a limit by key.
+/// Key of a limit by key.
 #[derive(Clone, Debug, PartialEq, Serialize, FromRow)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 #[non_exhaustive]
 pub struct LimitKey {
-    /// The number of its line, `queue.line_id(key)` in SQL; 0 of jobs without a key.
+    /// Line number of the key, `queue.line_id(key)` in SQL; 0 for jobs without a key.
     pub line: i64,
-    /// The key itself, if somebody has said something of it: only its number is kept with jobs.
+    /// The key itself, known only if it has settings of its own. Jobs store only its number.
     pub key: Option<String>,
-    /// What [`set_limit_key`] said of it.
+    /// Concurrency set by [`set_limit_key`].
     pub concurrency: Option<i32>,
-    /// How many permits it holds.
+    /// Number of permits held.
     pub used: i64,
-    /// How many ready jobs wait in its line, among the last [`LimitStatus::MOST`] that wait under the limit.
+    /// Number of ready jobs of the key, among the last [`LimitStatus::MOST`] that wait under the limit.
     pub waiting: i64,
     /// Whether more wait than were counted.
     pub partial: bool,
-    /// How many ms until the next one may begin, if a time must come first.
+    /// Milliseconds until the next job may start, if the rate delays it.
     pub next_ms: Option<f64>,
 }
 
 impl LimitKey {
-    /// So many keys are shown.
+    /// Maximum number of keys returned.
     pub const MOST: i32 = 20;
 }
 
-/// Lets so many jobs of this key run at once under a limit by key, whatever that says of each key, until it is set to `None`. It takes effect with the
-/// next claim after the commit; what runs goes on.
+/// Sets the concurrency of one key under a limit by key, which overrides the limit's value, or removes it if `None`. It takes effect with
+/// the next claim after the commit; running jobs continue.
 ///
 /// ```no_run
 /// # async fn example(pool: sqlx::PgPool) -> Result<(), queue_core::Error> {
@@ -158,7 +159,8 @@ impl LimitKey {
 /// ```
 ///
 /// # Errors
-/// [`Error::InvalidName`]; [`Error::OutOfRange`] for a concurrency of more than [`Limit::MOST`], or a key with NUL; the database's, as [`set_limit`].
+/// [`Error::InvalidName`]; [`Error::OutOfRange`] for a concurrency of more than [`Limit::MOST`], or a key with NUL; database errors, as
+/// [`set_limit`].
 pub async fn set_limit_key(
     on: impl IntoConnection<'_>,
     store: Store,
@@ -166,7 +168,7 @@ pub async fn set_limit_key(
     key: &str,
     concurrency: Option<u32>,
 ) -> Result<(), Error> {
-    check(name)?;
+    check_limit_name(name)?;
     if let Some(most) = concurrency.filter(|most| *most > Limit::MOST) {
         return Err(Error::OutOfRange { what: "the concurrency", value: most.to_string(), range: "0 to 1000000" });
     }
@@ -179,71 +181,72 @@ pub async fn set_limit_key(
     statement.execute(&mut *on.acquire().await?).await.map(drop).map_err(|error| explain(error, store))
 }
 
-/// The keys of a limit by key that hold permits, wait, or have a bound of their own: the first [`LimitKey::MOST`], those with the most permits first,
-/// and then those with the most jobs waiting.
+/// Returns the keys of a limit by key that hold permits, have waiting jobs, or have a concurrency of their own. At most [`LimitKey::MOST`],
+/// sorted by permits held, then by waiting jobs, largest first.
 ///
 /// # Errors
-/// [`Error::InvalidName`]; the database's.
+/// [`Error::InvalidName`]; database errors.
 pub async fn limit_keys(on: impl IntoConnection<'_>, store: Store, name: &str) -> Result<Vec<LimitKey>, Error> {
-    check(name)?;
+    check_limit_name(name)?;
     let statement = sqlx::query_as(store.sql(include_str!("../../sql/limit_keys.sql")));
     let statement = statement.bind(name).bind(LimitKey::MOST).bind(LimitStatus::MOST);
     let mut on = on.into_connection();
     statement.fetch_all(&mut *on.acquire().await?).await.map_err(|error| explain(error, store))
 }
 
-/// What a ready job waits for under a limit.
+/// Limit that a ready job waits for.
 #[derive(Clone, Debug, PartialEq, Serialize, FromRow)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 #[non_exhaustive]
 pub struct LimitWait {
-    /// The limit.
+    /// Name of the limit.
     pub name: String,
-    /// Whether its figures are those of each key.
+    /// Whether the values apply to each key.
     pub keyed: bool,
-    /// The number of the job's line, 0 if it has no key.
+    /// Line number of the job's key, 0 without a key.
     pub line: i64,
-    /// The job's key, if somebody has said something of it: only its number is kept with jobs.
+    /// The job's key, known only if it has settings of its own. Jobs store only its number.
     pub key: Option<String>,
-    /// How many permits are held, of a limit by key by jobs of that key.
+    /// Number of permits held; under a limit by key, those held by jobs of the key.
     pub used: i64,
-    /// How many there are.
+    /// Number of permits in total.
     pub concurrency: Option<i32>,
-    /// How many ms until something may begin, if a time must come first.
+    /// Milliseconds until the next job may start, if the rate delays it.
     #[sqlx(rename = "wait_ms")]
     pub next_ms: Option<f64>,
-    /// How many living workers may not know yet what the limit covers: nothing begins under it before they do.
+    /// Number of living workers that may not know yet what the limit covers. No job starts under it before they do.
     pub awaits: i64,
 }
 
-/// The limits that have no room for this job now, if it is ready, by name. One that has room for it, and whose turn it is not yet, is not among them.
+/// Returns the limits that have no permit for this ready job now, by name. A limit that has one is not included, even if it is not the
+/// job's turn yet.
 ///
 /// # Errors
-/// The database's.
+/// Database errors.
 pub async fn waits_for(on: impl IntoConnection<'_>, store: Store, job: JobId) -> Result<Vec<LimitWait>, Error> {
     let statement = sqlx::query_as(store.sql(include_str!("../../sql/waits_for.sql"))).bind(job);
     let mut on = on.into_connection();
     statement.fetch_all(&mut *on.acquire().await?).await.map_err(|error| explain(error, store))
 }
 
-/// The limits, by name, with what is in force and what there is room for. Counts up to [`LimitStatus::MOST`] ready jobs of each.
+/// Returns the limits by name, with their values and use. Counts up to [`LimitStatus::MOST`] ready jobs per limit.
 ///
 /// # Errors
-/// The database's.
+/// Database errors.
 pub async fn limits(on: impl IntoConnection<'_>, store: Store) -> Result<Vec<LimitStatus>, Error> {
     let mut on = on.into_connection();
     let statement = sqlx::query_as(store.sql(include_str!("../../sql/limits.sql"))).bind(LimitStatus::MOST);
     statement.fetch_all(&mut *on.acquire().await?).await.map_err(|error| explain(error, store))
 }
 
-fn check(name: &str) -> Result<(), Error> {
+fn check_limit_name(name: &str) -> Result<(), Error> {
     let of = name.strip_prefix("type:").or_else(|| name.strip_prefix("queue:")).unwrap_or(name);
     check_name("limit name", of)
 }
 
 impl LimitFigures {
-    fn read(row: &PgRow, [concurrency, starts, period, burst]: [&str; 4]) -> sqlx::Result<Self> {
-        // None is negative, by CHECKs.
+    fn from_columns(row: &PgRow, [concurrency, starts, period, burst]: [&str; 4]) -> sqlx::Result<Self> {
+        // CHECK constraints exclude negative values.
         let count = |column: &str| Ok::<_, sqlx::Error>(row.try_get::<Option<i32>, _>(column)?.map(i32::unsigned_abs));
         Ok(Self {
             concurrency: count(concurrency)?,
@@ -253,7 +256,7 @@ impl LimitFigures {
         })
     }
 
-    /// The period of the rate.
+    /// Returns the period of the rate.
     pub fn period(&self) -> Option<Duration> {
         self.period_ms.map(Duration::from_millis)
     }
@@ -261,10 +264,10 @@ impl LimitFigures {
 
 impl FromRow<'_, PgRow> for LimitStatus {
     fn from_row(row: &PgRow) -> sqlx::Result<Self> {
-        let in_code = LimitFigures::read(row, ["code_concurrency", "code_starts", "code_period_ms", "code_burst"])?;
+        let in_code = LimitFigures::from_columns(row, ["code_concurrency", "code_starts", "code_period_ms", "code_burst"])?;
         Ok(Self {
             name: row.try_get("name")?,
-            figures: LimitFigures::read(row, ["concurrency", "starts", "period_ms", "burst"])?,
+            figures: LimitFigures::from_columns(row, ["concurrency", "starts", "period_ms", "burst"])?,
             keyed: row.try_get("keyed")?,
             by_operator: row.try_get("by_operator")?,
             in_code: row.try_get::<bool, _>("in_code")?.then_some(in_code),

@@ -1,4 +1,4 @@
-//! One job, and lists of them.
+//! Queries for one job and for lists of jobs.
 
 use std::collections::HashMap;
 
@@ -9,7 +9,7 @@ use sqlx::{FromRow as _, PgConnection, Row as _};
 use super::{
     filter::Filter,
     record::{AttemptFailure, JobRecord},
-    refusal::explain,
+    rejection::explain,
 };
 use crate::{
     connect::{IntoConnection, JobRef},
@@ -19,68 +19,68 @@ use crate::{
     schema::{Session, Store},
 };
 
-/// A part of a list, the newest jobs first.
+/// Page of a list, newest jobs first.
 #[derive(Clone, Debug, Serialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 #[non_exhaustive]
 pub struct Page {
-    /// The jobs; fewer than asked for, even none, when few of those looked at were meant.
+    /// Jobs; fewer than requested, even none, if few of the rows read match.
     pub jobs: Vec<JobRecord>,
-    /// What [`Filter::before`] has to be for the next page; `None` when there is none.
+    /// Value of [`Filter::before`] for the next page; `None` if this is the last one.
     pub next: Option<JobId>,
 }
 
-/// The jobs of an ordering key, in its order.
+/// Jobs of an ordering key, in order.
 #[derive(Clone, Debug, Default, Serialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 #[non_exhaustive]
 pub struct InLine {
-    /// The jobs, the one whose turn it is first.
+    /// Jobs, the one whose turn it is first.
     pub jobs: Vec<JobRecord>,
-    /// Whether more stand behind these.
+    /// Whether there are more after these.
     pub more: bool,
 }
 
-/// A page looks at so many rows of the history, at most, for the jobs that are meant.
-const LOOKED_AT: i32 = 5_000;
+/// Maximum number of history rows read per page.
+const MAX_HISTORY_ROWS: i32 = 5_000;
 
-/// A record has so many failed attempts at most.
-const FAILURES: i64 = 100;
+/// Maximum number of failed attempts per record.
+const MAX_FAILURES: i64 = 100;
 
-/// What can be asked of one job, whatever its type.
+/// Queries for one job of any type.
 impl JobRef {
-    /// The job with its payload, output and failed attempts, wherever it is.
+    /// Returns the job with its payload, output and failed attempts, in any state.
     ///
     /// # Errors
-    /// [`Error::NotFound`]; the database's.
+    /// [`Error::NotFound`]; database errors.
     pub async fn find(&self, on: impl IntoConnection<'_>) -> Result<JobRecord, Error> {
         let mut on = on.into_connection();
-        let found = find(&mut *on.acquire().await?, *self, true).await.map_err(|error| explain(error, self.store()))?;
+        let found = query_job(&mut *on.acquire().await?, *self, true).await.map_err(|error| explain(error, self.store()))?;
         found.ok_or(Error::NotFound { job: self.id() })
     }
 
-    /// As [`JobRef::find`], without payload and output: for whoever may not read those, or does not want to.
+    /// Returns the same as [`JobRef::find`], without payload and output. Also for roles that may not read them.
     ///
     /// # Errors
     /// As [`JobRef::find`].
     pub async fn find_without_payload(&self, on: impl IntoConnection<'_>) -> Result<JobRecord, Error> {
         let mut on = on.into_connection();
-        let found = find(&mut *on.acquire().await?, *self, false).await.map_err(|error| explain(error, self.store()))?;
+        let found = query_job(&mut *on.acquire().await?, *self, false).await.map_err(|error| explain(error, self.store()))?;
         found.ok_or(Error::NotFound { job: self.id() })
     }
 
-    /// How the job is now, its output as the JSON that is stored; none if it returned nothing. Of a handle there is
-    /// [`JobHandle::status`](crate::JobHandle::status), which has the output's type.
+    /// Returns the job's current status, with its output as the stored JSON; `None` if the handler returned nothing. A handle has
+    /// [`JobHandle::status`](crate::JobHandle::status), with the output's type.
     ///
     /// # Errors
-    /// [`Error::NotFound`]; the database's.
+    /// [`Error::NotFound`]; database errors.
     pub async fn status(&self, on: impl IntoConnection<'_>) -> Result<JobStatus<Box<RawValue>>, Error> {
         let mut on = on.into_connection();
-        let found = status(&mut *on.acquire().await?, *self).await.map_err(|error| explain(error, self.store()))?;
+        let found = query_status(&mut *on.acquire().await?, *self).await.map_err(|error| explain(error, self.store()))?;
         found.ok_or(Error::NotFound { job: self.id() })
     }
 
-    /// Where the job is now.
+    /// Returns the job's current state.
     ///
     /// # Errors
     /// As [`JobRef::status`].
@@ -89,17 +89,17 @@ impl JobRef {
     }
 }
 
-async fn find(connection: &mut PgConnection, job: JobRef, payload: bool) -> sqlx::Result<Option<JobRecord>> {
+async fn query_job(connection: &mut PgConnection, job: JobRef, payload: bool) -> sqlx::Result<Option<JobRecord>> {
     let (id, store) = (job.id(), job.store());
     let statement = if payload { include_str!("../../sql/find.sql") } else { include_str!("../../sql/find_without.sql") };
     let statement = sqlx::query_as(store.sql(statement)).bind(id);
     let Some(mut found): Option<JobRecord> = statement.fetch_optional(&mut *connection).await? else { return Ok(None) };
-    // The history of failures is only ever added to, so it may be read a moment later.
-    let failures = sqlx::query_as(store.sql(include_str!("../../sql/failures.sql"))).bind(id).bind(FAILURES);
+    // Failures are only appended, so they can be read slightly later.
+    let failures = sqlx::query_as(store.sql(include_str!("../../sql/failures.sql"))).bind(id).bind(MAX_FAILURES);
     found.failures = failures.fetch_all(&mut *connection).await?;
-    let said = sqlx::query_as(store.sql(include_str!("../../sql/progress_of.sql"))).bind(id);
-    let said: Option<Progress> = said.fetch_optional(&mut *connection).await?;
-    found.progress = said.map(|said| said.at_the_end(found.finished_at.map(|_| found.state)));
+    let progress = sqlx::query_as(store.sql(include_str!("../../sql/progress_of.sql"))).bind(id);
+    let progress: Option<Progress> = progress.fetch_optional(&mut *connection).await?;
+    found.progress = progress.map(|progress| progress.with_final_state(found.finished_at.map(|_| found.state)));
     if found.error.is_none() && found.attempts > 0 && !matches!(found.state, JobState::Completed | JobState::Cancelled | JobState::Expired)
     {
         found.error = found.failures.last().map(|failure| failure.error.clone());
@@ -107,7 +107,7 @@ async fn find(connection: &mut PgConnection, job: JobRef, payload: bool) -> sqlx
     Ok(Some(found))
 }
 
-async fn status(connection: &mut PgConnection, job: JobRef) -> sqlx::Result<Option<JobStatus<Box<RawValue>>>> {
+async fn query_status(connection: &mut PgConnection, job: JobRef) -> sqlx::Result<Option<JobStatus<Box<RawValue>>>> {
     let statement = sqlx::query(job.store().sql(include_str!("../../sql/status.sql"))).bind(job.id());
     let Some(row) = statement.fetch_optional(connection).await? else { return Ok(None) };
     let state: &str = row.try_get("state")?;
@@ -120,35 +120,36 @@ async fn status(connection: &mut PgConnection, job: JobRef) -> sqlx::Result<Opti
     }))
 }
 
-/// The jobs that `filter` means, the newest first, without payloads unless it says so.
+/// Returns the jobs that `filter` selects, newest first, without payloads unless it requests them.
 ///
 /// # Errors
-/// [`Error::InvalidName`] for a filter's name outside the grammar; the database's.
+/// [`Error::InvalidName`] for an invalid name in the filter; database errors.
 pub async fn list(on: impl IntoConnection<'_>, store: Store, filter: &Filter) -> Result<Page, Error> {
     filter.check()?;
-    let mut session = Session::reading(on.into_connection()).await?;
-    let found = page(session.connection(), store, filter).await;
+    let mut session = Session::begin_read_only(on.into_connection()).await?;
+    let found = query_page(session.connection(), store, filter).await;
     session.end(found).await.map_err(|error| explain(error, store))
 }
 
-/// The jobs of an ordering key of a queue that are not over, in its order, up to so many (1 to [`Filter::MOST`]): the one whose turn it is, or the dead
-/// one that holds it up, and those behind it. [`InLine::more`] says whether that is all. What is over is not kept by its key. Without payloads.
+/// Returns the unfinished jobs of an ordering key in a queue, in order, at most `most` (1 to [`Filter::MOST`]). The first is the job whose
+/// turn it is, or the dead letter that blocks the key. [`InLine::more`] tells whether there are more. Finished jobs are not stored by key.
+/// Payloads are not included.
 ///
 /// ```no_run
 /// # async fn example(pool: sqlx::PgPool) -> Result<(), queue_core::Error> {
 /// let line = queue_core::operate::in_line(&pool, queue_core::Store::default(), "mail", "acme", 50).await?;
 /// let others = line.jobs.len().saturating_sub(1);
-/// println!("{:?} holds up {others} others{}", line.jobs.first().map(|job| job.id), if line.more { ", and more" } else { "" });
+/// println!("{:?} is first of the key, {others} behind it{}", line.jobs.first().map(|job| job.id), if line.more { ", and more" } else { "" });
 /// # Ok(()) }
 /// ```
 ///
 /// # Errors
-/// [`Error::InvalidName`] for a queue outside the grammar; the database's.
+/// [`Error::InvalidName`] for an invalid queue name; database errors.
 pub async fn in_line(on: impl IntoConnection<'_>, store: Store, queue: &str, key: &str, most: u32) -> Result<InLine, Error> {
     Filter { queue: Some(queue.to_owned()), ..Filter::default() }.check()?;
     let (mut on, most) = (on.into_connection(), most.clamp(1, Filter::MOST));
     let statement = sqlx::query_as(store.sql(include_str!("../../sql/in_line.sql"))).bind(queue).bind(key);
-    // One more than is shown tells whether there are more.
+    // One more than requested shows whether there are more.
     let statement = statement.bind(most.cast_signed() + 1);
     let mut jobs: Vec<JobRecord> = statement.fetch_all(&mut *on.acquire().await?).await.map_err(|error| explain(error, store))?;
     let more = jobs.len() > most as usize;
@@ -156,7 +157,7 @@ pub async fn in_line(on: impl IntoConnection<'_>, store: Store, queue: &str, key
     Ok(InLine { jobs, more })
 }
 
-pub(super) async fn page(connection: &mut PgConnection, store: Store, filter: &Filter) -> sqlx::Result<Page> {
+pub(super) async fn query_page(connection: &mut PgConnection, store: Store, filter: &Filter) -> sqlx::Result<Page> {
     let limit = filter.limit.clamp(1, Filter::MOST);
     let statement = if filter.payload { include_str!("../../sql/list.sql") } else { include_str!("../../sql/list_without.sql") };
     let statement = sqlx::query(store.sql(statement))
@@ -169,9 +170,9 @@ pub(super) async fn page(connection: &mut PgConnection, store: Store, filter: &F
         .bind(filter.since_seconds())
         .bind(filter.age_seconds())
         .bind(filter.meta_json())
-        .bind(LOOKED_AT);
-    // Planned for each call: by a plan that was kept since the days were empty, a queue's completed jobs took more than 8 minutes on a connection
-    // of a user's; by one made for the call it was 50 ms, in a store of a million jobs.
+        .bind(MAX_HISTORY_ROWS);
+    // Planned for each call. With a plan cached since the partitions were empty, listing a queue's completed jobs took more than 8 minutes
+    // on a connection of the user. With a new plan it took 50 ms, in a store of a million jobs.
     let rows = statement.persistent(false).fetch_all(connection).await?;
     let mut next = None;
     let mut jobs = Vec::with_capacity(rows.len());
@@ -187,15 +188,16 @@ pub(super) async fn page(connection: &mut PgConnection, store: Store, filter: &F
     Ok(Page { jobs, next })
 }
 
-/// Gives each of these jobs its failed attempts, the latest 100 of each.
+/// Loads the failed attempts of each of these jobs, the latest 100 per job.
 ///
 /// # Errors
-/// The database's.
+/// Database errors.
 pub async fn add_failures(on: impl IntoConnection<'_>, store: Store, jobs: &mut [JobRecord]) -> Result<(), Error> {
-    let mut session = Session::reading(on.into_connection()).await?;
+    let mut session = Session::begin_read_only(on.into_connection()).await?;
     let ids: Vec<JobId> = jobs.iter().map(|job| job.id).collect();
-    let statement = sqlx::query(store.sql(include_str!("../../sql/failures_of.sql"))).bind(&ids).bind(FAILURES);
-    // Planned for each call: of 50 jobs it is 0.3 ms, and by a plan that was kept since the days were empty 150 ms on a connection of a user's.
+    let statement = sqlx::query(store.sql(include_str!("../../sql/failures_of.sql"))).bind(&ids).bind(MAX_FAILURES);
+    // Planned for each call: 0.3 ms for 50 jobs. With a plan cached since the partitions were empty it took 150 ms on a connection of the
+    // user.
     let rows = statement.persistent(false).fetch_all(session.connection()).await;
     let rows = session.end(rows).await.map_err(|error| explain(error, store))?;
     let mut failures: HashMap<JobId, Vec<AttemptFailure>> = HashMap::new();

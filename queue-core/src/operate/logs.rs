@@ -1,28 +1,28 @@
-//! What attempts have logged.
+//! Log lines captured from attempts.
 
 use chrono::{DateTime, Utc};
 use serde::Serialize;
 use sqlx::FromRow;
 
-use super::refusal::explain;
+use super::rejection::explain;
 use crate::{connect::IntoConnection, define::JobId, error::Error, schema::Store};
 
-/// What an attempt of a job has logged, of a type that says [`keep_logs`](crate::Options::keep_logs).
+/// Log of one attempt, of a job type with [`keep_logs`](crate::Options::keep_logs).
 #[derive(Clone, PartialEq, Eq, Serialize, FromRow)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 #[non_exhaustive]
 pub struct AttemptLog {
-    /// The number of the attempt.
+    /// Number of the attempt.
     pub attempt: i16,
-    /// When it was written, by the database's clock: at the attempt's end.
+    /// Time of the attempt's end, when the log was written, by the database's clock.
     pub at: DateTime<Utc>,
-    /// How many lines of the middle are left out, or cut; the text tells it in their place.
+    /// Number of lines left out from the middle, or truncated. A note in the text marks their place.
     pub cut: i64,
-    /// The lines, without characters that control a terminal.
+    /// Log lines, without terminal control characters.
     pub text: String,
 }
 
-/// Without the text, which may be secret.
+/// Omits the text, which may be confidential.
 impl std::fmt::Debug for AttemptLog {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         let Self { attempt, at, cut, text } = self;
@@ -30,7 +30,7 @@ impl std::fmt::Debug for AttemptLog {
     }
 }
 
-/// What the attempts of a job have logged, in their order; none of a job that is gone, or whose type keeps no logs.
+/// Returns the logs of a job's attempts, in order. Empty if the job does not exist or its type keeps no logs.
 ///
 /// ```no_run
 /// # async fn example(pool: sqlx::PgPool, job: queue_core::JobId) -> Result<(), queue_core::Error> {
@@ -43,7 +43,7 @@ impl std::fmt::Debug for AttemptLog {
 /// ```
 ///
 /// # Errors
-/// The database's.
+/// Database errors.
 pub async fn logs(on: impl IntoConnection<'_>, store: Store, job: JobId) -> Result<Vec<AttemptLog>, Error> {
     let statement = sqlx::query_as(store.sql(include_str!("../../sql/logs.sql"))).bind(job);
     let mut on = on.into_connection();

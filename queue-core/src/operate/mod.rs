@@ -1,11 +1,11 @@
-//! What an operator sees and may do: list, find, count, look back; pause, resume; cancel, put off, hurry, rank; requeue, discard. Web servers,
-//! dashboards and the command line are made of these.
+//! Operations for administrators of a store: list, find, count, read the history; pause, resume; cancel, postpone, run now, prioritize;
+//! requeue, discard. Web servers, dashboards and the command line are built on them.
 //!
-//! What is about one job is a method of [`JobRef`](crate::JobRef), and so of every handle; what is about many is a function here, which takes
-//! a connection of the caller's, a [`Store`](crate::Store) and mostly a [`Filter`]. Acts are SQL functions, which every language can call.
+//! Operations on one job are methods of [`JobRef`](crate::JobRef), and so of every handle. Operations on many jobs are functions here,
+//! which take a connection, a [`Store`](crate::Store) and mostly a [`Filter`]. Changes are SQL functions, which every language can call.
 //!
-//! Looking costs a bounded amount of work whatever the size of the history; what is done to all jobs of a filter is done in batches. Nothing
-//! here runs jobs or takes from a lease: what a worker holds is the worker's, and a running job that is to be cancelled is only marked.
+//! Queries have bounded cost, regardless of the size of the history. Changes to all jobs of a filter are made in batches. Nothing here runs jobs
+//! or takes them from a lease: a running job that is to be cancelled is only marked, and its worker ends it.
 
 mod act;
 mod all;
@@ -25,10 +25,10 @@ mod job;
 mod limit;
 mod list;
 mod logs;
-mod patient;
+mod patience;
 mod pause;
 mod record;
-mod refusal;
+mod rejection;
 mod signal;
 mod steps;
 mod unserved;
@@ -57,7 +57,7 @@ pub use self::{
     limit::{LimitFigures, LimitKey, LimitStatus, LimitWait, limit_keys, limits, set_limit, set_limit_key, unset_limit, waits_for},
     list::{InLine, Page, add_failures, in_line, list},
     logs::{AttemptLog, logs},
-    patient::{Patience, list_patiently},
+    patience::{Patience, list_patiently},
     pause::{Awaited, Pause, Scope, job_types, pause, pause_awaits, pauses, resume, until_paused},
     record::{AttemptFailure, JobRecord},
     signal::{JobSignal, Signalled, signals},

@@ -1,4 +1,4 @@
-//! What workers begin nothing of for now: a queue, a job type, everything.
+//! Pauses of a queue, of a job type, or of everything: workers start no job of it.
 
 use std::{fmt, time::Duration};
 
@@ -7,14 +7,14 @@ use serde::Serialize;
 use sqlx::{FromRow, PgPool, Row as _, postgres::PgRow};
 use uuid::Uuid;
 
-use super::refusal::explain;
+use super::rejection::explain;
 use crate::{
     connect::IntoConnection,
     error::Error,
     schema::{Store, check_name},
 };
 
-/// What is paused or resumed: a queue, a job type, a type in one queue, or everything.
+/// Scope of a pause: a queue, a job type, a type in one queue, or everything.
 ///
 /// ```
 /// use queue_core::operate::Scope;
@@ -27,9 +27,10 @@ use crate::{
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 pub struct Scope {
-    /// In this queue only.
+    /// Only this queue; `None` for all.
     pub queue: Option<String>,
-    /// Of this job type only, whichever of its names its jobs are stored under. A worker knows the names that its release knows.
+    /// Only this job type, under all names that its jobs may be stored under; `None` for all. A worker knows the names that are in its
+    /// release.
     pub job_type: Option<String>,
 }
 
@@ -37,17 +38,17 @@ impl Scope {
     /// Every queue and every type.
     pub const EVERYTHING: Self = Self { queue: None, job_type: None };
 
-    /// One queue.
+    /// Returns the scope of one queue.
     pub fn queue(name: impl Into<String>) -> Self {
         Self { queue: Some(name.into()), job_type: None }
     }
 
-    /// One job type, in every queue.
+    /// Returns the scope of one job type, in every queue.
     pub fn job_type(name: impl Into<String>) -> Self {
         Self { queue: None, job_type: Some(name.into()) }
     }
 
-    /// As the statements take it.
+    /// Returns queue and job type as statement parameters.
     fn names(&self) -> Result<[&str; 2], Error> {
         self.queue.iter().try_for_each(|queue| check_name("queue name", queue))?;
         self.job_type.iter().try_for_each(|job_type| check_name("job type name", job_type))?;
@@ -55,7 +56,7 @@ impl Scope {
     }
 }
 
-/// In the store: any queue, or any job type.
+/// Stored value for any queue or any job type.
 const ANY: &str = "*";
 
 impl fmt::Display for Scope {
@@ -69,63 +70,63 @@ impl fmt::Display for Scope {
     }
 }
 
-/// What is paused, why, since when, and what waits for it.
+/// Pause with its reason and the jobs that wait for its end.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 #[non_exhaustive]
 pub struct Pause {
-    /// Its number: later pauses have higher ones.
+    /// Number of the pause. Later pauses have higher numbers.
     pub number: i64,
-    /// What is paused.
+    /// Scope of the pause.
     #[serde(flatten)]
     pub scope: Scope,
-    /// Why, if that was said.
+    /// Reason, if one was given.
     pub reason: Option<String>,
-    /// Since when, by the database's clock.
+    /// Time of its start, by the database's clock.
     pub paused_at: DateTime<Utc>,
-    /// The role of the database that gave the last reason.
+    /// Database role that set the latest reason.
     pub paused_by: String,
-    /// How many ready jobs wait for its end, stored under this name of their type and counted up to [`Pause::MOST`].
+    /// Number of ready jobs that wait for its end, stored under this name of their type, counted up to [`Pause::MOST`].
     pub ready: i64,
     /// Whether there are more.
     pub partial: bool,
-    /// How many living workers may begin some of it still, for a moment; see [`pause_awaits`].
+    /// Number of living workers that may still start some of its jobs, for a moment; see [`pause_awaits`].
     pub awaits: i64,
 }
 
 impl Pause {
-    /// So many ready jobs are counted of each.
+    /// Maximum number of ready jobs counted per pause.
     pub const MOST: i32 = 10_000;
 
-    /// The longest reason, in characters.
+    /// Maximum length of a reason, in characters.
     pub const LONGEST_REASON: usize = 1000;
 
-    /// Whether it covers jobs of this queue that are stored under this name of their type.
+    /// Returns whether the pause covers jobs of this queue that are stored under this name of their type.
     pub fn covers(&self, queue: &str, job_type: &str) -> bool {
         let is = |paused: &Option<String>, name: &str| paused.as_deref().is_none_or(|paused| paused == name);
         is(&self.scope.queue, queue) && is(&self.scope.job_type, job_type)
     }
 }
 
-/// A worker that may begin some of what is paused still.
+/// Worker that may still start jobs of a pause.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 #[non_exhaustive]
 pub struct Awaited {
-    /// Its identity.
+    /// Identity of the worker.
     pub worker: Uuid,
-    /// Its name.
+    /// Name of the worker.
     pub name: String,
-    /// The machine it runs on.
+    /// Host name of its machine.
     pub host: String,
-    /// Its process there.
+    /// Process id on that machine.
     pub pid: i32,
 }
 
-/// Workers begin nothing of this from about now on, until [`resume`]: jobs wait as ready, and what workers have claimed and not begun goes back
-/// uncharged. Running jobs go on to their ends. It outlives workers and servers, and takes effect when the caller's transaction is committed.
-/// What is paused already has the new reason. Returns the pause's number.
+/// Pauses a scope until [`resume`] and returns the pause's number: workers soon start no job of it. Its jobs wait as ready. Jobs that
+/// workers have claimed but not started are returned uncharged. Running jobs continue. A pause survives restarts of workers and servers,
+/// and takes effect when the caller's transaction commits. If the scope is already paused, only the reason is replaced.
 ///
-/// It does not wait for the workers: [`until_paused`] does.
+/// This does not wait for the workers; see [`until_paused`].
 ///
 /// ```no_run
 /// # async fn example(pool: sqlx::PgPool) -> Result<(), queue_core::Error> {
@@ -134,14 +135,14 @@ pub struct Awaited {
 /// let mail = Scope::queue("mail");
 /// operate::pause(&pool, Store::default(), &mail, Some("the mail server is moving")).await?;
 /// operate::until_paused(&pool, Store::default(), &mail).await?;
-/// // No handler of a job in `mail` begins here.
+/// // No handler of a job in `mail` starts here.
 /// operate::resume(&pool, Store::default(), &mail).await?;
 /// # Ok(()) }
 /// ```
 ///
 /// # Errors
-/// [`Error::InvalidName`]; [`Error::OutOfRange`] for a reason of more than [`Pause::LONGEST_REASON`] characters; the database's, after five seconds
-/// of waiting for another transaction that pauses or resumes and stays open.
+/// [`Error::InvalidName`]; [`Error::OutOfRange`] for a reason of more than [`Pause::LONGEST_REASON`] characters; database errors, also
+/// after waiting five seconds for another open transaction that pauses or resumes.
 pub async fn pause(on: impl IntoConnection<'_>, store: Store, scope: &Scope, reason: Option<&str>) -> Result<i64, Error> {
     let [queue, job_type] = scope.names()?;
     if let Some(reason) = reason {
@@ -156,7 +157,7 @@ pub async fn pause(on: impl IntoConnection<'_>, store: Store, scope: &Scope, rea
     statement.fetch_one(&mut *on.acquire().await?).await.map_err(|error| explain(error, store))
 }
 
-/// Ends the pause of exactly this; false if there is none. What another pause covers stays paused by that.
+/// Ends the pause of exactly this scope; returns false if there is none. Jobs that another pause covers stay paused.
 ///
 /// # Errors
 /// As [`pause`].
@@ -167,22 +168,22 @@ pub async fn resume(on: impl IntoConnection<'_>, store: Store, scope: &Scope) ->
     statement.fetch_one(&mut *on.acquire().await?).await.map_err(|error| explain(error, store))
 }
 
-/// What is paused, the longest first. Counts up to [`Pause::MOST`] ready jobs of each.
+/// Returns all pauses, oldest first. Counts up to [`Pause::MOST`] ready jobs per pause.
 ///
 /// # Errors
-/// The database's.
+/// Database errors.
 pub async fn pauses(on: impl IntoConnection<'_>, store: Store) -> Result<Vec<Pause>, Error> {
     let mut on = on.into_connection();
     let statement = sqlx::query_as(store.sql(include_str!("../../sql/paused.sql"))).bind(Pause::MOST);
     statement.fetch_all(&mut *on.acquire().await?).await.map_err(|error| explain(error, store))
 }
 
-/// The living workers that could run some of what is paused and have not said yet that they begin nothing of it; `None` if exactly this is not
-/// paused. Once there are none, no handler of it begins until it is resumed. A silent worker is not among them: it has fenced itself, and reads
-/// the pauses before it claims again.
+/// Returns the living workers that could run jobs of this pause and have not acknowledged it; `None` if exactly this scope is not paused.
+/// Once the list is empty, no handler of it starts until it is resumed. Silent workers are not included: such a worker has fenced itself,
+/// and reads the pauses before it claims again.
 ///
 /// # Errors
-/// [`Error::InvalidName`]; the database's.
+/// [`Error::InvalidName`]; database errors.
 pub async fn pause_awaits(on: impl IntoConnection<'_>, store: Store, scope: &Scope) -> Result<Option<Vec<Awaited>>, Error> {
     let [queue, job_type] = scope.names()?;
     let statement = sqlx::query_as(store.sql(include_str!("../../sql/pause_awaits.sql"))).bind(queue).bind(job_type);
@@ -192,8 +193,9 @@ pub async fn pause_awaits(on: impl IntoConnection<'_>, store: Store, scope: &Sco
     Ok(found.iter().any(|row| row.is_paused).then(|| found.into_iter().filter_map(of).collect()))
 }
 
-/// Waits until no living worker begins anything of this any more; false if it is not paused, or is resumed meanwhile. The pause must be committed.
-/// A worker that does not answer holds this up until its lease has expired. It may be dropped at any time: the pause stays.
+/// Waits until no living worker starts jobs of this scope any more. Returns false if the scope is not paused, or is resumed meanwhile. The
+/// pause must be committed. A worker that does not respond delays this until its lease has expired. The future may be dropped at any time;
+/// the pause stays.
 ///
 /// # Errors
 /// As [`pause_awaits`].
@@ -202,25 +204,25 @@ pub async fn until_paused(pool: &PgPool, store: Store, scope: &Scope) -> Result<
         match pause_awaits(pool, store, scope).await? {
             None => return Ok(false),
             Some(awaited) if awaited.is_empty() => return Ok(true),
-            Some(_) => tokio::time::sleep(LOOK).await,
+            Some(_) => tokio::time::sleep(POLL_INTERVAL).await,
         }
     }
 }
 
-/// Between two looks whether all workers have said so.
-const LOOK: Duration = Duration::from_millis(50);
+/// Interval between checks whether all workers have acknowledged a pause.
+const POLL_INTERVAL: Duration = Duration::from_millis(50);
 
-/// The job types of which a job was ever enqueued, by name.
+/// Returns the job types with at least one job enqueued so far, by name.
 ///
 /// # Errors
-/// The database's.
+/// Database errors.
 pub async fn job_types(on: impl IntoConnection<'_>, store: Store) -> Result<Vec<String>, Error> {
     let mut on = on.into_connection();
     let statement = sqlx::query_scalar(store.sql(include_str!("../../sql/job_types.sql")));
     statement.fetch_all(&mut *on.acquire().await?).await.map_err(|error| explain(error, store))
 }
 
-/// All but the first null if no worker is awaited.
+/// Row of `pause_awaits.sql`. All columns but the first are null if no worker is awaited.
 #[derive(FromRow)]
 struct AwaitedRow {
     is_paused: bool,

@@ -1,4 +1,4 @@
-//! A job as an operator sees it.
+//! Jobs and failed attempts as records.
 
 use std::{fmt, time::Duration};
 
@@ -9,104 +9,105 @@ use sqlx::{FromRow, Row as _, postgres::PgRow, types::Json};
 use uuid::Uuid;
 
 use crate::{
-    define::{JobId, JobState, System, Tick, UnknownState},
+    define::{JobId, JobState, SystemAttributes, Tick, UnknownState},
     results::Progress,
 };
 
-/// One job, as the tables have it at one moment.
+/// One job, as stored at one moment.
 ///
-/// Its `Debug` shows neither payload nor output; its JSON shows them when they were asked for.
+/// `Debug` omits payload and output; JSON has them if they were requested.
 #[derive(Clone, Serialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 #[non_exhaustive]
 pub struct JobRecord {
-    /// Its id; in JSON a string.
+    /// Id of the job; in JSON a string.
     pub id: JobId,
-    /// Its queue.
+    /// Queue.
     pub queue: String,
-    /// Its job type.
+    /// Job type, by the name under which it is stored.
     pub job_type: String,
-    /// The version of its payload; the first is 1.
+    /// Version of the payload; the first is 1.
     pub version: i16,
-    /// Its priority; higher runs first.
+    /// Priority; higher runs first.
     pub priority: i16,
-    /// Where it is.
+    /// State of the job.
     pub state: JobState,
-    /// How many attempts were begun, since the last requeue.
+    /// Number of attempts started since the last requeue.
     pub attempts: i16,
-    /// How many attempts it has before it is a dead letter.
+    /// Number of attempts after which the job becomes a dead letter.
     pub max_attempts: i16,
-    /// How many attempts ended with their process, since the last requeue.
+    /// Number of attempts since the last requeue that ended with their process.
     pub crashes: i16,
-    /// When it was enqueued, by the database's clock.
+    /// Time of the enqueue, by the database's clock.
     pub enqueued_at: DateTime<Utc>,
-    /// When it is due, if it is scheduled; before which it will not run, if it is blocked.
+    /// Time at which a scheduled job is due, or before which a blocked one will not run.
     pub run_at: Option<DateTime<Utc>>,
-    /// When it was completed or cancelled, or became a dead letter.
+    /// Time at which the job was completed or cancelled, or became a dead letter.
     pub finished_at: Option<DateTime<Utc>>,
-    /// How long its last attempt took, if it is completed.
+    /// Duration of the last attempt, if the job is completed. In JSON `ran_ms`, in milliseconds.
     #[serde(rename = "ran_ms", serialize_with = "ms")]
     #[cfg_attr(feature = "openapi", schema(value_type = Option<u64>))]
     pub ran: Option<Duration>,
-    /// Its metadata: an object, if it has any.
+    /// Metadata: a JSON object, if any.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[cfg_attr(feature = "openapi", schema(value_type = Option<serde_json::Value>))]
     pub meta: Option<Box<RawValue>>,
-    /// Optional attributes that the store keeps: what waits for its end, which is its parent (`child_of`), its flow (`node_of`) or its map
-    /// (`part_of`); `expires_at`; `skips`, if its ordering key goes on without it once it is dead; the hash of its uniqueness key (`unique`); the
-    /// tick that enqueued it (`schedule`, `tick`).
+    /// Optional attributes kept by the store: the job that waits for its end, which is its parent (`child_of`), its flow (`node_of`) or its
+    /// map (`part_of`); `expires_at`; `skips`, if its ordering key continues without it once it is dead; the hash of its uniqueness key
+    /// (`unique`); the tick that enqueued it (`schedule`, `tick`).
     #[serde(skip_serializing_if = "Option::is_none")]
     #[cfg_attr(feature = "openapi", schema(value_type = Option<serde_json::Value>))]
     pub system: Option<Box<RawValue>>,
-    /// Who runs it, if it is running.
+    /// Worker that runs the job, if it is running.
     pub worker: Option<Uuid>,
-    /// Whether somebody wants it cancelled while it runs, and its handler has not ended yet.
+    /// Whether cancellation of the running job was requested and its handler has not ended yet.
     #[serde(skip_serializing_if = "std::ops::Not::not")]
     pub cancelling: bool,
-    /// Why its last attempt failed; in lists the first 500 characters. `None` once it is over well, and after a requeue.
+    /// Error of the last failed attempt; in lists its first 500 characters. `None` once the job has ended without failure, and after a
+    /// requeue.
     pub error: Option<String>,
-    /// What its handler returned. Not in lists.
+    /// Output of the handler. Not in lists.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[cfg_attr(feature = "openapi", schema(value_type = Option<serde_json::Value>))]
     pub output: Option<Box<RawValue>>,
-    /// The payload as it is stored. Not in lists.
+    /// Payload as stored. Not in lists.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[cfg_attr(feature = "openapi", schema(value_type = Option<serde_json::Value>))]
     pub payload: Option<Box<RawValue>>,
-    /// Its failed attempts, the latest 100, in the order of time; attempts are numbered anew after a requeue. Not in lists.
+    /// Latest 100 failed attempts, oldest first. Attempts are numbered from 1 again after a requeue. Not in lists.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub failures: Vec<AttemptFailure>,
-    /// What it said of itself, if anything. Not in lists.
+    /// Progress last reported by the job. Not in lists.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub progress: Option<Progress>,
 }
 
-/// One attempt that failed.
+/// Failed attempt.
 #[derive(Clone, Debug, Serialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 #[non_exhaustive]
 pub struct AttemptFailure {
-    /// Its number; the first is 1.
+    /// Number of the attempt; the first is 1.
     pub attempt: i16,
-    /// When it failed, by the database's clock.
+    /// Time of the failure, by the database's clock.
     pub at: DateTime<Utc>,
-    /// How long it took.
+    /// Duration of the attempt. In JSON `ran_ms`, in milliseconds.
     #[serde(rename = "ran_ms", serialize_with = "ms")]
     #[cfg_attr(feature = "openapi", schema(value_type = u64))]
     pub ran: Duration,
-    /// Why it failed.
+    /// Error of the attempt.
     pub error: String,
 }
 
 impl JobRecord {
-    /// When it is not to begin any more, if it expires.
+    /// Returns the time after which the job must not start, if it expires.
     pub fn expires_at(&self) -> Option<DateTime<Utc>> {
-        System::read(self.system.as_ref().map(|system| system.get())).expires_at()
+        SystemAttributes::parse(self.system.as_ref().map(|system| system.get())).expires_at()
     }
 
-    /// The tick of a schedule that enqueued it, if one did.
+    /// Returns the tick of a schedule that enqueued the job, if any.
     pub fn tick(&self) -> Option<Tick> {
-        System::read(self.system.as_ref().map(|system| system.get())).tick()
+        SystemAttributes::parse(self.system.as_ref().map(|system| system.get())).tick()
     }
 }
 

@@ -1,10 +1,10 @@
-//! Signals to durable jobs: sent on any connection, and what has been sent and not received.
+//! Signals to durable jobs: sending them, and listing those not yet received.
 
 use chrono::{DateTime, Utc};
 use serde::Serialize;
 use sqlx::FromRow;
 
-use super::refusal::explain;
+use super::rejection::explain;
 use crate::{
     connect::{IntoConnection, JobRef},
     define::JobId,
@@ -13,38 +13,40 @@ use crate::{
     schema::Store,
 };
 
-/// The longest name, in bytes.
-const LONGEST_NAME: usize = 200;
+/// Maximum length of a signal's name, in bytes.
+const MAX_NAME_BYTES: usize = 200;
 
-/// What came of a signal.
+/// Outcome of sending a signal.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[must_use = "a job that is over receives nothing"]
+#[must_use = "a finished job receives no signals"]
 #[non_exhaustive]
 pub enum Signalled {
-    /// It is sent, once the transaction has committed.
+    /// The signal is sent once the transaction has committed.
     Sent,
-    /// The job has ended, and receives nothing any more.
+    /// The job has finished and receives no signals.
     Over,
-    /// There is no such job, or it is not committed yet.
+    /// The job does not exist, or is not committed yet.
     Absent,
 }
 
-/// A signal that was sent to a job, and that it has not received.
+/// Signal that a job has not received yet.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, FromRow)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 #[non_exhaustive]
 pub struct JobSignal {
-    /// Its name.
+    /// Name of the signal.
     pub name: String,
-    /// When it was sent, by the database's clock.
+    /// Time at which it was sent, by the database's clock.
     pub at: DateTime<Utc>,
 }
 
 impl JobRef {
-    /// Sends a signal to a durable job, which receives it by [`Durable::receive`](crate::Durable::receive): at once if it waits for it, else when it
-    /// asks. It is sent with your transaction, and waits for nobody. Signals of one name are received in the order in which they were sent.
+    /// Sends a signal to a durable job, which receives it by [`Durable::receive`](crate::Durable::receive): immediately if it waits for it,
+    /// otherwise at its next call. The signal is sent with the caller's transaction, and this waits for no lock. Signals of one name are
+    /// received in the order in which they were sent.
     ///
-    /// The database does not know which types are durable. A signal to a job of another type is stored, never received, and deleted with the job.
+    /// The database does not know which types are durable. A signal to a job of another type is stored, never received, and deleted with
+    /// the job.
     ///
     /// ```no_run
     /// # async fn example(pool: sqlx::PgPool, job: queue_core::JobRef) -> Result<(), queue_core::Error> {
@@ -58,15 +60,15 @@ impl JobRef {
     /// ```
     ///
     /// # Errors
-    /// [`Error::OutOfRange`] for a name that has not 1 to 200 bytes, or has control characters; [`Error::Signal`] for a payload of more than 256 KiB,
-    /// or that jsonb would not give back; the database's.
+    /// [`Error::OutOfRange`] for a name that is not 1 to 200 bytes long, or has control characters; [`Error::Signal`] for a payload of more
+    /// than 256 KiB, or one that jsonb cannot represent exactly; database errors.
     pub async fn signal<T: Serialize + ?Sized + Sync>(
         &self,
         on: impl IntoConnection<'_>,
         name: &str,
         payload: &T,
     ) -> Result<Signalled, Error> {
-        if name.is_empty() || name.len() > LONGEST_NAME || name.chars().any(char::is_control) {
+        if name.is_empty() || name.len() > MAX_NAME_BYTES || name.chars().any(char::is_control) {
             let range = "1 to 200 bytes without control characters";
             return Err(Error::OutOfRange { what: "the name of a signal", value: name.escape_default().take(300).collect(), range });
         }
@@ -83,7 +85,7 @@ impl JobRef {
     }
 }
 
-/// The signals that were sent to a job and that it has not received, without their payloads, in the order in which they came: the first thousand.
+/// Returns the first thousand signals that a job has not received yet, in the order of arrival, without their payloads.
 ///
 /// ```no_run
 /// # async fn example(pool: sqlx::PgPool, job: queue_core::JobId) -> Result<(), queue_core::Error> {
@@ -96,7 +98,7 @@ impl JobRef {
 /// ```
 ///
 /// # Errors
-/// The database's.
+/// Database errors.
 pub async fn signals(on: impl IntoConnection<'_>, store: Store, job: JobId) -> Result<Vec<JobSignal>, Error> {
     let statement = sqlx::query_as(store.sql(include_str!("../../sql/signals.sql"))).bind(job);
     let mut on = on.into_connection();

@@ -1,11 +1,11 @@
-//! What waits for nobody: ready jobs that no living worker serves.
+//! Unserved jobs: ready jobs that no living worker serves.
 
 use std::collections::HashSet;
 
 use serde::Serialize;
 use sqlx::FromRow;
 
-use super::{record::JobRecord, refusal::explain};
+use super::{record::JobRecord, rejection::explain};
 use crate::{
     connect::IntoConnection,
     define::{JobId, JobState},
@@ -13,47 +13,47 @@ use crate::{
     schema::Store,
 };
 
-/// Ready jobs of one queue, type and version that no living worker serves: none has the queue, or none that has it knows the
+/// Ready jobs of one queue, type and version that no living worker serves: no worker serves the queue, or none of those that do knows the
 /// type in that version.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, FromRow)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 #[non_exhaustive]
 pub struct Unserved {
-    /// The queue.
+    /// Queue.
     pub queue: String,
-    /// The name of the job type, which may be an alias.
+    /// Name of the job type, which may be an alias.
     pub job_type: String,
-    /// The version of their payloads. Workers may serve the type in older ones.
+    /// Version of the payloads. Workers may serve older versions of the type.
     pub version: i16,
-    /// How many are ready, counted up to [`Unserved::MOST`], or up to ten times that in all of them.
+    /// Number of ready jobs, counted up to [`Unserved::MOST`], and up to ten times that over all entries.
     pub jobs: i64,
-    /// Whether there may be more; then there may be none.
+    /// Whether there may be more. An entry with 0 jobs may then have none at all.
     pub partial: bool,
 }
 
 impl Unserved {
-    /// So many jobs of each queue and type are counted at most.
+    /// Maximum number of jobs counted per queue, type and version.
     pub const MOST: i64 = 10_000;
 
-    /// So many queues, types and versions are told at most.
+    /// Maximum number of entries returned.
     pub const LISTED: i64 = 100;
 }
 
-/// The queues, job types and versions with ready jobs that no living worker serves: the first [`Unserved::LISTED`] by name. Looks at every lane, and
-/// at ready jobs of these only.
+/// Returns the queues, job types and versions with ready jobs that no living worker serves: the first [`Unserved::LISTED`] by name. Reads
+/// every lane, but ready jobs of these only.
 ///
 /// # Errors
-/// The database's.
+/// Database errors.
 pub async fn unserved(on: impl IntoConnection<'_>, store: Store) -> Result<Vec<Unserved>, Error> {
     let mut on = on.into_connection();
     let statement = sqlx::query_as(store.sql(include_str!("../../sql/unserved.sql"))).bind(Unserved::MOST).bind(Unserved::LISTED);
     statement.fetch_all(&mut *on.acquire().await?).await.map_err(|error| explain(error, store))
 }
 
-/// Those of these jobs that are ready and that no living worker serves. Looks at workers only.
+/// Returns those of the given jobs that are ready and that no living worker serves. Reads workers only.
 ///
 /// # Errors
-/// The database's.
+/// Database errors.
 pub async fn unserved_of(on: impl IntoConnection<'_>, store: Store, jobs: &[JobRecord]) -> Result<HashSet<JobId>, Error> {
     let ready: Vec<&JobRecord> = jobs.iter().filter(|job| job.state == JobState::Ready).collect();
     if ready.is_empty() {
@@ -65,6 +65,6 @@ pub async fn unserved_of(on: impl IntoConnection<'_>, store: Store, jobs: &[JobR
         .bind(ready.iter().map(|job| job.job_type.as_str()).collect::<Vec<_>>())
         .bind(ready.iter().map(|job| job.version).collect::<Vec<_>>());
     let served: Vec<i64> = statement.fetch_all(&mut *on.acquire().await?).await.map_err(|error| explain(error, store))?;
-    let served: HashSet<usize> = served.into_iter().map(|place| place as usize - 1).collect();
-    Ok(ready.into_iter().enumerate().filter(|(place, _)| !served.contains(place)).map(|(_, job)| job.id).collect())
+    let served: HashSet<usize> = served.into_iter().map(|position| position as usize - 1).collect();
+    Ok(ready.into_iter().enumerate().filter(|(position, _)| !served.contains(position)).map(|(_, job)| job.id).collect())
 }

@@ -1,29 +1,29 @@
-//! How many turns the jobs of a fair key have.
+//! Weights of fairness keys.
 
 use serde::Serialize;
 use sqlx::FromRow;
 
-use super::refusal::explain;
+use super::rejection::explain;
 use crate::{
     connect::IntoConnection,
     error::Error,
     schema::{Store, check_name},
 };
 
-/// A fair key that has more turns than others.
+/// Fairness key with a weight.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, FromRow)]
 #[non_exhaustive]
 pub struct Weight {
-    /// The job type, by the name under which its jobs are stored.
+    /// Job type, by the name under which its jobs are stored.
     pub job_type: String,
-    /// The fair key.
+    /// Fairness key.
     pub fair: String,
-    /// How many turns its jobs have for one of any other key.
+    /// Number of turns of its jobs per turn of a key without a weight.
     pub weight: i32,
 }
 
-/// Gives the jobs of a type that have this fair key so many turns for one of any other key, or as many as any if that is `None`. From 1 to 1000.
-/// It is in force from the next claims on, whatever the workers' release, and until it is changed.
+/// Sets the weight of a fairness key of a job type, from 1 to 1000, or removes it if `None`. Jobs of the key have this number of turns for
+/// each turn of a key without a weight. It takes effect with the next claims, regardless of the workers' release, until it is changed.
 ///
 /// ```no_run
 /// # use queue_core::{Store, operate};
@@ -33,7 +33,7 @@ pub struct Weight {
 /// ```
 ///
 /// # Errors
-/// [`Error::InvalidName`]; [`Error::OutOfRange`] if the weight is out of range, or the key has NUL; the database's.
+/// [`Error::InvalidName`]; [`Error::OutOfRange`] if the weight is out of range, or the key has NUL; database errors.
 pub async fn set_weight(on: impl IntoConnection<'_>, store: Store, job_type: &str, fair: &str, weight: Option<u16>) -> Result<(), Error> {
     check_name("job type name", job_type)?;
     if let Some(weight) = weight.filter(|weight| !(1..=1000).contains(weight)) {
@@ -47,10 +47,10 @@ pub async fn set_weight(on: impl IntoConnection<'_>, store: Store, job_type: &st
     statement.execute(&mut *on.acquire().await?).await.map(drop).map_err(|error| explain(error, store))
 }
 
-/// The fair keys that have a weight, of one job type or of any.
+/// Returns the fairness keys with a weight, of one job type or of all.
 ///
 /// # Errors
-/// The database's.
+/// Database errors.
 pub async fn weights(on: impl IntoConnection<'_>, store: Store, job_type: Option<&str>) -> Result<Vec<Weight>, Error> {
     let statement = sqlx::query_as(store.sql(include_str!("../../sql/weights.sql"))).bind(job_type);
     let mut on = on.into_connection();

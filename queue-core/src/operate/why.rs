@@ -1,18 +1,18 @@
-//! Why a job is not running, or what came of it: the causes, the most likely first, each with what to do about it.
+//! Explanation of why a job is not running, or of its outcome: causes, most likely first, each with a fix.
 //!
-//! The facts come from one SQL function, `queue.why`; the sentences are made here, so that the command line, a dashboard and JSON say the same.
+//! The facts come from one SQL function, `queue.why`. The sentences are built here, so that the command line, dashboards and JSON agree.
 
 mod facts;
 mod fix;
-mod says;
+mod description;
 
 use chrono::{DateTime, Utc};
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 use sqlx::{FromRow, types::Json};
 
-use self::facts::{Facts, Look};
-use super::refusal::explain;
+use self::facts::{Facts, WhyContext};
+use super::rejection::explain;
 use crate::{
     connect::{IntoConnection, JobRef},
     define::{JobId, JobState},
@@ -20,144 +20,144 @@ use crate::{
     schema::Store,
 };
 
-/// Why a job is not running, as of one moment.
+/// Explanation of why a job is not running, as of one moment.
 ///
-/// Its JSON is stable: fields and kinds are added, and none changes its meaning.
+/// Its JSON is stable: fields and kinds may be added, and none changes its meaning.
 #[derive(Clone, Debug, Serialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 #[non_exhaustive]
 pub struct Why {
-    /// The job.
+    /// Id of the job.
     pub job: JobId,
-    /// When that was looked at, by the database's clock.
+    /// Time of the query, by the database's clock.
     pub at: DateTime<Utc>,
-    /// Where the job is; `None` if it is not there, or nobody can look.
+    /// State of the job; `None` if it does not exist or cannot be read.
     pub state: Option<JobState>,
-    /// Its queue.
+    /// Queue.
     pub queue: Option<String>,
-    /// Its job type.
+    /// Job type.
     pub job_type: Option<String>,
-    /// The version of its payload.
+    /// Version of the payload.
     pub version: Option<i16>,
-    /// Its priority.
+    /// Priority.
     pub priority: Option<i16>,
-    /// What keeps it from running, or what came of it, the most likely first. There is one at least.
+    /// Reasons why it does not run, or its outcome, most likely first. Never empty.
     pub causes: Vec<Cause>,
 }
 
-/// One cause.
+/// Cause of why a job is not running.
 #[derive(Clone, Debug, Serialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 #[non_exhaustive]
 pub struct Cause {
-    /// Which it is.
+    /// Kind of the cause.
     pub kind: CauseKind,
-    /// A sentence for people, on one line. It may quote what others have written (errors, reasons, names): make that inert where it is shown.
+    /// Description for people, on one line. It may quote untrusted text (errors, reasons, names): escape it for display.
     pub says: String,
-    /// What to do about it: a command, a statement of SQL, or advice; `None` if there is nothing to be done.
+    /// Fix: a command, an SQL statement, or advice; `None` if nothing needs to be done.
     pub fix: Option<String>,
-    /// What the sentence was made of, by name; `docs/WHY.md` says which there are. Ids of jobs are strings.
+    /// Facts behind the description, by name, as listed in `docs/WHY.md`. Job ids are strings.
     #[cfg_attr(feature = "openapi", schema(value_type = std::collections::HashMap<String, serde_json::Value>))]
     pub facts: Map<String, Value>,
 }
 
-/// What a cause is. In JSON and SQL `no_such_job` and so on.
+/// Kind of a cause. In JSON and SQL `no_such_job` and so on.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 #[non_exhaustive]
 pub enum CauseKind {
-    /// The job is not there: never enqueued here, not committed yet, or over and not kept.
+    /// The job does not exist: never enqueued here, not committed yet, or finished and not kept.
     NoSuchJob,
-    /// A session has tables of the store to itself, and whoever reads them would wait.
+    /// A session holds an exclusive lock on tables of the store, and readers would wait.
     TableLocked,
     /// It has completed.
     Completed,
     /// It was cancelled.
     Cancelled,
-    /// It had not begun in time.
+    /// It expired, because no attempt started in time.
     Expired,
     /// It is a dead letter.
     Dead,
-    /// It runs, or a worker is about to begin it.
+    /// It is running, or a worker is about to start it.
     Running,
-    /// It runs, and was told to end.
+    /// It is running, and its cancellation was requested.
     Cancelling,
-    /// The worker that has it is silent: others take it back.
+    /// The worker that has it is silent. Other workers recover the job.
     SilentWorker,
-    /// A session has the lease locked that it is in: neither its verdict nor its recovery can be written.
+    /// A session has its lease locked: neither its verdict nor its recovery can be written.
     LeaseLocked,
-    /// Its time has not come: it is to run later, is tried again later, or put itself off.
+    /// It is not due yet: it is scheduled for later, waits for a retry, or was snoozed.
     Scheduled,
     /// It waits for a signal.
     Parked,
-    /// Its time has come; workers are about to make it ready.
+    /// It is due, and a worker is about to make it ready.
     Due,
     /// Another job of its ordering key goes first.
     Blocked,
-    /// It waits in the line of its ordering key, and no job of that is under way: workers are about to let the first go on.
+    /// It is queued in its ordering key, which has no active job. A worker is about to release the first one.
     KeyFree,
-    /// The time until which it may begin has passed.
+    /// The time until which it may start has passed.
     PastExpiry,
-    /// No worker lives.
+    /// No worker is alive.
     NoWorker,
-    /// Workers live, and none of them serves it.
+    /// Workers are alive, but none of them serves it.
     Unserved,
     /// It is paused.
     Paused,
-    /// A limit that covers it waits until every worker knows it.
+    /// A limit that covers it waits until every worker knows the limit.
     LimitUnknown,
     /// A session has a limit that covers it locked.
     LimitLocked,
-    /// A limit that covers it has no room.
+    /// A limit that covers it has no free permit.
     Limited,
-    /// A session has its entry locked: claims pass over it.
+    /// A session has its row locked, and claims skip it.
     Locked,
-    /// Processes have ended while they ran it: it is tried apart from other jobs.
+    /// Processes have crashed while they ran it. It is retried apart from other jobs.
     Suspect,
     /// Jobs of higher priority go first.
     Starved,
-    /// Other jobs stand before it.
+    /// Other jobs are queued before it.
     Behind,
-    /// The workers that serve it are at work on other jobs of its queue.
+    /// The workers that serve it are busy with other jobs of its queue.
     WorkersBusy,
-    /// Nothing is in its way.
+    /// Nothing is known to block it.
     Nothing,
-    /// A long transaction keeps vacuum from cleaning up. That alone keeps no job from running.
+    /// A long transaction prevents vacuum from cleaning up. That alone keeps no job from running.
     OldSnapshot,
-    /// What a newer store says that this release does not know.
+    /// Kind of a newer store that this release does not know.
     #[serde(other)]
     Other,
 }
 
 impl Why {
-    /// The most likely cause.
+    /// Returns the most likely cause.
     ///
     /// # Panics
-    /// When somebody has taken all causes out.
+    /// If all causes were removed.
     pub fn first(&self) -> &Cause {
-        self.causes.first().expect("`why` makes none without a cause")
+        self.causes.first().expect("`why` always returns a cause")
     }
 
-    /// Whether there is no such job.
+    /// Returns whether the job does not exist.
     pub fn is_absent(&self) -> bool {
         self.first().kind == CauseKind::NoSuchJob
     }
 }
 
 impl JobRef {
-    /// Why the job is not running, or what came of it: see [`why()`].
+    /// Explains why the job is not running, or its outcome: see [`why()`].
     ///
     /// # Errors
-    /// The database's.
+    /// Database errors.
     pub async fn why(&self, on: impl IntoConnection<'_>) -> Result<Why, Error> {
         why(on, self.store(), self.id()).await
     }
 }
 
-/// A row of `queue.why`.
+/// Row of `queue.why`.
 #[derive(FromRow)]
-struct Row {
+struct WhyRow {
     kind: String,
     says: String,
     facts: Json<Map<String, Value>>,
@@ -165,10 +165,12 @@ struct Row {
     at: DateTime<Utc>,
 }
 
-/// Why this job is not running: no worker serves it, it is paused, a limit has no room, another job of its key goes first, somebody has it locked, it
-/// waits for its time, others stand before it; or who runs it, or what came of it. A job that is not there is an answer as well.
+/// Explains why this job is not running: no worker serves it, it is paused, a limit has no permit, another job of its key goes first, a
+/// session has it locked, it is not due, or others are queued before it. For a running or finished job it returns the worker or the
+/// outcome. A job that does not exist is not an error, but a cause.
 ///
-/// It only reads, waits for nobody, and costs the same whatever waits or is over. Of other sessions it says what the role that asks may see.
+/// It only reads, waits for no lock, and its cost does not depend on the number of waiting or finished jobs. It shows of other sessions
+/// what the calling role may see.
 ///
 /// ```no_run
 /// # async fn example(pool: sqlx::PgPool, id: queue_core::JobId) -> Result<(), queue_core::Error> {
@@ -183,17 +185,17 @@ struct Row {
 /// ```
 ///
 /// # Errors
-/// The database's.
+/// Database errors.
 pub async fn why(on: impl IntoConnection<'_>, store: Store, job: JobId) -> Result<Why, Error> {
     let mut on = on.into_connection();
     let statement = sqlx::query_as(store.sql(include_str!("../../sql/why.sql"))).bind(job);
-    let rows: Vec<Row> = statement.fetch_all(&mut *on.acquire().await?).await.map_err(|error| explain(error, store))?;
+    let rows: Vec<WhyRow> = statement.fetch_all(&mut *on.acquire().await?).await.map_err(|error| explain(error, store))?;
     let Some(first) = rows.first() else { return Err(Error::NotFound { job }) };
-    let (at, of_job) = (first.at, first.job.as_ref().map(|job| Facts(&job.0)));
-    let text = |name| of_job.and_then(|job| job.text(name)).map(str::to_owned);
-    let number = |name| of_job.and_then(|job| job.number(name)).and_then(|number| i16::try_from(number).ok());
-    let state: Option<JobState> = of_job.and_then(|job| job.text("state")).and_then(|state| state.parse().ok());
-    let look = Look { store, job, at, state, of_job };
+    let (at, job_facts) = (first.at, first.job.as_ref().map(|job| Facts(&job.0)));
+    let text = |name| job_facts.and_then(|job| job.text(name)).map(str::to_owned);
+    let number = |name| job_facts.and_then(|job| job.number(name)).and_then(|number| i16::try_from(number).ok());
+    let state: Option<JobState> = job_facts.and_then(|job| job.text("state")).and_then(|state| state.parse().ok());
+    let context = WhyContext { store, job, at, state, job_facts };
     Ok(Why {
         job,
         at,
@@ -202,13 +204,13 @@ pub async fn why(on: impl IntoConnection<'_>, store: Store, job: JobId) -> Resul
         job_type: text("job_type"),
         version: number("version"),
         priority: number("priority"),
-        causes: rows.iter().map(|row| cause(row, &look)).collect(),
+        causes: rows.iter().map(|row| build_cause(row, &context)).collect(),
     })
 }
 
-fn cause(row: &Row, look: &Look<'_>) -> Cause {
+fn build_cause(row: &WhyRow, context: &WhyContext<'_>) -> Cause {
     let kind = serde_json::from_value(Value::from(row.kind.as_str())).unwrap_or(CauseKind::Other);
     let facts = Facts(&row.facts.0);
-    let says = says::says(kind, facts, look).unwrap_or_else(|| row.says.clone());
-    Cause { kind, says, fix: fix::fix(kind, facts, look), facts: row.facts.0.clone() }
+    let says = description::describe(kind, facts, context).unwrap_or_else(|| row.says.clone());
+    Cause { kind, says, fix: fix::find_fix(kind, facts, context), facts: row.facts.0.clone() }
 }

@@ -1,78 +1,78 @@
-//! Why a wait ends without an output.
+//! Errors of waiting for a job.
 
 use std::{sync::Arc, time::Duration};
 
 use crate::{define::JobId, error::Error};
 
-/// Why there is no output of a job that was waited for.
+/// Error of waiting for a job's output.
 #[derive(Clone, Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum WaitError {
-    /// It is a dead letter: it is not tried again by itself.
+    /// The job is a dead letter, which is not retried automatically.
     #[error("job {job} is dead after {attempts} attempts: {error}")]
     Dead {
-        /// The job.
+        /// Id of the job.
         job: JobId,
-        /// Why its last attempt failed.
+        /// Error of its last attempt.
         error: String,
-        /// How many attempts there were.
+        /// Number of attempts.
         attempts: i16,
     },
-    /// It was cancelled.
+    /// The job was cancelled.
     #[error("job {job} was cancelled")]
     Cancelled {
-        /// The job.
+        /// Id of the job.
         job: JobId,
-        /// Why its last attempt failed, if there was one.
+        /// Error of its last attempt, if there was one.
         error: Option<String>,
     },
-    /// It had not begun by the time that its enqueue said, and was not run.
-    #[error("job {job} has expired: no worker began it in time; see whether enough of them serve its queue, or give it longer")]
+    /// The job expired: it had not begun by its expiry, and was not run.
+    #[error("job {job} has expired: no worker began it in time; check that enough workers serve its queue, or extend its expiry")]
     Expired {
-        /// The job.
+        /// Id of the job.
         job: JobId,
     },
-    /// It is not over yet.
-    #[error("job {job} was not over within {timeout:?}")]
+    /// The job did not finish within the timeout.
+    #[error("job {job} did not finish within {timeout:?}")]
     Timeout {
-        /// The job.
+        /// Id of the job.
         job: JobId,
-        /// How long was waited.
+        /// The timeout.
         timeout: Duration,
     },
-    /// There is no such job, or nothing is known of it any more.
+    /// The job does not exist, or its record has been pruned.
     #[error("there is no job {job}: it was never enqueued, its transaction is not committed, or its history is pruned")]
     NotFound {
-        /// The job.
+        /// Id of the job.
         job: JobId,
     },
-    /// The waiter looks for jobs in another store.
+    /// The waiter is on another store than the job.
     #[error("job {job} is in the store `{store}`, and this waiter waits in `{waiter}`; start one there with `Waiter::start_on`")]
     OtherStore {
-        /// The job.
+        /// Id of the job.
         job: JobId,
-        /// The schema of its store.
+        /// Schema of the job's store.
         store: &'static str,
-        /// That of the waiter's.
+        /// Schema of the waiter's store.
         waiter: &'static str,
     },
-    /// Its type keeps no record of a completed job, so nobody could say that it is one.
+    /// The job's type keeps no record of completed jobs, so completion cannot be observed.
     #[error("a completed `{job_type}` leaves no record (`retain = \"none\"`), so it cannot be waited for")]
     NotKept {
-        /// The job type.
+        /// Name of the job type.
         job_type: &'static str,
     },
-    /// It is completed, but what its handler returned, by the code of that time, cannot be read.
+    /// The job completed, but its output cannot be decoded, for example because an older release wrote it.
     #[error("the output of job {job} does not fit the type `{rust_type}` (column {column})")]
     Output {
-        /// The job.
+        /// Id of the job.
         job: JobId,
-        /// The type of its output.
+        /// Rust type of the output.
         rust_type: &'static str,
-        /// Where in the JSON text.
+        /// Column of the error in the JSON text.
         column: usize,
     },
-    /// The store is not there, or the database failed for half a minute.
+    /// The store is missing, or the database failed for 30 seconds.
     #[error(transparent)]
     Store(Arc<Error>),
 }

@@ -1,4 +1,4 @@
-//! What a child of a durable job came to, for its parent.
+//! Outcome of a child for the durable job that spawned it.
 
 use super::{WaitError, decode};
 use crate::{
@@ -8,24 +8,24 @@ use crate::{
 };
 
 impl<J: JobType> Child<'_, J> {
-    /// Waits until the child is over, and gives what it returned: the same in each attempt. Meanwhile the job is `parked`, and holds no slot, no lease
-    /// and no connection. A child that was over before is there at once.
+    /// Waits until the child has finished, and returns its output, the same in each attempt.
     ///
-    /// The attempt is left as in a [`sleep`](crate::Durable::sleep). Children that are waited for at once (`join!`) run beside each other.
+    /// Meanwhile the job is `parked`, and holds no slot, no lease and no connection. If the child has already finished, this returns immediately.
+    /// The attempt is suspended as in a [`sleep`](crate::Durable::sleep). Several children can be awaited concurrently (`join!`).
     ///
     /// # Errors
-    /// [`WaitError::Dead`], [`WaitError::Cancelled`] and [`WaitError::Expired`], as a terminal failure: another attempt is told the same. To go on
-    /// nevertheless, look with [`outcome`](Self::outcome). [`WaitError::Output`] for what does not fit `J::Output` any more.
+    /// [`WaitError::Dead`], [`WaitError::Cancelled`] and [`WaitError::Expired`], as a terminal failure, because another attempt would get the
+    /// same result. To continue nevertheless, use [`outcome`](Self::outcome). [`WaitError::Output`] if the output no longer fits `J::Output`.
     pub async fn join(self) -> JobResult<J::Output> {
         match self.outcome().await? {
             Ok(output) => Ok(output),
-            // Another release may read it.
+            // Not terminal: another release may be able to decode it.
             Err(error @ WaitError::Output { .. }) => Err(error.into()),
             Err(error) => Err(Failure::terminal(error)),
         }
     }
 
-    /// As [`join`](Self::join), for a parent that goes on whatever the child came to.
+    /// Waits as [`join`](Self::join), for a parent that continues regardless of the child's outcome.
     ///
     /// ```
     /// # use queue_core::{Durable, JobResult, WaitError, job};
@@ -40,7 +40,7 @@ impl<J: JobType> Child<'_, J> {
     /// ```
     ///
     /// # Errors
-    /// What keeps it from being known: [`Error::Database`](crate::Error::Database).
+    /// [`Error::Database`](crate::Error::Database) if the outcome cannot be read.
     pub async fn outcome(self) -> JobResult<Result<J::Output, WaitError>> {
         let ChildStatus { id: job, state, attempts, output, error } = self.cx.wait_for_child(&self.name).await?;
         Ok(match state.as_deref() {

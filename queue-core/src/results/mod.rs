@@ -1,11 +1,11 @@
-//! Waiting for a job: its typed output, or why there will be none; its state; its progress as it goes.
+//! Waiting for jobs: their typed output or error, their state, and their progress.
 //!
-//! Looking is what counts: a notification only makes the next look come sooner, so a lost one costs time and nothing else. One job is looked
-//! at over a pool (`watcher`), thousands together by a `Waiter`; nothing of it needs a worker in this process.
+//! Results come from polling. A notification only triggers the next poll earlier, so a lost notification costs time and nothing else. A single
+//! job is polled over a pool (`watcher`), thousands of jobs together by a `Waiter`. None of this requires a worker in this process.
 
 mod error;
 mod join;
-mod look;
+mod poll;
 mod node;
 mod parts;
 mod progress;
@@ -31,22 +31,22 @@ pub use self::{
     watch::Watch,
     watcher::WaitOn,
 };
-use self::{look::WaitOutcome, watcher::JobWatcher};
+use self::{poll::WaitOutcome, watcher::JobWatcher};
 use crate::{
     connect::JobRef,
     define::{JobId, JobState, JobType, Retain, UnknownState},
-    enqueue::{JobHandle, explain},
+    enqueue::{JobHandle, store_error},
 };
 
 impl<J: JobType> JobHandle<J> {
-    /// Waits until the job is over, and returns what its handler did: `handle.wait(&pool).await`. Commit the transaction that enqueued it first:
-    /// before that there is no such job.
+    /// Waits until the job has finished, and returns its output: `handle.wait(&pool).await`.
     ///
-    /// On a pool, the job is looked at after 5 ms and then less and less often, down to four times a second, each time with a connection
-    /// of the pool's. A process that waits for many jobs, or wants to be told at once, has a [`Waiter`]: `handle.wait(&waiter)`. The job is looked
-    /// for in the handle's own store.
+    /// Commit the transaction that enqueued the job first, because the job does not exist before. The job is looked up in the handle's own store.
     ///
-    /// Dropped, it leaves nothing behind. There is no timeout unless one is given with [`Wait::timeout`].
+    /// On a pool, the job is polled after 5 ms and then at increasing intervals up to 250 ms, each time on a connection of the pool. A process
+    /// that waits for many jobs, or needs results without delay, uses a [`Waiter`]: `handle.wait(&waiter)`.
+    ///
+    /// The future can be dropped at any time. There is no timeout unless one is set with [`Wait::timeout`].
     ///
     /// # Errors
     /// See [`WaitError`].
@@ -54,14 +54,15 @@ impl<J: JobType> JobHandle<J> {
         Wait { job: *self, on: on.into(), timeout: None }
     }
 
-    /// How the job is now.
+    /// Returns the job's current status.
     ///
     /// # Errors
-    /// [`WaitError::NotFound`] when it is not there; [`WaitError::Output`] when it is completed with an output that is no `J::Output`; [`WaitError::Store`].
+    /// [`WaitError::NotFound`] if the job does not exist; [`WaitError::Output`] if it completed with an output that cannot be decoded as
+    /// `J::Output`; [`WaitError::Store`].
     pub async fn status(&self, on: impl Into<WaitOn>) -> Result<JobStatus<J::Output>, WaitError> {
         let (pool, store) = (on.into().pool(), self.store());
         let statement = sqlx::query(store.sql(include_str!("../../sql/status.sql"))).bind(self.id());
-        let fail = |error| WaitError::store(explain(error, store));
+        let fail = |error| WaitError::store(store_error(error, store));
         let row = statement.fetch_optional(&pool).await.map_err(fail)?.ok_or(WaitError::NotFound { job: self.id() })?;
         let state: &str = row.try_get("state").map_err(fail)?;
         let state = state.parse().map_err(|error: UnknownState| fail(sqlx::Error::Decode(error.into())))?;
@@ -76,23 +77,23 @@ impl<J: JobType> JobHandle<J> {
 }
 
 impl JobRef {
-    /// How far the job is, as it said itself.
+    /// Returns the progress last reported by the job.
     ///
     /// # Errors
-    /// [`WaitError::NotFound`] when it is not there; [`WaitError::Store`].
+    /// [`WaitError::NotFound`] if the job does not exist; [`WaitError::Store`].
     pub async fn progress(&self, on: impl Into<WaitOn>) -> Result<Progress, WaitError> {
         let (pool, store) = (on.into().pool(), self.store());
-        let found = look::look(&pool, store, &[self.id()]).await.map_err(|error| WaitError::store(explain(error, store)))?;
+        let found = poll::poll_jobs(&pool, store, &[self.id()]).await.map_err(|error| WaitError::store(store_error(error, store)))?;
         found.into_iter().next().map(|(_, snapshot)| snapshot.progress).ok_or(WaitError::NotFound { job: self.id() })
     }
 
-    /// The job's progress as it goes: a stream, see [`Watch`].
+    /// Returns a stream of the job's progress; see [`Watch`].
     pub fn watch(&self, on: impl Into<WaitOn>) -> Watch {
         Watch::new(*self, on.into())
     }
 }
 
-/// A wait for a job's output, to be awaited; from [`JobHandle::wait`].
+/// Future of a job's output; from [`JobHandle::wait`].
 ///
 /// ```no_run
 /// # use std::time::Duration;
@@ -120,13 +121,13 @@ pub struct Wait<J> {
 }
 
 impl<J: JobType> Wait<J> {
-    /// For so long at most; then it is [`WaitError::Timeout`], and the job goes on. Default: for ever.
+    /// Sets the maximum time to wait, after which [`WaitError::Timeout`] is returned; the job is not affected. Default: unlimited.
     pub fn timeout(mut self, timeout: Duration) -> Self {
         self.timeout = Some(timeout);
         self
     }
 
-    async fn go(self) -> Result<J::Output, WaitError> {
+    async fn run(self) -> Result<J::Output, WaitError> {
         let job = self.job.id();
         if J::OPTIONS.retain == Retain::None {
             return Err(WaitError::NotKept { job_type: J::OPTIONS.name });
@@ -135,7 +136,7 @@ impl<J: JobType> Wait<J> {
         let over = async {
             loop {
                 match &watcher.next().await?.outcome {
-                    WaitOutcome::Live | WaitOutcome::Later => {}
+                    WaitOutcome::Live | WaitOutcome::Truncated => {}
                     WaitOutcome::NotFound => break Err(WaitError::NotFound { job }),
                     WaitOutcome::Completed { output } => break decode::<J>(job, output.as_deref()),
                     WaitOutcome::Cancelled { error } => break Err(WaitError::Cancelled { job, error: error.clone() }),
@@ -156,7 +157,7 @@ impl<J: JobType> IntoFuture for Wait<J> {
     type IntoFuture = Pin<Box<dyn Future<Output = Self::Output> + Send>>;
 
     fn into_future(self) -> Self::IntoFuture {
-        Box::pin(self.go())
+        Box::pin(self.run())
     }
 }
 
@@ -166,21 +167,21 @@ impl<J> fmt::Debug for Wait<J> {
     }
 }
 
-/// A job as its producer sees it at one moment.
+/// Status of a job at one moment, as its producer sees it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct JobStatus<T> {
-    /// Where it is.
+    /// State of the job.
     pub state: JobState,
-    /// How many attempts were begun; of a job that waits to become ready anew, 0.
+    /// Number of attempts begun; 0 for a job that was requeued or restarted and has not begun again.
     pub attempts: i16,
-    /// Why its last attempt failed, unless it is completed.
+    /// Error of the last attempt, unless the job is completed.
     pub error: Option<String>,
-    /// What its handler returned, if it is completed.
+    /// Output of the handler, if the job is completed.
     pub output: Option<T>,
 }
 
-/// A job that returned nothing has none stored.
+/// Decodes an output. A missing output is the unit value, which is not stored.
 fn decode<J: JobType>(job: JobId, output: Option<&str>) -> Result<J::Output, WaitError> {
     let wrong = |error: serde_json::Error| WaitError::Output { job, rust_type: type_name::<J::Output>(), column: error.column() };
     serde_json::from_str(output.unwrap_or("null")).map_err(wrong)

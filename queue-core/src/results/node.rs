@@ -1,42 +1,42 @@
-//! Listening on the node that a distributed store is on: what is notified there is heard nowhere else. Where a store is not distributed it costs a question
-//! a connection.
+//! Listens on the node that holds a distributed store: its notifications are not delivered anywhere else. If the store is not distributed, this
+//! takes one query per connection.
 
 use std::time::{Duration, Instant};
 
 use sqlx::postgres::{PgConnectOptions, PgListener};
 
-use crate::schema::{ClusterNode, Listening, Store, place};
+use crate::schema::{ClusterNode, ListenerConnection, Store, place};
 
-/// The node that a distributed store is on, as far as is known.
+/// Node that holds a distributed store, as last queried.
 #[derive(Default)]
-pub(super) struct Node {
+pub(super) struct ListenNode {
     at: Option<ClusterNode>,
-    looked: Option<Instant>,
+    checked_at: Option<Instant>,
 }
 
-/// How often it is looked whether a distributed store has moved.
-const MOVED: Duration = Duration::from_secs(2);
+/// Interval between checks whether a distributed store has moved.
+const CHECK_INTERVAL: Duration = Duration::from_secs(2);
 
-impl Node {
-    /// Where these options lead, or to the node that the store is on.
-    pub(super) async fn listen(&mut self, options: PgConnectOptions, store: Store) -> sqlx::Result<Listening> {
-        let mut listening = Listening::open(options.clone()).await?;
+impl ListenNode {
+    /// Listens on the node that holds the store, or where the options point to if there is none.
+    pub(super) async fn listen(&mut self, options: PgConnectOptions, store: Store) -> sqlx::Result<ListenerConnection> {
+        let mut listening = ListenerConnection::open(options.clone()).await?;
         self.at = place(&mut listening.listener, store).await?;
-        self.looked = Some(Instant::now());
+        self.checked_at = Some(Instant::now());
         match &self.at {
             Some(node) if listening.keeps_session && !node.is_here() => match node.lead(options) {
-                Ok(led) => Listening::open(led).await,
-                // Nobody is heard from here: it is looked more often instead.
-                Err(_) => Ok(Listening { keeps_session: false, ..listening }),
+                Ok(led) => ListenerConnection::open(led).await,
+                // That node is not reachable from here: poll more often instead.
+                Err(_) => Ok(ListenerConnection { keeps_session: false, ..listening }),
             },
             _ => Ok(listening),
         }
     }
 
-    /// An error once the store has moved.
+    /// Returns an error once the store has moved to another node.
     pub(super) async fn check(&mut self, listener: &mut PgListener, store: Store) -> sqlx::Result<()> {
-        let Some(at) = self.at.as_ref().filter(|_| self.looked.is_none_or(|at| at.elapsed() > MOVED)) else { return Ok(()) };
-        self.looked = Some(Instant::now());
+        let Some(at) = self.at.as_ref().filter(|_| self.checked_at.is_none_or(|at| at.elapsed() > CHECK_INTERVAL)) else { return Ok(()) };
+        self.checked_at = Some(Instant::now());
         if !place(listener, store).await?.is_some_and(|now| now.is_same(at)) {
             return Err(sqlx::Error::Io(std::io::Error::other("the store has moved to another node")));
         }

@@ -1,4 +1,4 @@
-//! What the jobs of a map came to, for the durable job that has mapped them.
+//! Outcomes of the jobs of a map, for the durable job that spawned them.
 
 use std::{fmt, marker::PhantomData, time::Duration};
 
@@ -10,32 +10,33 @@ use crate::{
 };
 
 impl<'c, J: JobType> Parts<'c, J> {
-    /// Waits until all are over, and says how many came to what: the same in each attempt. Meanwhile the job is `parked`, and holds no slot, no lease
-    /// and no connection. It is woken once, however many there are.
+    /// Waits until all jobs have finished, and returns their number by outcome, the same in each attempt.
     ///
-    /// That some are dead or were cancelled is no error: see the counts, and the [`outputs`](Ended::outputs). A dead part counts as over, and it
-    /// counts once: one that is requeued changes nothing of what is said here.
+    /// Meanwhile the job is `parked`, and holds no slot, no lease and no connection. It is woken once, however many jobs there are.
+    ///
+    /// Dead or cancelled jobs are not an error: see the counts and the [`outputs`](Ended::outputs). A dead letter counts as finished, and is
+    /// counted once: requeuing it does not change this result.
     ///
     /// # Errors
-    /// What keeps it from being known: [`Error::Database`](crate::Error::Database).
+    /// [`Error::Database`](crate::Error::Database) if the outcomes cannot be read.
     pub async fn join(self) -> JobResult<Ended<'c, J>> {
         let Self { cx, name, total, .. } = self;
-        let look = cx.wait_for_map(&name).await?;
-        let [total, completed, dead, cancelled] = [total, look.completed, look.dead, look.cancelled].map(i64::unsigned_abs);
+        let status = cx.wait_for_map(&name).await?;
+        let [total, completed, dead, cancelled] = [total, status.completed, status.dead, status.cancelled].map(i64::unsigned_abs);
         Ok(Ended { total, completed, dead, cancelled, cx, name, job: PhantomData })
     }
 }
 
-/// What the jobs of a map came to; from [`Parts::join`].
+/// Outcomes of the jobs of a map; from [`Parts::join`].
 #[non_exhaustive]
 pub struct Ended<'c, J> {
-    /// How many there are.
+    /// Number of jobs.
     pub total: u64,
-    /// How many completed.
+    /// Number of completed jobs.
     pub completed: u64,
-    /// How many are dead letters.
+    /// Number of dead letters.
     pub dead: u64,
-    /// How many were cancelled, or have expired.
+    /// Number of cancelled or expired jobs.
     pub cancelled: u64,
     cx: &'c Durable,
     name: String,
@@ -43,7 +44,7 @@ pub struct Ended<'c, J> {
 }
 
 impl<'c, J: JobType> Ended<'c, J> {
-    /// What each of them returned, in the order in which they were mapped, a page at a time.
+    /// Returns a reader of the outputs, in the order in which the jobs were mapped, one page at a time.
     pub fn outputs(&self) -> Outputs<'c, J> {
         Outputs { cx: self.cx, name: self.name.clone(), chunk: 0, place: 0, job: PhantomData }
     }
@@ -52,12 +53,12 @@ impl<'c, J: JobType> Ended<'c, J> {
 impl<J> fmt::Debug for Ended<'_, J> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Self { total, completed, dead, cancelled, .. } = self;
-        let mut said = f.debug_struct("Ended");
-        said.field("total", total).field("completed", completed).field("dead", dead).field("cancelled", cancelled).finish_non_exhaustive()
+        let mut debug = f.debug_struct("Ended");
+        debug.field("total", total).field("completed", completed).field("dead", dead).field("cancelled", cancelled).finish_non_exhaustive()
     }
 }
 
-/// What the jobs of a map returned; from [`Ended::outputs`].
+/// Reader of the outputs of a map; from [`Ended::outputs`].
 pub struct Outputs<'c, J> {
     cx: &'c Durable,
     name: String,
@@ -67,21 +68,21 @@ pub struct Outputs<'c, J> {
 }
 
 impl<J: JobType> Outputs<'_, J> {
-    /// The next of them, a thousand at most, each with its place, from 0 on; `None` after the last.
+    /// Returns the next page: up to a thousand outputs, each with its position, counted from 0; `None` after the last.
     ///
-    /// They are read from history, as it is now: a part that was requeued since is what it came to last, or [`WaitError::Timeout`] if it is not over
-    /// again. [`WaitError::NotFound`] is said of what has been pruned: join within the retention of your history.
+    /// Outputs are read from the current history. A job that was requeued since has the outcome of its last run, or [`WaitError::Timeout`] if it
+    /// has not finished again. [`WaitError::NotFound`] is returned for a pruned job, so call this within the retention of your history.
     ///
     /// # Errors
     /// [`Error::Database`](crate::Error::Database).
     pub async fn next_page(&mut self) -> JobResult<Option<Vec<(u64, Result<J::Output, WaitError>)>>> {
-        let looks = self.cx.load_map_chunk(&self.name, self.chunk).await?;
-        if looks.is_empty() {
+        let statuses = self.cx.load_map_chunk(&self.name, self.chunk).await?;
+        if statuses.is_empty() {
             return Ok(None);
         }
         let first = self.place;
-        (self.chunk, self.place) = (self.chunk + 1, first + looks.len() as u64);
-        Ok(Some((first..).zip(looks.into_iter().map(said::<J>)).collect()))
+        (self.chunk, self.place) = (self.chunk + 1, first + statuses.len() as u64);
+        Ok(Some((first..).zip(statuses.into_iter().map(outcome::<J>)).collect()))
     }
 }
 
@@ -91,8 +92,8 @@ impl<J> fmt::Debug for Outputs<'_, J> {
     }
 }
 
-fn said<J: JobType>(look: ChildStatus) -> Result<J::Output, WaitError> {
-    let ChildStatus { id: job, state, attempts, output, error } = look;
+fn outcome<J: JobType>(status: ChildStatus) -> Result<J::Output, WaitError> {
+    let ChildStatus { id: job, state, attempts, output, error } = status;
     match state.as_deref() {
         Some("completed") => decode::<J>(job, output.as_deref()),
         Some("cancelled") => Err(WaitError::Cancelled { job, error }),

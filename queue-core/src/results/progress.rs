@@ -1,4 +1,4 @@
-//! How far a job is, as it said itself, for whoever looks from outside.
+//! Progress of a job, as reported by its attempts.
 
 use std::collections::BTreeMap;
 
@@ -8,40 +8,40 @@ use sqlx::{FromRow, Row as _, postgres::PgRow};
 
 use crate::define::JobState;
 
-/// How far a job is, by its own account: what its last attempt that said anything said last. Everything is empty before that.
+/// Progress last reported by the job. All fields are empty before the first report.
 ///
-/// What was said is written at most every 250 ms, and kept for about a minute after the job was completed.
+/// Progress is written at most every 250 ms, and kept for about a minute after the job has completed.
 #[derive(Clone, Debug, Default, PartialEq, Serialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 #[non_exhaustive]
 pub struct Progress {
-    /// From 0 to 1; a completed job is at 1, whatever it said.
+    /// Fraction of the work done, from 0 to 1; always 1 for a completed job.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub fraction: Option<f64>,
-    /// What it does.
+    /// Current stage of the job.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub stage: Option<String>,
-    /// Events by name.
+    /// Event counts by name.
     #[serde(skip_serializing_if = "BTreeMap::is_empty")]
     pub counts: BTreeMap<String, u64>,
-    /// Which attempt said so; 0 if none did.
+    /// Number of the attempt that reported last; 0 if none has.
     pub attempt: i16,
-    /// When that was written, by the database's clock.
+    /// Time of the last report, by the database's clock.
     pub updated_at: Option<DateTime<Utc>>,
-    /// Completed, dead, cancelled or expired, once it is.
+    /// Final state of the job, once it has finished: completed, dead, cancelled or expired.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub over: Option<JobState>,
 }
 
-/// Whole percents of a fraction; 100 only of all of it.
+/// Returns a fraction in whole percent; 100 only for a fraction of 1.
 pub fn percent(fraction: f64) -> u32 {
     let percent = (fraction.clamp(0.0, 1.0) * 100.0).round() as u32;
     if fraction < 1.0 { percent.min(99) } else { percent }
 }
 
 impl Progress {
-    /// The same of a job that has come to this end.
-    pub(crate) fn at_the_end(mut self, over: Option<JobState>) -> Self {
+    /// Returns this progress with the job's final state.
+    pub(crate) fn with_final_state(mut self, over: Option<JobState>) -> Self {
         if over == Some(JobState::Completed) {
             self.fraction = Some(1.0);
         }
@@ -55,7 +55,7 @@ impl FromRow<'_, PgRow> for Progress {
         Ok(Self {
             fraction: row.try_get("fraction")?,
             stage: row.try_get("stage")?,
-            // Written by us as it is read; what somebody else put there is not shown.
+            // Written by this project; a value of another format is not shown.
             counts: counts.and_then(|text| serde_json::from_str(text).ok()).unwrap_or_default(),
             attempt: row.try_get::<Option<i16>, _>("reported")?.unwrap_or_default(),
             updated_at: row.try_get("updated_at")?,

@@ -1,7 +1,7 @@
-//! Waiting for thousands of jobs over one connection: it listens there, and looks at all of them with one statement.
+//! Waits for thousands of jobs over one connection: listens for notifications on it, and polls all jobs with one query.
 //!
-//! The row that asks workers to notify is committed before the first look, and workers look for it after their commits; so of a job that
-//! ends after our look we are told. If we are not, because a worker or a connection was lost, the next look unasked finds it.
+//! The row that requests notifications is committed before the first poll, and workers read that row after their commits. So a notification
+//! follows for each job that finishes after the poll. If it is lost with a worker or a connection, the next regular poll finds the result.
 
 use std::{
     collections::{HashMap, HashSet},
@@ -25,21 +25,23 @@ use tokio_util::sync::{CancellationToken, DropGuard};
 use uuid::Uuid;
 
 use super::error::WaitError;
-use super::look::{JobSnapshot, PATIENCE, WaitOutcome, look, may_pass, nobody};
-use super::node::Node;
+use super::node::ListenNode;
+use super::poll::{JobSnapshot, MAX_OUTAGE, WaitOutcome, is_temporary, poll_jobs, poller_stopped};
 use crate::{
     connect::JobRef,
     define::JobId,
-    enqueue::explain,
+    enqueue::store_error,
     error::Error,
-    schema::{Channel, Listening, NO_SESSION, Store},
+    schema::{Channel, ListenerConnection, NO_SESSION, Store},
 };
 
-/// Waits for any number of jobs over one connection of its own. For a process that waits for many, such as a web server: make one, clone it
-/// wherever it is needed, and pass it where a pool would do: `handle.wait(&waiter)`, `handle.watch(&waiter)`.
+/// Waits for any number of jobs over one connection of its own.
 ///
-/// While somebody waits, workers notify it, so that a result is there milliseconds after its commit; should a notification be lost, it is
-/// found within a second. While nobody waits, it does nothing. It ends with its last clone.
+/// For processes that wait for many jobs, such as web servers: create one, clone it wherever it is needed, and pass it instead of a pool:
+/// `handle.wait(&waiter)`, `handle.watch(&waiter)`.
+///
+/// While a wait is active, workers notify the waiter, so a result arrives milliseconds after its commit. If a notification is lost, the result is
+/// found within a second. Without active waits, the waiter is idle. It stops when its last clone is dropped.
 ///
 /// ```no_run
 /// # use queue_core::{JobHandle, Waiter, job};
@@ -54,55 +56,55 @@ use crate::{
 /// ```
 #[derive(Clone)]
 pub struct Waiter {
-    inner: Arc<Inner>,
+    inner: Arc<WaiterState>,
     _stop: Arc<DropGuard>,
 }
 
-struct Inner {
+struct WaiterState {
     pool: PgPool,
     store: Store,
-    jobs: Mutex<HashMap<JobId, watch::Sender<Option<Seen>>>>,
-    /// Rung when a job is added.
-    fresh: Notify,
-    /// How many watch progress, of which nobody is notified.
+    jobs: Mutex<HashMap<JobId, watch::Sender<Option<SnapshotResult>>>>,
+    /// Notified when a job is added.
+    job_added: Notify,
+    /// Number of watches of progress, for which there are no notifications.
     watching: AtomicUsize,
 }
 
-type Seen = Result<Arc<JobSnapshot>, Arc<Error>>;
+type SnapshotResult = Result<Arc<JobSnapshot>, Arc<Error>>;
 
-/// The most jobs of one look.
-const MOST: usize = 1000;
+/// Maximum number of jobs per poll.
+const MAX_JOBS: usize = 1000;
 
-/// How often to look unasked: when workers notify, while progress is watched, and when the row that asks them to cannot be written.
-const BELT: Duration = Duration::from_secs(1);
-const WATCHING: Duration = Duration::from_millis(200);
-const UNTOLD: Duration = Duration::from_millis(250);
+/// Poll intervals: with notifications, while progress is watched, and while the row that requests notifications cannot be written.
+const NOTIFIED_INTERVAL: Duration = Duration::from_secs(1);
+const WATCH_INTERVAL: Duration = Duration::from_millis(200);
+const UNNOTIFIED_INTERVAL: Duration = Duration::from_millis(250);
 
-/// The shortest time between two looks; never more than a third of the time is spent on them.
-const GAP: Duration = Duration::from_millis(2);
+/// Minimum time between two polls. Polls take at most a third of the time.
+const MIN_POLL_GAP: Duration = Duration::from_millis(2);
 
-/// The row that asks workers to notify lasts a minute.
-const RENEW: Duration = Duration::from_secs(20);
+/// Interval at which the row that requests notifications is renewed. The row expires after a minute.
+const RENEW_INTERVAL: Duration = Duration::from_secs(20);
 
-/// It is taken away when nobody has waited for so long.
-const LINGER: Duration = Duration::from_secs(2);
+/// Time without waits after which that row is deleted.
+const IDLE_TIMEOUT: Duration = Duration::from_secs(2);
 
-/// A statement that takes longer has lost its connection.
-const LONGEST: Duration = Duration::from_secs(15);
+/// Timeout of a statement, after which the connection counts as lost.
+const STATEMENT_TIMEOUT: Duration = Duration::from_secs(15);
 
-/// After a failure.
-const PAUSE: Duration = Duration::from_millis(250);
+/// Delay before a retry after an error.
+const RETRY_DELAY: Duration = Duration::from_millis(250);
 
 impl Waiter {
-    /// A waiter on the default store of the database of this pool, beside its connections. Runs as a task of the current tokio runtime.
+    /// Starts a waiter on the default store of the pool's database, on a connection of its own. It runs as a task of the current tokio runtime.
     pub fn start(pool: &PgPool) -> Self {
         Self::start_on(pool, Store::default())
     }
 
-    /// As [`Waiter::start`], on another store.
+    /// Starts a waiter on another store, as [`Waiter::start`].
     pub fn start_on(pool: &PgPool, store: Store) -> Self {
-        let (jobs, fresh, watching) = (Mutex::default(), Notify::new(), AtomicUsize::new(0));
-        let inner = Arc::new(Inner { pool: pool.clone(), store, jobs, fresh, watching });
+        let (jobs, job_added, watching) = (Mutex::default(), Notify::new(), AtomicUsize::new(0));
+        let inner = Arc::new(WaiterState { pool: pool.clone(), store, jobs, job_added, watching });
         let stop = CancellationToken::new();
         tokio::spawn(run(Arc::clone(&inner), stop.clone()));
         Self { inner, _stop: Arc::new(stop.drop_guard()) }
@@ -112,7 +114,7 @@ impl Waiter {
         self.inner.pool.clone()
     }
 
-    pub(super) fn follow(self, job: JobRef, watching: bool) -> Result<Follow, WaitError> {
+    pub(super) fn subscribe(self, job: JobRef, watching: bool) -> Result<JobSubscription, WaitError> {
         let (job, store, waits_in) = (job.id(), job.store(), self.inner.store);
         if store != waits_in {
             return Err(WaitError::OtherStore { job, store: store.schema(), waiter: waits_in.schema() });
@@ -120,8 +122,8 @@ impl Waiter {
         let mut seen = self.inner.lock().entry(job).or_insert_with(|| watch::Sender::new(None)).subscribe();
         seen.mark_changed();
         self.inner.watching.fetch_add(usize::from(watching), Relaxed);
-        self.inner.fresh.notify_one();
-        Ok(Follow { waiter: self, seen, watching })
+        self.inner.job_added.notify_one();
+        Ok(JobSubscription { waiter: self, seen, watching })
     }
 }
 
@@ -131,18 +133,18 @@ impl fmt::Debug for Waiter {
     }
 }
 
-/// One who waits for one job. Nothing has to be undone when it is dropped: the next look leaves out jobs that nobody follows.
-pub(crate) struct Follow {
+/// Subscription to the snapshots of one job. Dropping it needs no cleanup: the next poll leaves out jobs without subscriptions.
+pub(crate) struct JobSubscription {
     waiter: Waiter,
-    seen: watch::Receiver<Option<Seen>>,
+    seen: watch::Receiver<Option<SnapshotResult>>,
     watching: bool,
 }
 
-impl Follow {
-    /// The next snapshot that differs from the last one.
-    pub(super) async fn next(&mut self) -> Seen {
+impl JobSubscription {
+    /// Returns the next snapshot that differs from the last one.
+    pub(super) async fn next(&mut self) -> SnapshotResult {
         loop {
-            self.seen.changed().await.map_err(|_| nobody())?;
+            self.seen.changed().await.map_err(|_| poller_stopped())?;
             if let Some(seen) = self.seen.borrow_and_update().clone() {
                 return seen;
             }
@@ -150,30 +152,30 @@ impl Follow {
     }
 }
 
-impl Drop for Follow {
+impl Drop for JobSubscription {
     fn drop(&mut self) {
         self.waiter.inner.watching.fetch_sub(usize::from(self.watching), Relaxed);
     }
 }
 
-impl Inner {
-    /// A lock that a panic elsewhere left poisoned is as good as any: nothing is half-written under it.
-    fn lock(&self) -> MutexGuard<'_, HashMap<JobId, watch::Sender<Option<Seen>>>> {
+impl WaiterState {
+    /// Locks the map. A poisoned lock is usable, because nothing is left half-written under it.
+    fn lock(&self) -> MutexGuard<'_, HashMap<JobId, watch::Sender<Option<SnapshotResult>>>> {
         self.jobs.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// The jobs that somebody follows; the others are forgotten.
-    fn followed(&self) -> Vec<JobId> {
+    /// Returns the jobs that have subscriptions, and removes the others.
+    fn subscribed_jobs(&self) -> Vec<JobId> {
         let mut jobs = self.lock();
         jobs.retain(|_, seen| seen.receiver_count() > 0);
-        if jobs.is_empty() && jobs.capacity() > MOST {
+        if jobs.is_empty() && jobs.capacity() > MAX_JOBS {
             jobs.shrink_to_fit();
         }
         jobs.keys().copied().collect()
     }
 
-    /// Tells those who follow `job`, if it is news; once it is over, there will be no more.
-    fn tell(&self, job: JobId, snapshot: JobSnapshot) {
+    /// Publishes a snapshot of a job if it differs from the last one. Removes the job once it has finished.
+    fn publish(&self, job: JobId, snapshot: JobSnapshot) {
         let over = snapshot.progress.over.is_some() || snapshot == JobSnapshot::not_found();
         let mut jobs = self.lock();
         let Some(seen) = jobs.get(&job) else { return };
@@ -189,7 +191,7 @@ impl Inner {
         }
     }
 
-    /// Tells everybody that there is nothing to wait for.
+    /// Reports an error to all subscriptions, and removes them.
     fn fail(&self, error: &Arc<Error>) {
         for (_, seen) in self.lock().drain() {
             seen.send_replace(Some(Err(Arc::clone(error))));
@@ -197,166 +199,169 @@ impl Inner {
     }
 }
 
-async fn run(inner: Arc<Inner>, stop: CancellationToken) {
+async fn run(inner: Arc<WaiterState>, stop: CancellationToken) {
     let mut connection = WaiterConnection::new(&inner);
     let mut failing: Option<Instant> = None;
     loop {
-        let jobs = inner.followed();
+        let jobs = inner.subscribed_jobs();
         if jobs.is_empty() {
             failing = None;
             tokio::select! {
                 () = stop.cancelled() => break,
-                () = inner.fresh.notified() => continue,
-                () = tokio::time::sleep(LINGER), if connection.listener.is_some() => {}
+                () = inner.job_added.notified() => continue,
+                () = tokio::time::sleep(IDLE_TIMEOUT), if connection.listener.is_some() => {}
             }
-            connection.leave().await;
+            connection.close().await;
             continue;
         }
         let began = Instant::now();
-        let pause = match connection.look(&inner, &jobs).await {
+        let pause = match connection.poll(&inner, &jobs).await {
             Ok(()) => {
                 failing = None;
                 None
             }
             Err(error) => {
                 connection.listener = None;
-                if !may_pass(&error) || failing.get_or_insert(began).elapsed() > PATIENCE {
-                    inner.fail(&Arc::new(explain(error, inner.store)));
+                if !is_temporary(&error) || failing.get_or_insert(began).elapsed() > MAX_OUTAGE {
+                    inner.fail(&Arc::new(store_error(error, inner.store)));
                 }
-                Some(PAUSE)
+                Some(RETRY_DELAY)
             }
         };
-        let pause = pause.unwrap_or_else(|| GAP.max(2 * began.elapsed()));
+        let pause = pause.unwrap_or_else(|| MIN_POLL_GAP.max(2 * began.elapsed()));
         tokio::select! {
             () = stop.cancelled() => break,
             () = tokio::time::sleep(pause) => {}
         }
-        let belt = inner.belt(connection.announced.is_some());
+        let interval = inner.poll_interval(connection.announced_at.is_some());
         tokio::select! {
             () = stop.cancelled() => break,
             () = connection.notified() => {}
-            () = inner.fresh.notified() => {}
-            () = tokio::time::sleep(belt) => {}
+            () = inner.job_added.notified() => {}
+            () = tokio::time::sleep(interval) => {}
         }
     }
-    connection.leave().await;
+    connection.close().await;
 }
 
-impl Inner {
-    fn belt(&self, told: bool) -> Duration {
-        match (self.watching.load(Relaxed), told) {
-            (1.., _) => WATCHING,
-            (0, true) => BELT,
-            (0, false) => UNTOLD,
+impl WaiterState {
+    fn poll_interval(&self, is_listening: bool) -> Duration {
+        match (self.watching.load(Relaxed), is_listening) {
+            (1.., _) => WATCH_INTERVAL,
+            (0, true) => NOTIFIED_INTERVAL,
+            (0, false) => UNNOTIFIED_INTERVAL,
         }
     }
 }
 
-/// Whether anything can be listened for is looked at again after this time: a pooler may have had no session to spare.
-const DEAF: Duration = Duration::from_secs(30);
+/// Interval at which listening is tried again, because a pooler may not have had a session to spare.
+const LISTEN_RETRY: Duration = Duration::from_secs(30);
 
-/// The connection of a waiter: it listens, announces itself, and looks.
+/// Connection of a waiter: listens, announces the waiter, and polls.
 struct WaiterConnection {
     id: Uuid,
     pool: PgPool,
-    /// Where that led when it was last connected.
-    to: Arc<PgConnectOptions>,
+    /// Where the pool connected to at the last check.
+    pool_options: Arc<PgConnectOptions>,
     store: Store,
     listener: Option<PgListener>,
-    /// Whether it may know the channel.
-    told: bool,
-    /// When the row that asks workers to notify was last written.
-    announced: Option<Instant>,
-    tried: Option<Instant>,
-    /// That nothing is listened for.
-    has_said: bool,
-    /// When it was found out that nothing can be.
-    deaf: Option<Instant>,
-    /// Where a distributed store is.
-    node: Node,
+    /// Whether notifications are received: the connection listens on the channel.
+    is_listening: bool,
+    /// Time at which the row that requests notifications was last written.
+    announced_at: Option<Instant>,
+    announce_tried_at: Option<Instant>,
+    /// Whether the warning about missing notifications was logged.
+    has_warned: bool,
+    /// Time at which listening turned out to be impossible.
+    not_listening_since: Option<Instant>,
+    /// Node that holds a distributed store.
+    node: ListenNode,
 }
 
 impl WaiterConnection {
-    fn new(inner: &Inner) -> Self {
+    fn new(inner: &WaiterState) -> Self {
         Self {
             id: Uuid::new_v4(),
             pool: inner.pool.clone(),
-            to: inner.pool.connect_options(),
+            pool_options: inner.pool.connect_options(),
             store: inner.store,
             listener: None,
-            told: false,
-            announced: None,
-            tried: None,
-            has_said: false,
-            deaf: None,
-            node: Node::default(),
+            is_listening: false,
+            announced_at: None,
+            announce_tried_at: None,
+            has_warned: false,
+            not_listening_since: None,
+            node: ListenNode::default(),
         }
     }
 
-    /// Looks at all of these jobs, announced first.
-    async fn look(&mut self, inner: &Inner, jobs: &[JobId]) -> sqlx::Result<()> {
-        bounded(self.listen()).await?;
+    /// Announces the waiter, and polls these jobs.
+    async fn poll(&mut self, inner: &WaiterState, jobs: &[JobId]) -> sqlx::Result<()> {
+        with_timeout(self.listen()).await?;
         let listener = self.listener.as_mut().ok_or(sqlx::Error::PoolClosed)?;
-        for jobs in jobs.chunks(MOST) {
+        for jobs in jobs.chunks(MAX_JOBS) {
             let mut missing: HashSet<JobId> = jobs.iter().copied().collect();
-            for (job, snapshot) in bounded(look(&mut *listener, self.store, jobs)).await? {
+            for (job, snapshot) in with_timeout(poll_jobs(&mut *listener, self.store, jobs)).await? {
                 missing.remove(&job);
-                if snapshot.outcome == WaitOutcome::Later { inner.fresh.notify_one() } else { inner.tell(job, snapshot) }
+                if snapshot.outcome == WaitOutcome::Truncated { inner.job_added.notify_one() } else { inner.publish(job, snapshot) }
             }
             for job in missing {
-                inner.tell(job, JobSnapshot::not_found());
+                inner.publish(job, JobSnapshot::not_found());
             }
         }
         Ok(())
     }
 
-    /// Listens, and has the row that asks to be notified.
+    /// Connects and listens if necessary, and keeps the row that requests notifications.
     async fn listen(&mut self) -> sqlx::Result<()> {
-        // The pool may lead to another host by now, and nobody would notify on this one.
+        // The pool may connect to another host by now, and notifications would not arrive on this one.
         let place = |options: &PgConnectOptions| (options.get_host().to_owned(), options.get_port(), options.get_socket().cloned());
         let to = self.pool.connect_options();
-        if !Arc::ptr_eq(&to, &self.to) && place(&to) != place(&self.to) {
+        if !Arc::ptr_eq(&to, &self.pool_options) && place(&to) != place(&self.pool_options) {
             self.listener = None;
         }
-        self.to = to;
-        if self.deaf.is_some_and(|since| since.elapsed() >= DEAF) {
-            (self.deaf, self.listener) = (None, None);
+        self.pool_options = to;
+        if self.not_listening_since.is_some_and(|since| since.elapsed() >= LISTEN_RETRY) {
+            (self.not_listening_since, self.listener) = (None, None);
         }
         if self.listener.is_none() {
-            (self.announced, self.tried) = (None, None);
-            // The driver's listener wants a pool. The user's may be exhausted, and one of ours may still be busy with a listener that was
-            // dropped, which says goodbye to a connection that may have fallen silent.
-            let options = (*self.to).clone().application_name("queue waiter").disable_statement_logging();
-            let Listening { mut listener, keeps_session } =
-                if self.is_deaf() { Listening::deaf(options).await? } else { self.node.listen(options, self.store).await? };
-            if !keeps_session && !self.is_deaf() {
-                self.deaf = Some(Instant::now());
+            (self.announced_at, self.announce_tried_at) = (None, None);
+            // The driver's listener needs a pool. The user's pool may be exhausted. A pool shared between listeners may still be busy closing the
+            // connection of a dropped one, which may be unresponsive.
+            let options = (*self.pool_options).clone().application_name("queue waiter").disable_statement_logging();
+            let ListenerConnection { mut listener, keeps_session } = if self.cannot_listen() {
+                ListenerConnection::without_listening(options).await?
+            } else {
+                self.node.listen(options, self.store).await?
+            };
+            if !keeps_session && !self.cannot_listen() {
+                self.not_listening_since = Some(Instant::now());
             }
-            self.told = match Channel::Over.name(&mut listener, self.store).await {
+            self.is_listening = match Channel::Finished.name(&mut listener, self.store).await {
                 Ok(channel) if keeps_session => match listener.listen(&channel).await {
                     Ok(()) => true,
-                    // On a standby nobody listens.
+                    // A standby does not allow LISTEN.
                     Err(sqlx::Error::Database(_)) => false,
                     Err(error) => return Err(error),
                 },
-                // Who may not listen, or not know to what, looks more often instead.
+                // Without the right to listen, or to read the channel's name, poll more often instead.
                 Ok(_) | Err(sqlx::Error::Database(_)) => false,
                 Err(error) => return Err(error),
             };
-            if !keeps_session && !self.has_said {
-                self.has_said = true;
+            if !keeps_session && !self.has_warned {
+                self.has_warned = true;
                 tracing::warn!("{NO_SESSION}");
             }
             self.listener = Some(listener);
         }
         let Some(listener) = &mut self.listener else { return Ok(()) };
         self.node.check(listener, self.store).await?;
-        if self.told && self.tried.is_none_or(|at| at.elapsed() > RENEW) {
-            self.tried = Some(Instant::now());
+        if self.is_listening && self.announce_tried_at.is_none_or(|at| at.elapsed() > RENEW_INTERVAL) {
+            self.announce_tried_at = Some(Instant::now());
             let row = sqlx::query(self.store.sql(include_str!("../../sql/announce_waiter.sql"))).bind(self.id);
-            self.announced = match row.execute(&mut *listener).await {
-                Ok(_) => self.tried,
-                // So does who may only read.
+            self.announced_at = match row.execute(&mut *listener).await {
+                Ok(_) => self.announce_tried_at,
+                // The same for a login that may only read.
                 Err(sqlx::Error::Database(_)) => None,
                 Err(error) => return Err(error),
             };
@@ -364,12 +369,12 @@ impl WaiterConnection {
         Ok(())
     }
 
-    /// Whether nothing can be listened for, as far as is known.
-    fn is_deaf(&self) -> bool {
-        self.deaf.is_some()
+    /// Returns whether listening is known to be impossible.
+    fn cannot_listen(&self) -> bool {
+        self.not_listening_since.is_some()
     }
 
-    /// Until a notification comes, or the connection is lost.
+    /// Waits until a notification arrives, or the connection is lost.
     async fn notified(&mut self) {
         let Some(listener) = &mut self.listener else { return std::future::pending().await };
         if listener.try_recv().await.is_err() {
@@ -377,18 +382,18 @@ impl WaiterConnection {
         }
     }
 
-    /// Takes the row away, and closes the connection.
-    async fn leave(&mut self) {
-        if let Some(mut listener) = self.listener.take().filter(|_| self.announced.is_some()) {
+    /// Deletes the row that requests notifications, and closes the connection.
+    async fn close(&mut self) {
+        if let Some(mut listener) = self.listener.take().filter(|_| self.announced_at.is_some()) {
             let row = sqlx::query(self.store.sql(include_str!("../../sql/leave_waiter.sql"))).bind(self.id);
-            // If it stays, it expires.
+            // A row that cannot be deleted expires.
             let _ = timeout(Duration::from_secs(1), row.execute(&mut listener)).await;
         }
-        self.announced = None;
+        self.announced_at = None;
     }
 }
 
-/// As a statement that fails.
-async fn bounded<T>(statement: impl Future<Output = sqlx::Result<T>>) -> sqlx::Result<T> {
-    timeout(LONGEST, statement).await.unwrap_or_else(|_| Err(sqlx::Error::Io(std::io::ErrorKind::TimedOut.into())))
+/// Limits the duration of a statement: a timeout is reported as a failure of the statement.
+async fn with_timeout<T>(statement: impl Future<Output = sqlx::Result<T>>) -> sqlx::Result<T> {
+    timeout(STATEMENT_TIMEOUT, statement).await.unwrap_or_else(|_| Err(sqlx::Error::Io(std::io::ErrorKind::TimedOut.into())))
 }

@@ -1,4 +1,4 @@
-//! Progress as a stream.
+//! Progress of a job as a stream.
 
 use std::{
     fmt,
@@ -11,18 +11,18 @@ use futures_util::{Stream, StreamExt as _, stream::unfold};
 
 use super::{
     error::WaitError,
-    look::{JobSnapshot, WaitOutcome},
+    poll::{JobSnapshot, WaitOutcome},
     progress::Progress,
     watcher::{JobWatcher, WaitOn},
 };
 use crate::connect::JobRef;
 
-/// A job's progress as it goes; from [`JobRef::watch`].
+/// Stream of a job's progress; from [`JobRef::watch`].
 ///
-/// Its first item comes at once, the next ones whenever something has changed, up to ten times a second; the last one says in
-/// [`over`](Progress::over) how the job ended. It is a [`Stream`] of `Result<Progress, WaitError>`, which also ends after an error, and for
-/// those who have no use for that trait there is [`next`](Self::next). Dropped, it leaves nothing behind.
-#[must_use = "nothing is looked at until this is asked for its next item"]
+/// The first item is returned immediately, further items when something has changed, up to ten times a second. The last item has the job's final
+/// state in [`over`](Progress::over). It is a [`Stream`] of `Result<Progress, WaitError>`, which also ends after an error; [`next`](Self::next)
+/// works without that trait. It can be dropped at any time.
+#[must_use = "nothing is polled until the next item is requested"]
 pub struct Watch {
     job: JobRef,
     items: Pin<Box<dyn Stream<Item = Result<Progress, WaitError>> + Send>>,
@@ -30,12 +30,12 @@ pub struct Watch {
 
 impl Watch {
     pub(super) fn new(job: JobRef, on: WaitOn) -> Self {
-        // Opened when first asked, as a future would be.
-        let state = Watching { job, on: Some(on), watcher: None, last: None };
-        Self { job, items: Box::pin(unfold(Some(state), advance)) }
+        // Opened by the first poll, as a future would be.
+        let state = WatchState { job, on: Some(on), watcher: None, last: None };
+        Self { job, items: Box::pin(unfold(Some(state), next_item)) }
     }
 
-    /// The next item; `None` once the job is over, or after an error.
+    /// Returns the next item; `None` once the job has finished, or after an error.
     pub async fn next(&mut self) -> Option<Result<Progress, WaitError>> {
         self.items.next().await
     }
@@ -55,14 +55,14 @@ impl fmt::Debug for Watch {
     }
 }
 
-struct Watching {
+struct WatchState {
     job: JobRef,
     on: Option<WaitOn>,
     watcher: Option<JobWatcher>,
     last: Option<Arc<JobSnapshot>>,
 }
 
-async fn advance(state: Option<Watching>) -> Option<(Result<Progress, WaitError>, Option<Watching>)> {
+async fn next_item(state: Option<WatchState>) -> Option<(Result<Progress, WaitError>, Option<WatchState>)> {
     let mut state = state?;
     if let Some(on) = state.on.take() {
         match JobWatcher::open(state.job, on.0, true) {

@@ -1,4 +1,4 @@
-//! One job looked at again and again, on whatever there is to wait on.
+//! Repeated polling of one job, over a pool or a `Waiter`.
 
 use std::{
     sync::Arc,
@@ -9,17 +9,17 @@ use sqlx::PgPool;
 
 use super::{
     error::WaitError,
-    look::{JobSnapshot, PATIENCE, look, may_pass},
-    waiter::{Follow, Waiter},
+    poll::{JobSnapshot, MAX_OUTAGE, is_temporary, poll_jobs},
+    waiter::{JobSubscription, Waiter},
 };
-use crate::{connect::JobRef, enqueue::explain};
+use crate::{connect::JobRef, enqueue::store_error};
 
-/// On what to wait: a pool, or a [`Waiter`].
+/// What a wait uses for polling: a pool, or a [`Waiter`].
 #[derive(Clone, Debug)]
-pub struct WaitOn(pub(super) On);
+pub struct WaitOn(pub(super) PollSource);
 
 #[derive(Clone, Debug)]
-pub(super) enum On {
+pub(super) enum PollSource {
     Pool(PgPool),
     Waiter(Waiter),
 }
@@ -27,37 +27,37 @@ pub(super) enum On {
 impl WaitOn {
     pub(super) fn pool(self) -> PgPool {
         match self.0 {
-            On::Pool(pool) => pool,
-            On::Waiter(waiter) => waiter.pool(),
+            PollSource::Pool(pool) => pool,
+            PollSource::Waiter(waiter) => waiter.pool(),
         }
     }
 }
 
 impl From<&PgPool> for WaitOn {
     fn from(pool: &PgPool) -> Self {
-        Self(On::Pool(pool.clone()))
+        Self(PollSource::Pool(pool.clone()))
     }
 }
 
 impl From<&Waiter> for WaitOn {
     fn from(waiter: &Waiter) -> Self {
-        Self(On::Waiter(waiter.clone()))
+        Self(PollSource::Waiter(waiter.clone()))
     }
 }
 
-/// The first pause between two looks over a pool, and the longest.
-const PAUSES: (Duration, Duration) = (Duration::from_millis(5), Duration::from_millis(250));
+/// First and longest interval between two polls over a pool.
+const POLL_INTERVALS: (Duration, Duration) = (Duration::from_millis(5), Duration::from_millis(250));
 
-/// The first pause while progress is watched: people look at it.
-const WATCHING: Duration = Duration::from_millis(100);
+/// First interval while progress is watched, which is for humans.
+const WATCH_INTERVAL: Duration = Duration::from_millis(100);
 
-/// Sees one job again and again.
+/// Returns successive snapshots of one job.
 pub(crate) enum JobWatcher {
     Pool(Box<PoolWatcher>),
-    Waiter(Follow),
+    Waiter(JobSubscription),
 }
 
-/// The looks at one job over a pool.
+/// Polls one job over a pool.
 pub(crate) struct PoolWatcher {
     job: JobRef,
     pool: PgPool,
@@ -66,21 +66,21 @@ pub(crate) struct PoolWatcher {
 }
 
 impl JobWatcher {
-    pub(super) fn open(job: JobRef, on: On, watching: bool) -> Result<Self, WaitError> {
+    pub(super) fn open(job: JobRef, on: PollSource, watching: bool) -> Result<Self, WaitError> {
         match on {
-            On::Pool(pool) => {
-                let shortest = if watching { WATCHING } else { PAUSES.0 };
+            PollSource::Pool(pool) => {
+                let shortest = if watching { WATCH_INTERVAL } else { POLL_INTERVALS.0 };
                 Ok(Self::Pool(Box::new(PoolWatcher { job, pool, began: None, shortest })))
             }
-            On::Waiter(waiter) => Ok(Self::Waiter(waiter.follow(job, watching)?)),
+            PollSource::Waiter(waiter) => Ok(Self::Waiter(waiter.subscribe(job, watching)?)),
         }
     }
 
-    /// The next snapshot of the job, not before it is time for it.
+    /// Waits for and returns the next snapshot of the job.
     pub(crate) async fn next(&mut self) -> Result<Arc<JobSnapshot>, WaitError> {
         match self {
             Self::Pool(watcher) => watcher.next().await,
-            Self::Waiter(follow) => follow.next().await.map_err(WaitError::Store),
+            Self::Waiter(subscription) => subscription.next().await.map_err(WaitError::Store),
         }
     }
 }
@@ -90,15 +90,15 @@ impl PoolWatcher {
         let mut failing: Option<Instant> = None;
         loop {
             if let Some(began) = self.began {
-                // An eighth of the time waited: late by no more than that, and an hour's wait costs what a second's does.
-                tokio::time::sleep((began.elapsed() / 8).clamp(self.shortest, PAUSES.1)).await;
+                // An eighth of the time waited so far: the delay stays proportional, and long waits are cheap.
+                tokio::time::sleep((began.elapsed() / 8).clamp(self.shortest, POLL_INTERVALS.1)).await;
             }
             let began = Instant::now();
             self.began.get_or_insert(began);
-            match look(&self.pool, self.job.store(), &[self.job.id()]).await {
+            match poll_jobs(&self.pool, self.job.store(), &[self.job.id()]).await {
                 Ok(found) => return Ok(Arc::new(found.into_iter().next().map_or_else(JobSnapshot::not_found, |(_, snapshot)| snapshot))),
-                Err(error) if may_pass(&error) && failing.get_or_insert(began).elapsed() < PATIENCE => {}
-                Err(error) => return Err(WaitError::store(explain(error, self.job.store()))),
+                Err(error) if is_temporary(&error) && failing.get_or_insert(began).elapsed() < MAX_OUTAGE => {}
+                Err(error) => return Err(WaitError::store(store_error(error, self.job.store()))),
             }
         }
     }

@@ -1,30 +1,30 @@
-//! The schedules that job types have by their `#[job(cron = ..)]`, collected at link time.
+//! Schedules declared by job types with `#[job(cron = ..)]` or `#[job(every = ..)]`, collected at link time.
 
 use super::spec::Schedule;
 use crate::{define::JobType, seal};
 
-/// The schedule of one job type, if it has one.
+/// Schedule of one job type, if it has one.
 #[derive(Clone, Copy)]
 #[doc(hidden)]
-pub struct Declared {
+pub struct DeclaredSchedule {
     job_type: &'static str,
     schedule: fn() -> Option<Schedule>,
 }
 
-inventory::collect!(Declared);
+inventory::collect!(DeclaredSchedule);
 
-impl Declared {
-    /// Of `T`.
+impl DeclaredSchedule {
+    /// Creates the entry of `T`.
     pub const fn of<T: JobType>() -> Self {
         Self { job_type: T::OPTIONS.name, schedule: schedule::<T> }
     }
 
-    /// Those of all types linked into this binary.
+    /// Returns the entries of all job types linked into this binary.
     pub fn linked() -> impl Iterator<Item = Self> {
         inventory::iter::<Self>.into_iter().copied()
     }
 
-    /// It has the name of its type.
+    /// Returns the name of the schedule, which is that of the job type, and the schedule.
     pub fn named(self) -> Option<(String, Schedule)> {
         Some((self.job_type.to_owned(), (self.schedule)()?))
     }
@@ -32,8 +32,8 @@ impl Declared {
 
 fn schedule<T: JobType>() -> Option<Schedule> {
     let options = T::OPTIONS;
-    if options.seal.is_some_and(|keyring| !seal::is_known(keyring)) {
-        // Such a worker leaves the type to others, and this with it.
+    if options.seal.is_some_and(|keyring| !seal::has_keyring(keyring)) {
+        // A worker without the keyring leaves the type, and so its schedule, to others.
         return None;
     }
     let schedule = match (options.cron, options.every) {

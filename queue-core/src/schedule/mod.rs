@@ -1,7 +1,7 @@
-//! What the clock enqueues: schedules, declared by workers or made by anybody, and what came of their ticks.
+//! Schedules, declared by workers or created through this API, and the outcomes of their ticks.
 //!
-//! A schedule is a row of the store; workers see to its ticks, whichever is there, and a tick has one job at most. The rules for time zones,
-//! for ticks that nobody was there for, and for jobs that take longer than the pause between two ticks are in `docs/CRON.md`.
+//! A schedule is a row of the store. Any running worker handles its ticks, and each tick gets at most one job. `docs/CRON.md` has the rules
+//! for time zones, for ticks missed by all workers, and for jobs that take longer than the interval between two ticks.
 //!
 //! ```no_run
 //! # use queue_core::{Context, Handler, JobResult, Store, job};
@@ -18,15 +18,15 @@
 //! # Ok(()) }
 //! ```
 
-mod act;
+mod operations;
 mod declared;
 mod record;
-mod refused;
+mod db_error;
 mod spec;
 
 pub use self::{
-    act::{create, delete, pause, resume, run_now, skip_next},
-    declared::Declared,
+    declared::DeclaredSchedule,
+    operations::{create, delete, pause, resume, run_now, skip_next},
     record::{Fire, ScheduleRecord, find, fires, list},
     spec::{Declaration, Schedule},
 };

@@ -1,4 +1,4 @@
-//! Schedules as they stand in the store, and what came of their ticks.
+//! Schedules as stored, and the outcomes of their ticks.
 
 use std::time::Duration;
 
@@ -6,7 +6,7 @@ use chrono::{DateTime, Utc};
 use serde::Serialize;
 use sqlx::{FromRow, Row as _, postgres::PgRow};
 
-use super::refused::explain;
+use super::db_error::convert_error;
 use crate::{
     connect::IntoConnection,
     define::{JobId, Timing},
@@ -14,66 +14,66 @@ use crate::{
     schema::Store,
 };
 
-/// A schedule, without the payload of its jobs.
+/// A schedule without the payload of its jobs.
 #[derive(Clone, Debug, Serialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 #[non_exhaustive]
 pub struct ScheduleRecord {
-    /// Its name.
+    /// Name of the schedule.
     pub name: String,
-    /// The type of its jobs.
+    /// Type of its jobs.
     pub job_type: String,
-    /// Its expression, or
+    /// Cron expression, if it has one.
     pub cron: Option<String>,
-    /// its interval, in seconds.
+    /// Interval in seconds, if it has no cron expression.
     pub every: Option<f64>,
-    /// The zone of the expression.
+    /// Time zone of the cron expression.
     pub tz: String,
-    /// What becomes of missed ticks: `coalesce`, `skip` or `catch_up(n)`.
+    /// Handling of missed ticks: `coalesce`, `skip` or `catch_up(n)`.
     pub missed: String,
-    /// How late a tick may be, in seconds.
+    /// Maximum lateness of a tick in seconds.
     pub grace: f64,
-    /// What becomes of overlaps: `skip`, `allow` or `queue`.
+    /// Handling of overlaps: `skip`, `allow` or `queue`.
     pub overlap: String,
-    /// How much its jobs are put off at most, in seconds.
+    /// Maximum random delay of its jobs in seconds.
     pub jitter: f64,
-    /// `static` if workers declare it, else `dynamic`.
+    /// `static` if workers declare it, otherwise `dynamic`.
     pub source: String,
-    /// Its next tick; none until a worker has computed it.
+    /// Next tick; `None` until a worker has computed it.
     pub next_at: Option<DateTime<Utc>>,
-    /// The tick that is to be skipped.
+    /// Tick to skip.
     pub skip_at: Option<DateTime<Utc>>,
-    /// Since when it is paused.
+    /// Time since which it is paused.
     pub paused_at: Option<DateTime<Utc>>,
-    /// Since when no worker declares it any more, so that it has no ticks.
+    /// Time since which no worker declares it any more, so that it has no ticks.
     pub withdrawn_at: Option<DateTime<Utc>>,
-    /// Why it has no ticks.
+    /// Error that prevents its ticks.
     pub error: Option<String>,
-    /// What came of its last tick.
+    /// Outcome of its last tick.
     pub last: Option<Fire>,
-    /// When this was read, by the database's clock.
+    /// Time of this read by the database's clock.
     pub now: DateTime<Utc>,
 }
 
-/// What came of a tick.
+/// Outcome of a tick.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, FromRow)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 #[non_exhaustive]
 pub struct Fire {
-    /// The tick; of a run now, when that was.
+    /// The tick; for a manual run, the time of that.
     pub tick: DateTime<Utc>,
-    /// When a worker saw to it.
+    /// Time at which a worker handled it.
     pub fired_at: DateTime<Utc>,
     /// Its job, if it has one.
     pub job: Option<JobId>,
-    /// `enqueued`, `kept`, `replaced` or `debounced` by its uniqueness key, `overlapped`, `skipped`, `missed`, `failed` or `run_now`.
+    /// `enqueued`; `kept`, `replaced` or `debounced` due to its uniqueness key; `overlapped`, `skipped`, `missed`, `failed` or `run_now`.
     pub outcome: String,
-    /// Why it failed, or which job it overlapped with.
+    /// Error of a failed tick, or the job with which it overlapped.
     pub error: Option<String>,
 }
 
 impl ScheduleRecord {
-    /// Its next so many ticks that will have a job: none while it is paused, withdrawn or in error.
+    /// Returns its next ticks that will get a job, at most `most`: none while it is paused, withdrawn or in error.
     pub fn next(&self, most: usize) -> Vec<DateTime<Utc>> {
         let every = self.every.and_then(|seconds| Duration::try_from_secs_f64(seconds).ok());
         let Ok(timing) = Timing::new(self.cron.as_deref(), every, &self.tz) else { return Vec::new() };
@@ -85,36 +85,36 @@ impl ScheduleRecord {
     }
 }
 
-/// The schedules, by name.
+/// Lists the schedules by name.
 ///
 /// # Errors
-/// The database's.
+/// Database errors.
 pub async fn list(on: impl IntoConnection<'_>, store: Store) -> Result<Vec<ScheduleRecord>, Error> {
-    look(on, store, None).await
+    query_schedules(on, store, None).await
 }
 
-/// The schedule of this name.
+/// Returns the schedule of this name.
 ///
 /// # Errors
-/// [`Error::NoSchedule`]; the database's.
+/// [`Error::NoSchedule`]; database errors.
 pub async fn find(on: impl IntoConnection<'_>, store: Store, name: &str) -> Result<ScheduleRecord, Error> {
-    look(on, store, Some(name)).await?.pop().ok_or_else(|| Error::NoSchedule { name: name.to_owned() })
+    query_schedules(on, store, Some(name)).await?.pop().ok_or_else(|| Error::NoSchedule { name: name.to_owned() })
 }
 
-async fn look(on: impl IntoConnection<'_>, store: Store, name: Option<&str>) -> Result<Vec<ScheduleRecord>, Error> {
+async fn query_schedules(on: impl IntoConnection<'_>, store: Store, name: Option<&str>) -> Result<Vec<ScheduleRecord>, Error> {
     let statement = sqlx::query_as(store.sql(include_str!("../../sql/schedules.sql"))).bind(name);
     let mut on = on.into_connection();
-    statement.fetch_all(&mut *on.acquire().await?).await.map_err(|error| explain(error, store, name.unwrap_or_default()))
+    statement.fetch_all(&mut *on.acquire().await?).await.map_err(|error| convert_error(error, store, name.unwrap_or_default()))
 }
 
-/// What came of the last so many ticks of a schedule, the newest first. It is kept for as long as the history of jobs.
+/// Returns the outcomes of the last ticks of a schedule, at most `most`, newest first. They are kept as long as the history of jobs.
 ///
 /// # Errors
-/// The database's.
+/// Database errors.
 pub async fn fires(on: impl IntoConnection<'_>, store: Store, name: &str, most: u16) -> Result<Vec<Fire>, Error> {
     let statement = sqlx::query_as(store.sql(include_str!("../../sql/fires.sql"))).bind(name).bind(i64::from(most));
     let mut on = on.into_connection();
-    statement.fetch_all(&mut *on.acquire().await?).await.map_err(|error| explain(error, store, name))
+    statement.fetch_all(&mut *on.acquire().await?).await.map_err(|error| convert_error(error, store, name))
 }
 
 impl FromRow<'_, PgRow> for ScheduleRecord {

@@ -1,4 +1,4 @@
-//! What is said of a schedule, by whoever makes or declares it.
+//! Specification of a schedule by the program that creates or declares it.
 
 use std::{fmt, ops::RangeInclusive, time::Duration};
 
@@ -6,7 +6,7 @@ use chrono::{DateTime, Utc};
 use serde_json::{Map, Value};
 
 use crate::{
-    define::{JobType, Missed, NEWEST, Overlap, Timing, shown},
+    define::{JobType, MAX_VERSION, Missed, Overlap, Timing, format_duration},
     enqueue::{self, EnqueueOptions, Sealing},
     error::Error,
     payload,
@@ -14,12 +14,13 @@ use crate::{
     seal::Nonce,
 };
 
-/// A schedule, for [`create`](super::create) or for a worker that declares it: when, in which zone, and which job.
+/// Schedule for [`create`](super::create), or for a worker that declares it: the times, the time zone and the job.
 ///
-/// An expression has five fields (minute, hour, day of the month, month, day of the week), or six with seconds first; `@daily` and its like are
-/// known too. If neither day begins with `*`, one of both is enough, as in Debian's cron. What is wrong with it is said by whoever takes it.
+/// A cron expression has five fields (minute, hour, day of the month, month, day of the week), or six with seconds first. Nicknames such as
+/// `@daily` are supported. If neither day field begins with `*`, a date needs to match only one of them, as in Debian's cron. The function
+/// or the worker that takes the schedule reports errors in it.
 #[derive(Clone)]
-#[must_use = "a schedule is made by `schedule::create`, or declared by a worker"]
+#[must_use = "a schedule does nothing until it is passed to `schedule::create` or to a worker"]
 pub struct Schedule {
     cron: Option<String>,
     every: Option<Duration>,
@@ -32,17 +33,17 @@ pub struct Schedule {
     job: Option<Result<ScheduledJob, String>>,
 }
 
-/// A job type's name, a payload as JSON text, and the options of its enqueue.
+/// Name of the job type, payload as JSON text, and options of the enqueue.
 #[derive(Clone)]
 struct ScheduledJob {
     job_type: String,
     payload: String,
     options: Map<String, Value>,
-    /// If the payload is to be stored encrypted.
+    /// Set if the payload is stored encrypted.
     sealing: Option<Sealing>,
 }
 
-/// As it goes to the database: JSON texts.
+/// Values sent to the database. The payload and the options are JSON texts.
 #[derive(Clone)]
 #[doc(hidden)]
 pub struct Declaration {
@@ -52,12 +53,13 @@ pub struct Declaration {
 }
 
 impl Schedule {
-    /// At the times of a cron expression, in UTC unless [`tz`](Self::tz) says otherwise.
+    /// Creates a schedule with the times of a cron expression, in UTC unless [`tz`](Self::tz) sets another zone.
     pub fn cron(expression: impl Into<String>) -> Self {
         Self { cron: Some(expression.into()), ..Self::empty() }
     }
 
-    /// At every multiple of this since 1970, so that it is the same for all: every hour is on the hour, in UTC. From one second to 365 days.
+    /// Creates a schedule with a tick at every multiple of this duration since 1970, regardless of when it was created. Every hour is thus
+    /// on the hour, in UTC. From one second to 365 days.
     pub fn every(interval: Duration) -> Self {
         Self { every: Some(interval), ..Self::empty() }
     }
@@ -67,54 +69,54 @@ impl Schedule {
         Self { cron: None, every: None, tz: None, missed, grace: None, overlap, jitter: None, supersede: false, job: None }
     }
 
-    /// The zone in which the expression is meant, by its name in the IANA database, as `Europe/Berlin`. Default UTC.
+    /// Sets the time zone of the cron expression, as a name in the IANA database such as `Europe/Berlin`. Default UTC.
     pub fn tz(mut self, zone: impl Into<String>) -> Self {
         self.tz = Some(zone.into());
         self
     }
 
-    /// What becomes of ticks that nobody was there for. Default [`Missed::Coalesce`].
+    /// Sets the handling of ticks that no worker handled in time. Default [`Missed::Coalesce`].
     pub fn missed(mut self, missed: Missed) -> Self {
         self.missed = missed;
         self
     }
 
-    /// How late a tick may be before it counts as missed. From one second to 365 days; default one minute.
+    /// Sets how late a tick may be before it counts as missed. From one second to 365 days; default one minute.
     pub fn grace(mut self, grace: Duration) -> Self {
         self.grace = Some(grace);
         self
     }
 
-    /// What becomes of a tick while a job of an earlier one is not over. Default [`Overlap::Skip`].
+    /// Sets the handling of a tick while a job of an earlier tick has not finished. Default [`Overlap::Skip`].
     pub fn overlap(mut self, overlap: Overlap) -> Self {
         self.overlap = overlap;
         self
     }
 
-    /// Puts the job of each tick off by up to this, another part of it each time, so that many schedules of one moment do not all run at once. At
-    /// most a day; default none.
+    /// Sets the maximum random delay of each tick's job, so that many schedules with the same times do not all run together. At most one
+    /// day; default no delay.
     pub fn jitter(mut self, most: Duration) -> Self {
         self.jitter = Some(most);
         self
     }
 
-    /// Made anew with another payload, the schedule cancels its jobs that have failed and wait for another try, so that the next tick does not wait
-    /// for them. Default: they are tried on.
+    /// Cancels failed jobs of the schedule that wait for a retry when the schedule is changed to another payload, so that the next tick
+    /// does not wait for them. Default: they are retried.
     pub fn supersede(mut self) -> Self {
         self.supersede = true;
         self
     }
 
-    /// The job of each tick, with the options of its type. Its handler asks [`Context::tick`](crate::Context::tick) for which tick it runs.
+    /// Sets the job of each tick, with the options of its type. The handler can read its tick with [`Context::tick`](crate::Context::tick).
     pub fn job<J: JobType>(self, job: &J) -> Self {
         self.job_with(job, |_| {})
     }
 
-    /// As [`job`](Self::job), with other options than the type's. A time to run at is refused: the schedule says when.
+    /// Sets the job of each tick, with changed options. A time to run at is rejected, because the schedule determines it.
     pub fn job_with<J: JobType>(mut self, job: &J, change: impl FnOnce(&mut EnqueueOptions)) -> Self {
-        let mut options = EnqueueOptions::of::<J>();
+        let mut options = EnqueueOptions::for_type::<J>();
         change(&mut options);
-        let carried = enqueue::carried(job, &options).map_err(|error| error.to_string());
+        let carried = enqueue::encode_deferred(job, &options).map_err(|error| error.to_string());
         self.job = Some(carried.and_then(|(payload, options, sealing)| {
             let options = serde_json::from_str(&options).map_err(|error| error.to_string())?;
             Ok(ScheduledJob { job_type: J::OPTIONS.name.to_owned(), payload, options, sealing })
@@ -122,8 +124,8 @@ impl Schedule {
         self
     }
 
-    /// A job of a type that this program does not know, with a payload as version 1 of it is read. What the database would not keep is refused by whoever
-    /// takes it.
+    /// Sets a job whose type this program does not know, with a payload of version 1. Payloads that the database cannot store are rejected
+    /// when the schedule is created or declared.
     pub fn job_json(mut self, job_type: impl Into<String>, payload: &Value) -> Self {
         let job_type = job_type.into();
         let payload = payload::encode(payload, payload::DEFAULT_LIMIT);
@@ -134,11 +136,11 @@ impl Schedule {
         self
     }
 
-    /// As [`job_json`](Self::job_json), with a payload as this version of the type is read, from 1 to 9999.
+    /// Sets a job as [`job_json`](Self::job_json) does, with a payload of this version of the type, from 1 to 9999.
     pub fn job_json_version(mut self, job_type: impl Into<String>, version: u16, payload: &Value) -> Self {
         self = self.job_json(job_type, payload);
         self.job = self.job.map(|job| match job {
-            Ok(_) if !(1..=NEWEST).contains(&version) => Err(format!("the version of a payload is from 1 to {NEWEST}, not {version}")),
+            Ok(_) if !(1..=MAX_VERSION).contains(&version) => Err(format!("the payload version must be 1 to {MAX_VERSION}, not {version}")),
             Ok(mut job) if version > 1 => {
                 job.options.insert("version".to_owned(), version.into());
                 Ok(job)
@@ -148,10 +150,10 @@ impl Schedule {
         self
     }
 
-    /// The first ticks after that moment.
+    /// Returns the first ticks after the given time, at most `most`.
     ///
     /// # Errors
-    /// [`Error::Schedule`]: the expression or the zone is wrong.
+    /// [`Error::Schedule`] if the expression, the interval or the zone is invalid.
     pub fn next(&self, after: DateTime<Utc>, most: usize) -> Result<Vec<DateTime<Utc>>, Error> {
         Ok(self.timing()?.next_ticks(after, most))
     }
@@ -161,7 +163,7 @@ impl Schedule {
         timing.map_err(|why| Error::Schedule { why })
     }
 
-    /// All of it, checked, as it goes to this store.
+    /// Validates the schedule and returns the values to send to this store.
     #[doc(hidden)]
     pub fn declaration(&self, name: &str, store: Store) -> Result<Declaration, Error> {
         check_name("schedule name", name)?;
@@ -170,7 +172,7 @@ impl Schedule {
         let ScheduledJob { job_type, payload, mut options, sealing } = match &self.job {
             Some(Ok(job)) => job.clone(),
             Some(Err(why)) => return wrong(why),
-            None => return wrong("a schedule has a job; say `.job(&payload)`"),
+            None => return wrong("the schedule has no job; add `.job(&payload)`"),
         };
         check_name("job type name", &job_type)?;
         if let Missed::CatchUp(most) = self.missed
@@ -181,30 +183,30 @@ impl Schedule {
         let (second, day) = (Duration::from_secs(1), Duration::from_hours(24));
         check_span("grace", self.grace, second..=day * 365, "1 second to 365 days")?;
         check_span("jitter", self.jitter, Duration::ZERO..=day, "at most 1 day")?;
-        let mut say = |key: &str, value: Option<Value>| drop(value.map(|value| options.insert(key.to_owned(), value)));
+        let mut set = |key: &str, value: Option<Value>| drop(value.map(|value| options.insert(key.to_owned(), value)));
         let seconds = |span: Option<Duration>| span.map(|span| span.as_secs_f64().into());
-        say("cron", self.cron.as_deref().map(Into::into));
-        say("every", seconds(self.every));
-        say("tz", self.tz.as_deref().map(Into::into));
-        say("missed", (self.missed != Missed::default()).then(|| self.missed.to_sql().into()));
-        say("grace", seconds(self.grace));
-        say("overlap", (self.overlap != Overlap::default()).then(|| self.overlap.to_sql().into()));
-        say("jitter", seconds(self.jitter));
-        say("supersede", self.supersede.then_some(Value::Bool(true)));
-        // Declared by many, and again and again: only another payload is to be another text.
-        let payload = sealing.map_or(Ok(None), |sealing| sealing.seal(&payload, store, Nonce::OfPayload).map(Some))?.unwrap_or(payload);
+        set("cron", self.cron.as_deref().map(Into::into));
+        set("every", seconds(self.every));
+        set("tz", self.tz.as_deref().map(Into::into));
+        set("missed", (self.missed != Missed::default()).then(|| self.missed.to_sql().into()));
+        set("grace", seconds(self.grace));
+        set("overlap", (self.overlap != Overlap::default()).then(|| self.overlap.to_sql().into()));
+        set("jitter", seconds(self.jitter));
+        set("supersede", self.supersede.then_some(Value::Bool(true)));
+        // Many workers declare it repeatedly. The text must differ only if the payload does.
+        let payload = sealing.map_or(Ok(None), |sealing| sealing.seal(&payload, store, Nonce::FromPayload).map(Some))?.unwrap_or(payload);
         Ok(Declaration { job_type, payload, options: Value::Object(options).to_string() })
     }
 }
 
 fn check_span(what: &'static str, span: Option<Duration>, fits: RangeInclusive<Duration>, range: &'static str) -> Result<(), Error> {
     match span.filter(|span| !fits.contains(span)) {
-        Some(span) => Err(Error::OutOfRange { what, value: shown(span), range }),
+        Some(span) => Err(Error::OutOfRange { what, value: format_duration(span), range }),
         None => Ok(()),
     }
 }
 
-/// Without the payload.
+/// Omits the payload.
 impl fmt::Debug for Schedule {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let (cron, every, tz) = (&self.cron, &self.every, &self.tz);
@@ -212,7 +214,7 @@ impl fmt::Debug for Schedule {
     }
 }
 
-/// Without the payload.
+/// Omits the payload.
 impl fmt::Debug for Declaration {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Declaration").field("job_type", &self.job_type).finish_non_exhaustive()

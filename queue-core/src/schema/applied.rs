@@ -1,31 +1,33 @@
-//! Which migrations a store has, and whether they are ours: of this release, of a newer one that it can work with, or of somebody else.
+//! Loads the applied migrations of a store, and checks whether they belong to this release, to a newer compatible release, or to other
+//! software.
 
 use sqlx::{PgConnection, Row as _};
 
 use super::{
-    migration::{Migration, tables_of},
+    migration::{Migration, table_names},
     store::Store,
 };
 use crate::error::Error;
 
-/// What a schema holds.
-pub(super) enum Applied {
-    /// Nothing of ours.
+/// Content of a schema.
+pub(super) enum SchemaState {
+    /// No store.
     Absent,
-    /// A store with these migrations, in their order.
+    /// A store with these migrations, in ascending order.
     Versions(Vec<i32>),
 }
 
-/// Those that the store has, each that is known here checked against it.
-pub(super) async fn applied(connection: &mut PgConnection, store: Store, known: &[Migration]) -> Result<Applied, Error> {
+/// Loads the applied migrations and verifies their checksums.
+pub(super) async fn load_schema_state(connection: &mut PgConnection, store: Store, known: &[Migration]) -> Result<SchemaState, Error> {
     let schema = || store.schema().to_owned();
     check_login(&mut *connection, store, known, false).await?;
-    let columns: Vec<String> = sqlx::query_scalar(COLUMNS).bind(store.text("queue.migration")).fetch_all(&mut *connection).await?;
+    let columns: Vec<String> =
+        sqlx::query_scalar(MIGRATION_COLUMNS).bind(store.text("queue.migration")).fetch_all(&mut *connection).await?;
     if columns.is_empty() {
-        return Ok(Applied::Absent);
+        return Ok(SchemaState::Absent);
     }
     if !["version", "name", "hash", "compatible", "applied_at"].iter().all(|column| columns.iter().any(|found| found == column)) {
-        return Err(Error::ForeignSchema { schema: schema(), why: "its table `migration` has other columns".to_owned() });
+        return Err(Error::ForeignSchema { schema: schema(), why: "its table `migration` has unexpected columns".to_owned() });
     }
     let rows =
         sqlx::query(store.sql("select version, hash, compatible from queue.migration order by version")).fetch_all(connection).await?;
@@ -36,7 +38,10 @@ pub(super) async fn applied(connection: &mut PgConnection, store: Store, known: 
         versions.push(version);
         match known.iter().find(|migration| migration.version == version) {
             None if version <= latest => {
-                return Err(Error::ForeignSchema { schema: schema(), why: format!("it has a migration {version}, which no release has") });
+                return Err(Error::ForeignSchema {
+                    schema: schema(),
+                    why: format!("it has migration {version}, which no release contains"),
+                });
             }
             None if compatible > latest => {
                 return Err(Error::NewerSchema { schema: schema(), found: version, compatible, known: latest });
@@ -47,39 +52,40 @@ pub(super) async fn applied(connection: &mut PgConnection, store: Store, known: 
         }
     }
     if let (Some(newest), Some(missing)) = (newest, known.iter().find(|known| !versions.contains(&known.version))) {
-        let why = format!("it has migration {newest}, but not {}, which comes before it", missing.version);
+        let why = format!("it has migration {newest}, but not the earlier migration {}", missing.version);
         return Err(Error::ForeignSchema { schema: schema(), why });
     }
-    Ok(Applied::Versions(versions))
+    Ok(SchemaState::Versions(versions))
 }
 
-/// Checks the database and the login, that of a worker for more rights, by catalogs alone: no lock on a table of the store is waited for.
+/// Checks the database and the login; a worker's login needs more privileges. Reads only catalogs, so it waits for no lock on a table of
+/// the store.
 pub(super) async fn check_login(connection: &mut PgConnection, store: Store, known: &[Migration], is_worker: bool) -> Result<(), Error> {
-    let found = sqlx::query_as::<_, Database>(DATABASE).bind(store.schema()).bind(tables_of(known)).bind(is_worker);
+    let found = sqlx::query_as::<_, LoginFacts>(LOGIN_FACTS).bind(store.schema()).bind(table_names(known)).bind(is_worker);
     found.fetch_one(connection).await?.check(store)
 }
 
-/// The database and the login, as far as a store depends on them.
+/// Properties of the database and the login that a store depends on.
 #[derive(sqlx::FromRow)]
-struct Database {
+struct LoginFacts {
     encoding: String,
     login: String,
-    /// It has rights in the schema; that of a worker, which claims, in the table of leases.
-    is_let_in: bool,
-    /// Roles that have these rights, and of which the login is a member without inheriting them.
+    /// Whether the login has privileges on the schema and, for a worker, on the table of leases, into which claims insert.
+    has_privileges: bool,
+    /// Roles that have these privileges and whose member the login is without inheriting them.
     not_inherited: Vec<String>,
-    /// Tables of which row level security hides rows from this login.
+    /// Tables whose rows row-level security hides from this login.
     hidden: Vec<String>,
     version: i32,
 }
 
-impl Database {
+impl LoginFacts {
     fn check(self, store: Store) -> Result<(), Error> {
         let (schema, login) = (store.schema().to_owned(), self.login);
         if self.encoding != "UTF8" {
             return Err(Error::Encoding { encoding: self.encoding });
         }
-        if !self.is_let_in {
+        if !self.has_privileges {
             let quoted = |name: &str| format!("\"{}\"", name.replace('"', "\"\""));
             let (to, roles) = (quoted(&login), self.not_inherited.iter().map(|role| quoted(role)).collect::<Vec<_>>().join(", "));
             let fix = match self.version {
@@ -96,11 +102,11 @@ impl Database {
     }
 }
 
-/// Of a schema that is not there nothing is wrong.
-const DATABASE: &str = "
+/// A schema that does not exist passes all checks.
+const LOGIN_FACTS: &str = "
 select pg_catalog.current_setting('server_encoding') as encoding,
   current_user::pg_catalog.text as login,
-  coalesce(pg_catalog.has_schema_privilege(n.oid, 'usage') and (t.oid is null or pg_catalog.has_table_privilege(t.oid, 'insert')), true) as is_let_in,
+  coalesce(pg_catalog.has_schema_privilege(n.oid, 'usage') and (t.oid is null or pg_catalog.has_table_privilege(t.oid, 'insert')), true) as has_privileges,
   array(
     select r.rolname::pg_catalog.text
     from pg_catalog.pg_auth_members m
@@ -126,7 +132,7 @@ from (select) one
 left join pg_catalog.pg_namespace n on n.nspname operator(pg_catalog.=) $1::pg_catalog.name
 left join pg_catalog.pg_class t on $3 and t.relnamespace operator(pg_catalog.=) n.oid and t.relname operator(pg_catalog.=) 'lease'";
 
-const COLUMNS: &str = "
+const MIGRATION_COLUMNS: &str = "
 select attname::text
 from pg_catalog.pg_attribute
 where attrelid operator(pg_catalog.=) pg_catalog.to_regclass($1)

@@ -1,28 +1,28 @@
-//! The names of a store's channels: the one place that asks for them. They are secrets of the store, for anybody who may connect to a database
-//! can notify any channel of it. So they are not kept, told or logged.
+//! Names of a store's notification channels; no other code queries them. They are secrets of the store, because any role that may connect
+//! to a database can notify any channel in it. They are therefore not cached, sent or logged.
 
 use sqlx::{PgExecutor, query_scalar};
 
 use super::store::Store;
 
-/// What is told over a channel.
+/// A notification channel of a store.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Channel {
-    /// That there is something to do: to workers that sleep.
+    /// Wakes sleeping workers when there is work.
     Wake,
-    /// That jobs are over: to those who wait for some.
-    Over,
+    /// Channel for job-finished notifications, sent to sessions that wait for jobs.
+    Finished,
 }
 
 impl Channel {
-    /// Its name in this store.
+    /// Returns the channel's name in this store.
     ///
     /// # Errors
-    /// The database's error: also when the role may not know it.
+    /// Database errors, including that of a role that may not read the name.
     pub async fn name(self, on: impl PgExecutor<'_>, store: Store) -> sqlx::Result<String> {
         let purpose = match self {
             Self::Wake => "wake",
-            Self::Over => "over",
+            Self::Finished => "over",
         };
         query_scalar(store.sql(include_str!("../../sql/channel.sql"))).bind(purpose).fetch_one(on).await
     }

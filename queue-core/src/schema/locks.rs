@@ -1,4 +1,4 @@
-//! Locks that a migration does not get, because somebody else has them.
+//! Locks that a migration cannot get because other sessions hold them.
 
 use std::time::Duration;
 
@@ -7,26 +7,26 @@ use sqlx::PgConnection;
 use super::store::Store;
 use crate::error::Error;
 
-/// No statement waits longer for a lock: enqueues that come meanwhile wait behind it.
+/// Statements wait at most this long for a lock, since concurrent enqueues queue up behind the request.
 pub(super) const LOCK_TIMEOUT: &str = "set local lock_timeout = '50ms'";
 
-/// Between two tries, so that whoever waited behind the first has passed.
-pub(super) const PAUSE: Duration = Duration::from_millis(250);
+/// Delay between two attempts, in which the sessions that waited behind the first can proceed.
+pub(super) const RETRY_DELAY: Duration = Duration::from_millis(250);
 
 pub(super) fn is_locked(error: &sqlx::Error) -> bool {
     let code = error.as_database_error().and_then(sqlx::error::DatabaseError::code);
     code.is_some_and(|code| code == "55P03" || code == "40P01")
 }
 
-/// Who holds locks on the store's tables in a transaction that has been open for so long.
-pub(super) async fn in_the_way(connection: &mut PgConnection, store: Store, open_for: Duration) -> sqlx::Result<Error> {
-    let pids: Vec<i32> = sqlx::query_scalar(HOLDERS).bind(store.schema()).bind(open_for.as_secs_f64()).fetch_all(connection).await?;
+/// Returns an error that names the sessions holding locks on the store's tables in transactions open for longer than `open_for`.
+pub(super) async fn lock_holders_error(connection: &mut PgConnection, store: Store, open_for: Duration) -> sqlx::Result<Error> {
+    let pids: Vec<i32> = sqlx::query_scalar(LOCK_HOLDERS).bind(store.schema()).bind(open_for.as_secs_f64()).fetch_all(connection).await?;
     let pids: Vec<String> = pids.iter().map(ToString::to_string).collect();
-    let holders = if pids.is_empty() { "others".to_owned() } else { format!("server processes {}", pids.join(", ")) };
+    let holders = if pids.is_empty() { "other sessions".to_owned() } else { format!("server processes {}", pids.join(", ")) };
     Ok(Error::SchemaInUse { schema: store.schema().to_owned(), holders })
 }
 
-const HOLDERS: &str = "
+const LOCK_HOLDERS: &str = "
 select distinct a.pid
 from pg_catalog.pg_stat_activity a
 join pg_catalog.pg_locks l on l.pid operator(pg_catalog.=) a.pid

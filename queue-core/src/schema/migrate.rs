@@ -1,15 +1,16 @@
-//! Brings a store's schema up to date. Our own table of migrations lives in our schema, so that it never meets the user's.
+//! Migrates a store's schema to the latest version. The table of applied migrations lives in the store's schema, so that it never collides
+//! with the user's own.
 
 use std::time::{Duration, Instant};
 
 use sqlx::{AssertSqlSafe, PgConnection};
 
 use super::{
-    applied::{Applied, applied, check_login},
+    applied::{SchemaState, check_login, load_schema_state},
     citus,
-    locks::{LOCK_TIMEOUT, PAUSE, in_the_way, is_locked},
-    migration::{Migration, tables_of},
-    roles::closed,
+    locks::{LOCK_TIMEOUT, RETRY_DELAY, is_locked, lock_holders_error},
+    migration::{Migration, table_names},
+    roles::revoke_defaults_sql,
 };
 use crate::{
     error::Error,
@@ -44,73 +45,74 @@ const MIGRATIONS: [Migration; 25] = [
     Migration::new(25, "flows", include_str!("../../migrations/25_flows.sql")),
 ];
 
-/// The newest version that this release knows.
+/// Latest schema version that this release knows.
 pub const LATEST: i32 = MIGRATIONS[MIGRATIONS.len() - 1].version;
 
-/// The compatibility number that this release writes: releases that know this version work on with a store that this one has migrated. It is
-/// raised by a migration that takes away or changes what they use; one that only adds leaves it.
+/// Compatibility number that this release writes: releases that know this version can still work on a store migrated by this one. A
+/// migration that removes or changes what they use raises it; one that only adds does not.
 pub const COMPATIBLE: i32 = LATEST;
 
-/// How many days ahead partitions are made.
+/// Number of days for which partitions are created in advance.
 pub const DAYS_AHEAD: i32 = 7;
 
-/// A migration and whether the store has it.
+/// A migration and when it was applied to the store.
 #[derive(Clone, Debug, serde::Serialize)]
 #[non_exhaustive]
 pub struct MigrationStatus {
-    /// Its number, from 1.
+    /// Version number, from 1.
     pub version: i32,
-    /// What it is about.
+    /// Short name of the subject.
     pub name: String,
-    /// When it was applied, by the database's clock; `None` if it was not.
+    /// Time of application by the database's clock; `None` if not applied.
     pub applied_at: Option<chrono::DateTime<chrono::Utc>>,
 }
 
-/// How often it is tried to make a store that somebody else has made meanwhile.
-const MEETINGS: u32 = 5;
+/// Maximum number of retries after another session created the store concurrently.
+const MAX_CREATE_CONFLICTS: u32 = 5;
 
-/// How long it is tried.
-const PATIENCE: Duration = Duration::from_mins(1);
+/// Total time for which a blocked migration is retried.
+const MAX_LOCK_RETRY: Duration = Duration::from_mins(1);
 
-/// Applies what is missing; returns the versions applied. Any number of processes may call it at once: one works, the others wait and find
-/// nothing to do. A fresh store is made in one transaction. On a store in use each migration is one, which waits 50 ms at most for a lock, and is
-/// tried again for a minute. In a transaction of the caller's all of it is part of that, and nothing is tried again.
+/// Applies all missing migrations and returns the versions applied.
+///
+/// Safe to call from several processes concurrently: one migrates, the others wait and then find nothing to do. A new store is created in
+/// one transaction. On an existing store each migration runs in a transaction of its own, waits at most 50 ms for a lock, and is retried
+/// for one minute. Within a transaction of the caller everything is part of that transaction and nothing is retried.
 ///
 /// # Errors
-/// [`Error::Encoding`], [`Error::NoRights`], [`Error::RowSecurity`], [`Error::NewerSchema`], [`Error::ChangedMigration`], [`Error::ForeignSchema`],
-/// [`Error::SchemaInUse`], or the database's error. After an error
-/// the migration that failed has changed nothing.
+/// [`Error::Encoding`], [`Error::NoRights`], [`Error::RowSecurity`], [`Error::NewerSchema`], [`Error::ChangedMigration`],
+/// [`Error::ForeignSchema`], [`Error::SchemaInUse`], or a database error. The migration that failed has changed nothing.
 pub async fn migrate(connection: &mut PgConnection, store: Store) -> Result<Vec<i32>, Error> {
-    migrate_with(connection, store, &[], PATIENCE).await
+    migrate_with(connection, store, &[], MAX_LOCK_RETRY).await
 }
 
-/// As [`migrate`], with later migrations too and with this patience, for tests of what a migration does to a store in use.
+/// Same as [`migrate`], but with additional later migrations and this retry time. For tests of migrations of a store in use.
 #[doc(hidden)]
 pub async fn migrate_with(connection: &mut PgConnection, store: Store, later: &[Migration], patience: Duration) -> Result<Vec<i32>, Error> {
     let known = [&MIGRATIONS, later].concat();
-    let (lent, began) = (in_transaction(connection).await?, Instant::now());
-    let (mut fresh, mut met) = (Vec::new(), 0);
+    let (in_caller_transaction, began) = (in_transaction(connection).await?, Instant::now());
+    let (mut fresh, mut conflicts) = (Vec::new(), 0);
     loop {
-        match one_step(connection, store, &known, lent).await {
-            Ok(Step { done, more }) => {
+        match run_step(connection, store, &known, in_caller_transaction).await {
+            Ok(MigrationStep { done, more }) => {
                 fresh.extend(done);
                 if !more {
                     break;
                 }
             }
-            // Somebody else has made the store while we did: then there is nothing to do.
-            Err(Error::Database(error)) if is_there(&error) && met < MEETINGS => met += 1,
-            // Nobody has made the store: what is in the way is somebody else's.
-            Err(Error::Database(sqlx::Error::Database(error))) if is_taken(&*error) => {
-                let why = format!("it has something of the same name as a part of a store: {}", error.message());
+            // Another session created the store concurrently: check again.
+            Err(Error::Database(error)) if is_created_concurrently(&error) && conflicts < MAX_CREATE_CONFLICTS => conflicts += 1,
+            // No store was created concurrently: the name belongs to a foreign object.
+            Err(Error::Database(sqlx::Error::Database(error))) if is_name_conflict(&*error) => {
+                let why = format!("it contains an object with the name of one of the store's: {}", error.message());
                 return Err(Error::ForeignSchema { schema: store.schema().to_owned(), why });
             }
-            Err(Error::Database(error)) if is_locked(&error) && !lent => {
+            Err(Error::Database(error)) if is_locked(&error) && !in_caller_transaction => {
                 if began.elapsed() > patience {
-                    return Err(in_the_way(connection, store, began.elapsed()).await.unwrap_or(Error::Database(error)));
+                    return Err(lock_holders_error(connection, store, began.elapsed()).await.unwrap_or(Error::Database(error)));
                 }
-                tracing::debug!(schema = store.schema(), "a migration waits until nobody else holds a lock that it needs");
-                tokio::time::sleep(PAUSE).await;
+                tracing::debug!(schema = store.schema(), "migration blocked by a lock of another session; retrying");
+                tokio::time::sleep(RETRY_DELAY).await;
             }
             Err(error) => return Err(error),
         }
@@ -118,24 +120,29 @@ pub async fn migrate_with(connection: &mut PgConnection, store: Store, later: &[
     Ok(fresh)
 }
 
-/// What one transaction has applied, and whether there is more.
-struct Step {
+/// Migrations applied by one transaction, and whether more remain.
+struct MigrationStep {
     done: Vec<i32>,
     more: bool,
 }
 
-async fn one_step(connection: &mut PgConnection, store: Store, known: &[Migration], lent: bool) -> Result<Step, Error> {
-    // Not the driver's `begin`, which leaves its connection in a transaction when this future is dropped half-way.
+async fn run_step(
+    connection: &mut PgConnection,
+    store: Store,
+    known: &[Migration],
+    in_caller_transaction: bool,
+) -> Result<MigrationStep, Error> {
+    // Not the driver's `begin`: it leaves the connection in a transaction if this future is dropped midway.
     let mut session = Session::on(connection).await?;
-    // After an error the caller's own transaction, if there is one, is as it was.
+    // Keeps the caller's own transaction, if any, usable after an error.
     sqlx::raw_sql("savepoint queue_migrate").execute(session.connection()).await?;
-    match apply(session.connection(), store, known, lent).await {
+    match apply(session.connection(), store, known, in_caller_transaction).await {
         Ok(step) => {
             session.commit().await?;
             Ok(step)
         }
         Err(error) => {
-            // Fails with its connection only, and then there is nothing to undo.
+            // Fails only if the connection is lost, and then there is nothing to undo.
             let _ = sqlx::raw_sql("rollback to savepoint queue_migrate").execute(session.connection()).await;
             session.roll_back().await;
             Err(error)
@@ -143,15 +150,16 @@ async fn one_step(connection: &mut PgConnection, store: Store, known: &[Migratio
     }
 }
 
-async fn apply(tx: &mut PgConnection, store: Store, known: &[Migration], lent: bool) -> Result<Step, Error> {
-    // Or a default `now()` would be whatever the caller's search_path finds first. Put back by hand: the caller may be in a transaction.
-    let before: Vec<String> = sqlx::query_scalar(BEFORE).bind(&SETTINGS[..]).fetch_all(&mut *tx).await?;
-    sqlx::query(SET).bind("search_path").bind("pg_catalog, pg_temp").execute(&mut *tx).await?;
+async fn apply(tx: &mut PgConnection, store: Store, known: &[Migration], in_caller_transaction: bool) -> Result<MigrationStep, Error> {
+    // Without this a default `now()` would resolve by the caller's search_path. Restored explicitly, because the caller may be in a
+    // transaction.
+    let before: Vec<String> = sqlx::query_scalar(CURRENT_VALUES).bind(&SETTINGS[..]).fetch_all(&mut *tx).await?;
+    sqlx::query(SET_LOCAL).bind("search_path").bind("pg_catalog, pg_temp").execute(&mut *tx).await?;
     if citus::is_distributed(tx, store).await? {
-        // From the first look on: a cluster changes no table in a transaction that has read it as two users.
-        sqlx::query(AS_OWNER).bind(store.schema()).execute(&mut *tx).await?;
+        // Before the first query: a cluster refuses to change a table in a transaction that has read it as two users.
+        sqlx::query(ASSUME_OWNER).bind(store.schema()).execute(&mut *tx).await?;
     }
-    let found = found_alone(tx, store, known).await?;
+    let found = load_exclusively(tx, store, known).await?;
     let is_fresh = found.is_empty();
     let is_distributed = citus::is_distributed(tx, store).await?;
     if is_distributed && found.len() < known.len() {
@@ -159,7 +167,7 @@ async fn apply(tx: &mut PgConnection, store: Store, known: &[Migration], lent: b
     }
     let missing: Vec<&Migration> = known.iter().filter(|migration| !found.contains(&migration.version)).collect();
     let (mut done, all) = (Vec::new(), missing.len());
-    for migration in missing.into_iter().take(if is_fresh || lent { all } else { 1 }) {
+    for migration in missing.into_iter().take(if is_fresh || in_caller_transaction { all } else { 1 }) {
         if !is_fresh {
             sqlx::raw_sql(LOCK_TIMEOUT).execute(&mut *tx).await?;
         }
@@ -179,81 +187,81 @@ async fn apply(tx: &mut PgConnection, store: Store, known: &[Migration], lent: b
     }
     if !done.is_empty() && is_distributed {
         citus::finish(tx, store, is_fresh).await?;
-        citus::apply(tx, &closed(store)).await?;
+        citus::apply(tx, &revoke_defaults_sql(store)).await?;
     } else if !done.is_empty() {
-        sqlx::raw_sql(AssertSqlSafe(closed(store))).execute(&mut *tx).await?;
+        sqlx::raw_sql(AssertSqlSafe(revoke_defaults_sql(store))).execute(&mut *tx).await?;
     }
     let more = done.len() < all;
     if is_fresh && all > 0 {
         sqlx::query(store.sql("select queue.add_days($1)")).bind(DAYS_AHEAD).execute(&mut *tx).await?;
     }
     for (name, value) in SETTINGS.into_iter().zip(before) {
-        sqlx::query(SET).bind(name).bind(value).execute(&mut *tx).await?;
+        sqlx::query(SET_LOCAL).bind(name).bind(value).execute(&mut *tx).await?;
     }
     sqlx::raw_sql("release savepoint queue_migrate").execute(tx).await?;
-    Ok(Step { done, more })
+    Ok(MigrationStep { done, more })
 }
 
-/// The migrations that the store has; if some are missing, we are its owner, and nobody else will apply one before our transaction ends. By the
-/// table's lock, for which one needs a right to the table: anybody could hold an advisory lock. A fresh store's schema or table is made by one, and
-/// is there to the others.
-async fn found_alone(tx: &mut PgConnection, store: Store, known: &[Migration]) -> Result<Vec<i32>, Error> {
-    match applied(tx, store, known).await? {
-        Applied::Absent => {
+/// Returns the applied migrations. If some are missing, also becomes the owner and excludes concurrent migrations until the transaction
+/// ends. It uses a table lock, which needs a privilege on the table, since any role could take an advisory lock. For a new store the
+/// creation of the schema and the table excludes others.
+async fn load_exclusively(tx: &mut PgConnection, store: Store, known: &[Migration]) -> Result<Vec<i32>, Error> {
+    match load_schema_state(tx, store, known).await? {
+        SchemaState::Absent => {
             sqlx::raw_sql(AssertSqlSafe(create_schema(store))).execute(&mut *tx).await?;
-            sqlx::query(AS_OWNER).bind(store.schema()).execute(&mut *tx).await?;
+            sqlx::query(ASSUME_OWNER).bind(store.schema()).execute(&mut *tx).await?;
             sqlx::raw_sql(store.text(BOOTSTRAP)).execute(&mut *tx).await?;
             Ok(Vec::new())
         }
-        Applied::Versions(found) if known.iter().all(|migration| found.contains(&migration.version)) => Ok(found),
-        Applied::Versions(_) => {
-            sqlx::query(AS_OWNER).bind(store.schema()).execute(&mut *tx).await?;
-            // Waited for as long as the caller's lock_timeout says: whoever has it migrates this store.
+        SchemaState::Versions(found) if known.iter().all(|migration| found.contains(&migration.version)) => Ok(found),
+        SchemaState::Versions(_) => {
+            sqlx::query(ASSUME_OWNER).bind(store.schema()).execute(&mut *tx).await?;
+            // Waits as long as the caller's lock_timeout allows: the holder of this lock migrates the same store.
             sqlx::raw_sql(store.text("lock table queue.migration in share row exclusive mode")).execute(&mut *tx).await?;
-            match applied(tx, store, known).await? {
-                Applied::Versions(found) => Ok(found),
-                Applied::Absent => Ok(Vec::new()),
+            match load_schema_state(tx, store, known).await? {
+                SchemaState::Versions(found) => Ok(found),
+                SchemaState::Absent => Ok(Vec::new()),
             }
         }
     }
 }
 
-/// What a migration sets for itself, and how it was before.
+/// Settings that a migration changes and restores afterwards.
 const SETTINGS: [&str; 3] = ["search_path", "lock_timeout", "role"];
-const BEFORE: &str = "
+const CURRENT_VALUES: &str = "
 select pg_catalog.current_setting(s.name)
 from pg_catalog.unnest($1) with ordinality s (name, place)
 order by s.place";
 
-/// Takes the role of the schema's owner, if that is another one that may be taken: then all that is made is the owner's, whoever migrates. From
-/// version 16 on not every member may.
-const AS_OWNER: &str = "
+/// Assumes the role of the schema's owner if it differs from the current one and may be assumed. All objects then belong to the owner,
+/// whichever member migrates. From PostgreSQL 16 on membership alone may not suffice.
+const ASSUME_OWNER: &str = "
 select pg_catalog.set_config('role', o.name, true)
 from (select pg_catalog.pg_get_userbyid(n.nspowner) as name from pg_catalog.pg_namespace n where n.nspname operator(pg_catalog.=) $1::name) o
 where o.name operator(pg_catalog.<>) current_user
   and pg_catalog.pg_has_role(o.name,
     case when pg_catalog.current_setting('server_version_num')::int operator(pg_catalog.>=) 160000 then 'SET' else 'MEMBER' end)";
 
-const SET: &str = "select pg_catalog.set_config($1, $2, true)";
+const SET_LOCAL: &str = "select pg_catalog.set_config($1, $2, true)";
 
-/// A schema, or a table, that was not there when we looked.
-fn is_there(error: &sqlx::Error) -> bool {
+/// Whether a schema or a table was created concurrently, after the check.
+fn is_created_concurrently(error: &sqlx::Error) -> bool {
     let code = error.as_database_error().and_then(sqlx::error::DatabaseError::code);
     code.is_some_and(|code| code == "23505" || code == "42P06" || code == "42P07")
 }
 
-/// A relation, function, type or constraint that stands where one of ours is to be.
-fn is_taken(error: &dyn sqlx::error::DatabaseError) -> bool {
+/// Whether a relation, function, type or constraint of the same name exists.
+fn is_name_conflict(error: &dyn sqlx::error::DatabaseError) -> bool {
     error.code().is_some_and(|code| ["42P07", "42723", "42710"].contains(&&*code))
 }
 
-/// Each migration of this release, and when the store got it; then those of newer releases that the store has.
+/// Returns each migration of this release with the time of its application, and those of newer releases that the store has.
 ///
 /// # Errors
 /// As [`migrate`].
 pub async fn status(connection: &mut PgConnection, store: Store) -> Result<Vec<MigrationStatus>, Error> {
     let mut found: Vec<MigrationStatus> = Vec::new();
-    if let Applied::Versions(_) = applied(connection, store, &MIGRATIONS).await? {
+    if let SchemaState::Versions(_) = load_schema_state(connection, store, &MIGRATIONS).await? {
         let rows = sqlx::query_as(store.sql("select version, name, applied_at from queue.migration order by version"));
         for (version, name, applied_at) in rows.fetch_all(&mut *connection).await? {
             found.push(MigrationStatus { version, name, applied_at: Some(applied_at) });
@@ -265,17 +273,17 @@ pub async fn status(connection: &mut PgConnection, store: Store) -> Result<Vec<M
     Ok(found)
 }
 
-/// Checks that this release can work on the store: it is at this release's version, or at a newer one that is compatible with it.
+/// Checks that this release can work on the store: the store has this release's version, or a newer one that is compatible with it.
 ///
 /// # Errors
-/// [`Error::NotMigrated`] when there is none, [`Error::OlderSchema`] when it is older, [`Error::NewerSchema`] when it is newer and not compatible,
-/// [`Error::ChangedMigration`] and [`Error::ForeignSchema`] when it is none of ours; [`Error::Encoding`], [`Error::NoRights`] and
-/// [`Error::RowSecurity`] when the database cannot hold one, does not let this login in, or hides rows from it.
+/// [`Error::NotMigrated`] if there is no store, [`Error::OlderSchema`] if it is older, [`Error::NewerSchema`] if it is newer and not
+/// compatible, [`Error::ChangedMigration`] and [`Error::ForeignSchema`] if it is not a store of ours; [`Error::Encoding`],
+/// [`Error::NoRights`] and [`Error::RowSecurity`] if the database cannot hold a store, denies access to this login, or hides rows from it.
 pub async fn verify(connection: &mut PgConnection, store: Store) -> Result<(), Error> {
     let schema = store.schema().to_owned();
-    match applied(connection, store, &MIGRATIONS).await? {
-        Applied::Absent => Err(Error::NotMigrated { schema }),
-        Applied::Versions(versions) => match versions.last().copied() {
+    match load_schema_state(connection, store, &MIGRATIONS).await? {
+        SchemaState::Absent => Err(Error::NotMigrated { schema }),
+        SchemaState::Versions(versions) => match versions.last().copied() {
             None => Err(Error::NotMigrated { schema }),
             Some(found) if found < LATEST => Err(Error::OlderSchema { schema, found, known: LATEST }),
             Some(_) => Ok(()),
@@ -283,7 +291,7 @@ pub async fn verify(connection: &mut PgConnection, store: Store) -> Result<(), E
     }
 }
 
-/// Checks that a worker's login may see and use the store, which may change while the worker runs. Reads catalogs alone.
+/// Checks that a worker's login may access the store, which may change while the worker runs. Reads only catalogs.
 ///
 /// # Errors
 /// [`Error::Encoding`], [`Error::NoRights`] and [`Error::RowSecurity`], as [`verify`].
@@ -292,15 +300,16 @@ pub async fn verify_worker(connection: &mut PgConnection, store: Store) -> Resul
     check_login(connection, store, &MIGRATIONS, true).await
 }
 
-/// The tables of a store, without their partitions.
+/// Returns the names of a store's tables, without their partitions.
 pub(crate) fn tables() -> Vec<&'static str> {
-    tables_of(&MIGRATIONS)
+    table_names(&MIGRATIONS)
 }
 
-/// The whole SQL of a fresh store, for those who apply it by other means. It records itself: a later [`migrate`] finds nothing to do.
+/// Returns the complete SQL of a new store, for users who apply it with other tools. It records its migrations, so that a later [`migrate`]
+/// finds nothing to do.
 pub fn print(store: Store) -> String {
     let (schema, bootstrap) = (create_schema(store), store.text(BOOTSTRAP));
-    let mut text = format!("begin;\nset local search_path = pg_catalog, pg_temp;\n{IN_UTF8}\n{schema};\n{bootstrap}");
+    let mut text = format!("begin;\nset local search_path = pg_catalog, pg_temp;\n{CHECK_ENCODING}\n{schema};\n{bootstrap}");
     for migration in &MIGRATIONS {
         let (version, name) = (migration.version, migration.name);
         let record = store.text("insert into queue.migration (version, name, hash, compatible) values");
@@ -308,14 +317,14 @@ pub fn print(store: Store) -> String {
         let sql = store.text(migration.sql);
         text = format!("{text}\n-- Migration {version}: {name}\n\n{sql}\n{record} ({version}, '{name}', {hash}, {COMPATIBLE});\n");
     }
-    text + "\n" + &closed(store) + store.text("\nselect queue.add_days(7);\n\ncommit;\n")
+    text + "\n" + &revoke_defaults_sql(store) + store.text("\nselect queue.add_days(7);\n\ncommit;\n")
 }
 
-const IN_UTF8: &str = "
+const CHECK_ENCODING: &str = "
 do $$
 begin
   if current_setting('server_encoding') <> 'UTF8' then
-    raise exception 'a store needs a database whose encoding is UTF8' using errcode = '22023';
+    raise exception 'a store requires a database with the encoding UTF8' using errcode = '22023';
   end if;
 end
 $$;

@@ -1,5 +1,4 @@
-//! The store: its schema's name in statements, its channels, its migrations, its roles, and a transaction on a connection of the caller's. Knows
-//! nothing of jobs.
+//! The store: the schema's name in statements, channels, migrations, roles, and transactions on a caller's connection. Independent of jobs.
 
 pub mod migrate;
 mod roles;
@@ -15,10 +14,10 @@ mod store;
 
 pub use self::{
     channel::Channel,
-    citus::{ClusterNode, Owner, locate, place, relay},
+    citus::{ClusterNode, StoreLocation, locate, place, relay},
     migrate::migrate,
     migration::Migration,
-    pooler::{Listening, NO_SESSION, is_refused_setting, mixes_up},
+    pooler::{ListenerConnection, NO_SESSION, is_refused_setting, mixes_up},
     roles::Roles,
     store::{Store, check_name},
 };

@@ -1,4 +1,4 @@
-//! The group roles of a store, as SQL: who may do what with it. Knows nothing of the functions that they are let into; the files do.
+//! The group roles of a store, as SQL, and their privileges. The files name the functions that each role may execute.
 
 use sqlx::{AssertSqlSafe, PgConnection};
 
@@ -8,11 +8,11 @@ use super::{
 };
 use crate::error::Error;
 
-/// Group roles for a store: `producer`, `worker`, `reader`, `operator` and `owner`, named after the store's schema (`queue_producer`, ..), as which
-/// nobody logs in. Users get what they may do by being made members: `grant queue_producer to web`.
+/// Group roles for a store: `producer`, `worker`, `reader`, `operator` and `owner`. They are named after the store's schema
+/// (`queue_producer`, ..) and cannot log in. Users get privileges by membership: `grant queue_producer to web`.
 ///
-/// To be applied again after a migration, and whenever it is wanted: what the roles may do afterwards is what this release says, and nothing else.
-/// Whoever applies it may create roles, and owns the store or is a superuser.
+/// Apply them again after each migration. Applying resets the privileges of the roles to exactly those of this release. It requires the
+/// right to create roles, and ownership of the store or a superuser.
 ///
 /// ```no_run
 /// # async fn example(pool: sqlx::PgPool) -> Result<(), queue_core::Error> {
@@ -27,11 +27,11 @@ use crate::error::Error;
 pub struct Roles {
     store: Store,
     prefix: String,
-    /// A producer for some queues, instead of the five.
+    /// A producer for some queues, instead of the five roles.
     producer: Option<(String, Vec<String>)>,
 }
 
-/// Each role with what it is given, in this order: later ones are members of earlier ones.
+/// Each role and the files with its privileges. Later roles are members of earlier ones.
 const ROLES: [(&str, &[&str]); 4] = [
     ("producer", &[include_str!("../../roles/producer.sql"), include_str!("../../roles/every_queue.sql")]),
     ("worker", &[include_str!("../../roles/worker.sql")]),
@@ -39,19 +39,21 @@ const ROLES: [(&str, &[&str]); 4] = [
     ("operator", &[include_str!("../../roles/operator.sql")]),
 ];
 
-/// PostgreSQL silently cuts names at 63 bytes.
-const LONGEST: usize = 63;
+/// PostgreSQL silently truncates names at 63 bytes.
+const MAX_NAME_LEN: usize = 63;
 
 impl Roles {
-    /// The five roles of a store.
+    /// Returns the five roles of a store.
     pub fn of(store: Store) -> Self {
         Self { store, prefix: store.schema().to_owned(), producer: None }
     }
 
-    /// A producer for these queues only: a role of this name, made if there is none. Its queues are those said last.
+    /// Returns a producer role that may enqueue only into these queues; it is created if it does not exist. The list replaces that of an
+    /// earlier call.
     ///
     /// # Errors
-    /// [`Error::InvalidName`] for a role or a queue outside the grammar of names; [`Error::OutOfRange`] without any queue, and for one of the five.
+    /// [`Error::InvalidName`] for an invalid role or queue name; [`Error::OutOfRange`] without any queue, and for the name of one of the
+    /// five roles.
     pub fn of_producer(store: Store, role: &str, queues: &[&str]) -> Result<Self, Error> {
         check_role(role)?;
         let of_store = Self::of(store).names();
@@ -59,7 +61,7 @@ impl Roles {
             return Err(Error::OutOfRange {
                 what: "the role of a producer",
                 value: role.to_owned(),
-                range: "another than the store's five",
+                range: "none of the store's five roles",
             });
         }
         if queues.is_empty() {
@@ -69,8 +71,9 @@ impl Roles {
         Ok(Self { producer: Some((role.to_owned(), queues.iter().map(|&queue| queue.to_owned()).collect())), ..Self::of(store) })
     }
 
-    /// What the names of the five roles begin with, instead of the schema: roles are the whole server's, and other databases on it may have a
-    /// schema of the same name.
+    /// Sets the prefix of the names of the five roles. Defaults to the schema's name.
+    ///
+    /// Roles belong to the whole server, and other databases on it may have a schema of the same name.
     ///
     /// # Errors
     /// [`Error::InvalidName`].
@@ -80,7 +83,7 @@ impl Roles {
         Ok(self)
     }
 
-    /// The names of the roles.
+    /// Returns the names of the roles.
     pub fn names(&self) -> Vec<String> {
         match &self.producer {
             Some((role, _)) => vec![role.clone()],
@@ -88,23 +91,24 @@ impl Roles {
         }
     }
 
-    /// Each role and, beside it, a function that it may execute, as the files have it. What it may as a member of another role is not told.
-    pub(crate) fn may_execute(&self) -> Vec<(String, String)> {
+    /// Returns pairs of a role and a function that it may execute according to the files. Excludes what it may execute as a member of
+    /// another role.
+    pub(crate) fn executable_functions(&self) -> Vec<(String, String)> {
         let granted = ROLES.iter().flat_map(|(role, texts)| texts.iter().map(|text| (self.name(role), text)));
         granted
-            .flat_map(|(role, text)| functions(text).map(move |function| (role.clone(), function.to_owned())).collect::<Vec<_>>())
+            .flat_map(|(role, text)| granted_functions(text).map(move |function| (role.clone(), function.to_owned())).collect::<Vec<_>>())
             .collect()
     }
 
-    /// The SQL, for those who apply it by other means: one transaction.
+    /// Returns the SQL as one transaction, for users who apply it with other tools.
     pub fn print(&self) -> String {
         format!("begin;\nset local search_path = pg_catalog, pg_temp;\n\n{}\ncommit;\n", self.sql())
     }
 
-    /// Makes the roles, or brings what they may do up to date. In a transaction of yours all of it is part of that.
+    /// Creates the roles, or updates their privileges. Within a transaction of the caller everything is part of that transaction.
     ///
     /// # Errors
-    /// The database's. Nothing is changed then.
+    /// Database errors. Nothing is changed then.
     pub async fn apply(&self, connection: &mut PgConnection) -> Result<(), Error> {
         let mut session = Session::on(connection).await?;
         let done = async {
@@ -130,21 +134,21 @@ impl Roles {
             let names: Vec<String> = queues.iter().map(|queue| format!("'{queue}'")).collect();
             let queues = include_str!("../../roles/some_queues.sql").replace("'queue_names'", &names.join(", "));
             let text = [entered, include_str!("../../roles/producer.sql"), &queues, let_in].join("\n");
-            return self.written(&text, role);
+            return self.substitute_names(&text, role);
         }
         let closed =
             [include_str!("../../roles/owner.sql"), include_str!("../../roles/closed.sql"), include_str!("../../citus/own.sql")].join("\n");
-        let mut text = self.written(&closed, &self.name("owner"));
+        let mut text = self.substitute_names(&closed, &self.name("owner"));
         for (role, given) in ROLES {
             let given: Vec<&str> = std::iter::once(entered).chain(given.iter().copied()).chain([let_in]).collect();
-            text = format!("{text}\n{}", self.written(&given.join("\n"), &self.name(role)));
+            text = format!("{text}\n{}", self.substitute_names(&given.join("\n"), &self.name(role)));
         }
         text
     }
 
-    /// With the names that are meant.
-    fn written(&self, text: &str, role: &str) -> String {
-        // All names are marked before the first is put in, for a name may look like another's place.
+    /// Replaces the placeholders for names.
+    fn substitute_names(&self, text: &str, role: &str) -> String {
+        // Marks all placeholders before the first is replaced, because a name may look like another placeholder.
         let places = [
             ("\"queue_producer\"", "\u{1}", format!("\"{}\"", self.name("producer"))),
             ("\"queue_reader\"", "\u{2}", format!("\"{}\"", self.name("reader"))),
@@ -152,7 +156,7 @@ impl Roles {
             ("queue_role", "\u{4}", role.to_owned()),
         ];
         let marked = places.iter().fold(text.to_owned(), |text, (place, mark, _)| text.replace(place, mark));
-        places.iter().fold(self.store.rewritten(&marked), |text, (_, mark, name)| text.replace(mark, name))
+        places.iter().fold(self.store.rewrite_text(&marked), |text, (_, mark, name)| text.replace(mark, name))
     }
 
     fn name(&self, role: &str) -> String {
@@ -160,18 +164,18 @@ impl Roles {
     }
 }
 
-/// The functions that a text lets its role execute.
-fn functions(text: &str) -> impl Iterator<Item = &str> {
+/// Returns the functions that a text lets its role execute.
+fn granted_functions(text: &str) -> impl Iterator<Item = &str> {
     let lists = text.split("grant execute on function").skip(1).filter_map(|rest| rest.split("to \"").next());
     lists.flat_map(|list| list.split(',')).filter_map(|name| name.trim().strip_prefix("queue."))
 }
 
 fn check_role(role: &str) -> Result<(), Error> {
     check_name("role", role)?;
-    if role.len() > LONGEST { Err(Error::InvalidName { what: "role", value: role.to_owned(), most: LONGEST }) } else { Ok(()) }
+    if role.len() > MAX_NAME_LEN { Err(Error::InvalidName { what: "role", value: role.to_owned(), most: MAX_NAME_LEN }) } else { Ok(()) }
 }
 
-/// What closes a store.
-pub(super) fn closed(store: Store) -> String {
-    store.rewritten(include_str!("../../roles/closed.sql")).replace("queue_schema", store.schema())
+/// Returns the SQL that revokes the default privileges on a store.
+pub(super) fn revoke_defaults_sql(store: Store) -> String {
+    store.rewrite_text(include_str!("../../roles/closed.sql")).replace("queue_schema", store.schema())
 }

@@ -1,7 +1,7 @@
-//! The connection a bulk enqueue or a migration works on, and a transaction of its own where the caller has none.
+//! The connection of a bulk enqueue or a migration, with a transaction of its own if the caller has none.
 //!
-//! `sqlx`'s `begin` leaves its connection in a transaction when its future is dropped half-way: the next borrower of the pool would
-//! write into it. Here a drop at any point ends the transaction, without awaiting anything. It knows nothing of jobs.
+//! `sqlx`'s `begin` leaves the connection in a transaction if its future is dropped midway: the next borrower of the pool would write into
+//! it. Here a drop at any point ends the transaction without awaiting anything. Independent of jobs.
 
 use std::{
     future::Future as _,
@@ -14,7 +14,7 @@ use sqlx::{Connection as _, PgConnection, PgPool, Postgres, Row as _, pool::Pool
 
 use crate::define::Durability;
 
-/// A pool, or one connection of whatever origin.
+/// A pool, or a single connection of any origin.
 #[doc(hidden)]
 #[derive(Debug)]
 pub enum Connection<'c> {
@@ -24,18 +24,18 @@ pub enum Connection<'c> {
 
 pub(crate) struct Session<'c> {
     connection: SessionConnection<'c>,
-    /// A transaction of ours is open, or may be.
+    /// Whether our own transaction is, or may be, open.
     open: bool,
 }
 
-/// A connection of a pool's, or the one that was given.
+/// A connection borrowed from a pool, or the caller's.
 pub(crate) enum SessionConnection<'c> {
     Own(PoolConnection<Postgres>),
     Lent(&'c mut PgConnection),
 }
 
 impl Connection<'_> {
-    /// A connection for some statements, a pool has it back when it is dropped.
+    /// Returns a connection for a few statements. A pool's is returned when dropped.
     pub(crate) async fn acquire(&mut self) -> sqlx::Result<SessionConnection<'_>> {
         Ok(match self {
             Self::Pool(pool) => SessionConnection::Own(pool.acquire().await?),
@@ -65,16 +65,16 @@ impl DerefMut for SessionConnection<'_> {
 }
 
 impl<'c> Session<'c> {
-    /// A transaction that the caller began keeps its own durability.
+    /// Begins a transaction. One that the caller began keeps its own durability.
     pub(crate) async fn begin(on: Connection<'c>, durability: Durability) -> sqlx::Result<Self> {
         let begin = match durability {
             Durability::Full => "begin",
             Durability::Relaxed => "begin; set local synchronous_commit = off",
         };
-        Self::begin_by(on, begin).await
+        Self::begin_statement(on, begin).await
     }
 
-    async fn begin_by(on: Connection<'c>, begin: &'static str) -> sqlx::Result<Self> {
+    async fn begin_statement(on: Connection<'c>, begin: &'static str) -> sqlx::Result<Self> {
         let mut session = match on {
             Connection::Pool(pool) => Self { connection: SessionConnection::Own(pool.acquire().await?), open: true },
             Connection::One(connection) => {
@@ -82,25 +82,27 @@ impl<'c> Session<'c> {
                 Self { connection: SessionConnection::Lent(connection), open }
             }
         };
-        session.say(begin).await?;
+        session.execute_own(begin).await?;
         Ok(session)
     }
 
-    /// To read by statements that have no name: a pooler must not part them from what they are read with. To be [ended](Self::end).
-    pub(crate) async fn reading(on: Connection<'c>) -> sqlx::Result<Self> {
-        Self::begin_by(on, "begin isolation level read committed, read only").await
+    /// Begins a read-only transaction for statements without names, which a pooler must not separate from their results. To be
+    /// [ended](Self::end).
+    pub(crate) async fn begin_read_only(on: Connection<'c>) -> sqlx::Result<Self> {
+        Self::begin_statement(on, "begin isolation level read committed, read only").await
     }
 
-    /// Of a pool, a transaction that neither takes long nor waits long; on a connection whatever there is, in its time.
-    pub(crate) async fn bounded(on: &'c mut Connection<'_>) -> sqlx::Result<Self> {
+    /// Begins a transaction with short statement and lock timeouts on a connection of a pool. On a caller's connection nothing is begun and
+    /// its own timeouts apply.
+    pub(crate) async fn begin_bounded(on: &'c mut Connection<'_>) -> sqlx::Result<Self> {
         const BOUNDED: &str = "begin isolation level read committed; set local statement_timeout = '60s'; set local lock_timeout = '10s'";
         let open = matches!(on, Connection::Pool(_));
         let mut session = Self { connection: on.acquire().await?, open };
-        session.say(BOUNDED).await?;
+        session.execute_own(BOUNDED).await?;
         Ok(session)
     }
 
-    /// As [`Session::begin`], on a connection.
+    /// Same as [`Session::begin`], on a connection.
     pub(crate) async fn on(connection: &'c mut PgConnection) -> sqlx::Result<Self> {
         Self::begin(Connection::One(connection), Durability::Full).await
     }
@@ -109,24 +111,24 @@ impl<'c> Session<'c> {
         &mut self.connection
     }
 
-    /// Whether nobody is harmed when the connection is lost.
-    pub(crate) fn is_own(&self) -> bool {
+    /// Whether the connection is borrowed from a pool, so that the caller does not depend on it.
+    pub(crate) fn is_pooled(&self) -> bool {
         matches!(self.connection, SessionConnection::Own(_))
     }
 
-    /// Commits a transaction of ours.
+    /// Commits our own transaction.
     pub(crate) async fn commit(mut self) -> sqlx::Result<()> {
-        self.say("commit").await?;
+        self.execute_own("commit").await?;
         self.open = false;
         Ok(())
     }
 
-    /// Rolls a transaction of ours back. When that fails, the connection is broken, and dropped as such.
+    /// Rolls our own transaction back. If that fails, the connection is broken and is dropped.
     pub(crate) async fn roll_back(mut self) {
-        self.open = self.say("rollback").await.is_err();
+        self.open = self.execute_own("rollback").await.is_err();
     }
 
-    /// Ends a transaction of ours in which this came out.
+    /// Commits our own transaction if the result is a success, and rolls it back otherwise.
     pub(crate) async fn end<T>(self, found: sqlx::Result<T>) -> sqlx::Result<T> {
         match found {
             Ok(_) => self.commit().await?,
@@ -135,7 +137,7 @@ impl<'c> Session<'c> {
         found
     }
 
-    async fn say(&mut self, statement: &'static str) -> sqlx::Result<()> {
+    async fn execute_own(&mut self, statement: &'static str) -> sqlx::Result<()> {
         if self.open {
             sqlx::raw_sql(statement).execute(self.connection()).await?;
         }
@@ -150,7 +152,7 @@ impl Drop for Session<'_> {
         }
         match &mut self.connection {
             SessionConnection::Own(connection) => connection.close_on_drop(),
-            // The first poll puts the statement in front of whatever the caller sends next; that is all it is wanted for.
+            // The first poll queues the statement before anything that the caller sends next; nothing else is needed.
             SessionConnection::Lent(connection) => {
                 let _ = pin!(connection.begin_with("rollback")).poll(&mut Context::from_waker(Waker::noop()));
             }
@@ -158,7 +160,8 @@ impl Drop for Session<'_> {
     }
 }
 
-/// Also of one that the caller began in SQL, which `sqlx` does not know of: outside a transaction a statement begins at its own time.
+/// Returns whether a transaction is open, even if the caller began it in SQL without `sqlx` knowing. Outside of a transaction a statement's
+/// start time equals `now()`.
 pub(crate) async fn in_transaction(connection: &mut PgConnection) -> sqlx::Result<bool> {
     const BEGAN_EARLIER: &str = "select pg_catalog.now() operator(pg_catalog.<>) pg_catalog.statement_timestamp()";
     if connection.is_in_transaction() {

@@ -1,4 +1,4 @@
-//! A store: one schema in one database with our tables. This file knows its name and how statements are written for it, nothing else.
+//! A store is one schema with our tables in one database. This file only knows its name and how statements are written for it.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -7,42 +7,43 @@ use std::{
     sync::{Mutex, PoisonError, RwLock},
 };
 
-use super::citus::Home;
+use super::citus::NodeNames;
 use crate::{error::Error, schema::qualify::qualify};
 
-/// Names the schema that jobs are kept in. The default is `queue`; a process may work on several.
+/// Name of the schema that holds the jobs. Defaults to `queue`; a process may use several stores.
 #[derive(Clone, Copy)]
 pub struct Store {
     schema: &'static str,
-    /// How statements are written for the node that a distributed store is on, if they are sent there.
-    home: Option<&'static Home>,
+    /// Rewrites statements for the node of a distributed store, if they are sent directly to it.
+    home: Option<&'static NodeNames>,
 }
 
-/// A text by where it, the name of its schema and how it is written are kept: to look that up costs less than to hash what it says.
-type Place = (usize, usize, usize, usize);
+/// Cache key of a statement: the addresses of the text, of the schema name and of the node's names. Cheaper than hashing the text.
+type StatementKey = (usize, usize, usize, usize);
 
-static STATEMENTS: RwLock<BTreeMap<Place, &'static str>> = RwLock::new(BTreeMap::new());
+static STATEMENTS: RwLock<BTreeMap<StatementKey, &'static str>> = RwLock::new(BTreeMap::new());
 
-/// The same for any store, by where the text is: with many stores each is read once.
+/// Schema-qualified statements of all stores by the address and length of their text, so that each is parsed once.
 static QUALIFIED: Mutex<BTreeMap<(usize, usize), &'static str>> = Mutex::new(BTreeMap::new());
 
-/// The schema whose name stands in our SQL files.
+/// Schema name used in our SQL files.
 const DEFAULT_SCHEMA: &str = "queue";
 
-/// PostgreSQL silently cuts names at 63 bytes; the rest is for what we append.
-const LONGEST_SCHEMA: usize = 48;
+/// PostgreSQL silently truncates names at 63 bytes; the rest is for suffixes.
+const MAX_SCHEMA_LEN: usize = 48;
 
 impl Store {
-    /// The store in `schema`.
+    /// Returns the store in `schema`.
     ///
-    /// The name is kept for the life of the process: meant for a handful of schemas, not one a request.
+    /// The name is kept for the lifetime of the process: use a small number of schemas, not one for each request.
     ///
     /// # Errors
-    /// [`Error::InvalidName`]: a schema is 1 to 48 of the characters `A-Z a-z 0-9 _ . : -`. [`Error::OutOfRange`] for a schema of PostgreSQL's own.
+    /// [`Error::InvalidName`] unless the name has 1 to 48 of the characters `A-Z a-z 0-9 _ . : -`. [`Error::OutOfRange`] for a schema of
+    /// PostgreSQL itself.
     pub fn new(schema: &str) -> Result<Self, Error> {
-        check("schema name", schema, LONGEST_SCHEMA)?;
+        check("schema name", schema, MAX_SCHEMA_LEN)?;
         if schema.starts_with("pg_") || schema == "information_schema" {
-            let range = "none of PostgreSQL's own, which begin with `pg_` or are `information_schema`; name another, as `queue`";
+            let range = "none of PostgreSQL's own, which begin with `pg_` or are `information_schema`; use another name, such as `queue`";
             return Err(Error::OutOfRange { what: "the schema", value: format!("`{schema}`"), range });
         }
         if schema == DEFAULT_SCHEMA {
@@ -51,25 +52,25 @@ impl Store {
         Ok(Self { schema: intern(schema.to_owned()), home: None })
     }
 
-    /// The same store, with statements for the node that it is on.
-    pub(super) fn at(self, home: &'static Home) -> Self {
+    /// Returns the same store, with statements for the node it is on.
+    pub(super) fn at(self, home: &'static NodeNames) -> Self {
         Self { home: Some(home), ..self }
     }
 
-    /// The same store, with statements for any node.
+    /// Returns the same store, with statements for any node.
     #[doc(hidden)]
     #[must_use]
     pub fn anywhere(self) -> Self {
         Self { home: None, ..self }
     }
 
-    /// The schema's name.
+    /// Returns the schema's name.
     pub fn schema(self) -> &'static str {
         self.schema
     }
 
-    /// A statement of ours, written for this store's schema, and so that it means the same whatever the caller's `search_path` is: operators,
-    /// functions and types are named with their schema too. It is written once in the life of the process.
+    /// Returns one of our statements for this store's schema. Operators, functions and types are schema-qualified too, so that it means the
+    /// same under any `search_path` of the caller. Each statement is rewritten once in the lifetime of the process.
     pub fn sql(self, statement: &'static str) -> &'static str {
         let home = self.home.map_or(0, |home| std::ptr::from_ref(home).addr());
         let place = (self.schema.as_ptr().addr(), statement.as_ptr().addr(), statement.len(), home);
@@ -77,26 +78,26 @@ impl Store {
             return known;
         }
         #[cfg(queue_mutants)]
-        let statement = crate::mutants::instead_of(statement);
+        let statement = crate::mutants::replacement(statement);
         let qualified = qualified(statement);
         let written = match self.home {
-            Some(home) => self.rewritten(&home.statement(qualified)),
-            None => self.rewritten(qualified),
+            Some(home) => self.rewrite_text(&home.statement(qualified)),
+            None => self.rewrite_text(qualified),
         };
         let written = intern(written);
         STATEMENTS.write().unwrap_or_else(PoisonError::into_inner).insert(place, written);
         written
     }
 
-    /// A text of ours, a migration or a name, with this store's schema in it and as it stands otherwise.
+    /// Returns one of our texts, such as a migration or a name, with this store's schema and otherwise unchanged.
     pub(crate) fn text(self, text: &'static str) -> &'static str {
         #[cfg(queue_mutants)]
-        let text = crate::mutants::instead_of(text);
-        if self.schema == DEFAULT_SCHEMA { text } else { intern(self.rewritten(text)) }
+        let text = crate::mutants::replacement(text);
+        if self.schema == DEFAULT_SCHEMA { text } else { intern(self.rewrite_text(text)) }
     }
 
-    /// As [`Store::text`], of a text that was put together.
-    pub(super) fn rewritten(self, text: &str) -> String {
+    /// Same as [`Store::text`], for a text built at run time.
+    pub(super) fn rewrite_text(self, text: &str) -> String {
         if self.schema == DEFAULT_SCHEMA { text.to_owned() } else { rewrite(text, self.schema) }
     }
 }
@@ -107,7 +108,7 @@ impl Default for Store {
     }
 }
 
-/// By its schema: it is the same store, wherever its statements are sent.
+/// Compares only the schema: it is the same store, wherever its statements are sent.
 impl PartialEq for Store {
     fn eq(&self, other: &Self) -> bool {
         self.schema == other.schema
@@ -128,7 +129,7 @@ impl fmt::Debug for Store {
     }
 }
 
-/// Checks a queue or job type name.
+/// Checks the name of a queue or job type.
 ///
 /// # Errors
 /// [`Error::InvalidName`].
@@ -146,7 +147,7 @@ fn check(what: &'static str, name: &str, most: usize) -> Result<(), Error> {
     Err(Error::InvalidName { what, value, most })
 }
 
-/// Puts the quoted schema in place of every `queue.` that does not end a longer word or follow a dot.
+/// Replaces every `queue.` that neither ends a longer word nor follows a dot with the quoted schema.
 fn rewrite(statement: &str, schema: &str) -> String {
     let mut out = String::with_capacity(statement.len() + 256);
     let mut rest = statement;
@@ -166,13 +167,13 @@ fn rewrite(statement: &str, schema: &str) -> String {
     out
 }
 
-/// The statement with operators, functions and types named with their schema.
+/// Returns the statement with schema-qualified operators, functions and types.
 fn qualified(statement: &'static str) -> &'static str {
     let mut known = QUALIFIED.lock().unwrap_or_else(PoisonError::into_inner);
     known.entry((statement.as_ptr().addr(), statement.len())).or_insert_with(|| intern(qualify(statement)))
 }
 
-/// Keeps one copy of a text for ever.
+/// Keeps one copy of a text for the lifetime of the process.
 fn intern(text: String) -> &'static str {
     static KEPT: Mutex<BTreeSet<&'static str>> = Mutex::new(BTreeSet::new());
     let mut kept = KEPT.lock().unwrap_or_else(PoisonError::into_inner);

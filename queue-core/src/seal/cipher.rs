@@ -1,4 +1,4 @@
-//! Sealing and opening, and the hashes of keys that payloads make.
+//! Sealing and opening of payloads, and hashing of keys computed from payloads.
 
 use base64::{Engine as _, engine::general_purpose::URL_SAFE_NO_PAD};
 use chacha20poly1305::{
@@ -10,94 +10,96 @@ use sha2::Sha256;
 use zeroize::Zeroize as _;
 
 use super::{
-    Bound, Nonce, Unopened,
-    form::{Sealed, text},
+    Nonce, OpenError, SealScope,
+    format::{SealedPayload, format_payload},
     keyring::{Secret, find},
 };
 
-/// So many bytes of a nonce stand before what is sealed.
+/// Length in bytes of the nonce, which precedes the ciphertext.
 const NONCE: usize = 24;
 
-/// The payload's JSON text, sealed with the current key of this keyring; or why it is not.
-pub(crate) fn seal(clear: &str, keyring: &str, bound: Bound<'_>, nonce: Nonce) -> Result<String, String> {
-    let keys = find(keyring).ok_or_else(|| lacking(keyring))?;
+/// Seals a payload's JSON text with the current key of this keyring.
+pub(crate) fn seal(clear: &str, keyring: &str, scope: SealScope<'_>, nonce: Nonce) -> Result<String, String> {
+    let keys = find(keyring).ok_or_else(|| missing_keyring(keyring))?;
     let (key, secret) = keys.current();
-    let aad = associated(bound, keyring, key);
+    let aad = associated_data(scope, keyring, key);
     let nonce = match nonce {
-        Nonce::Random => XNonce::try_generate().map_err(|error| format!("the system has no random bytes: {error}"))?,
-        Nonce::OfPayload => nonce_of(secret, &aad, clear),
+        Nonce::Random => XNonce::try_generate().map_err(|error| format!("cannot get random bytes from the system: {error}"))?,
+        Nonce::FromPayload => derive_nonce(secret, &aad, clear),
     };
     let payload = Payload { msg: clear.as_bytes(), aad: aad.as_bytes() };
-    let sealed = cipher(secret).encrypt(&nonce, payload).map_err(|_| "the cipher takes no payload of this size".to_owned())?;
+    let sealed = cipher(secret).encrypt(&nonce, payload).map_err(|_| "the payload is too large for the cipher".to_owned())?;
     let mut data = nonce.to_vec();
     data.extend(sealed);
-    Ok(text(keyring, key, &URL_SAFE_NO_PAD.encode(data)))
+    Ok(format_payload(keyring, key, &URL_SAFE_NO_PAD.encode(data)))
 }
 
-/// The JSON text that was sealed; `None` if the payload is in clear.
-pub(crate) fn open(payload: &str, bound: Bound<'_>) -> Result<Option<String>, Unopened> {
-    let (keyring, key, data) = match Sealed::parse(payload) {
+/// Opens a sealed payload and returns its JSON text; `None` if the payload is not sealed.
+pub(crate) fn open(payload: &str, scope: SealScope<'_>) -> Result<Option<String>, OpenError> {
+    let (keyring, key, data) = match SealedPayload::parse(payload) {
         None => return Ok(None),
-        Some(Sealed::Known { keyring, key, data }) => (keyring, key, data),
-        Some(Sealed::Other { form }) => {
-            return Err(Unopened::Here(format!("it is sealed in form {form}, which this release does not know; deploy one that does")));
+        Some(SealedPayload::Supported { keyring, key, data }) => (keyring, key, data),
+        Some(SealedPayload::Unsupported { form }) => {
+            return Err(OpenError::Unavailable(format!(
+                "it is sealed in format {form}, which this release does not support; deploy one that does"
+            )));
         }
-        Some(Sealed::Broken) => return Err(Unopened::Ever("what says how it is sealed was changed".to_owned())),
+        Some(SealedPayload::Malformed) => return Err(OpenError::Invalid("the header of the sealed payload was changed".to_owned())),
     };
     let name = |name: &str| name.chars().take(64).collect::<String>().escape_debug().to_string();
-    let keys = find(keyring).ok_or_else(|| Unopened::Here(lacking(&name(keyring))))?;
+    let keys = find(keyring).ok_or_else(|| OpenError::Unavailable(missing_keyring(&name(keyring))))?;
     let Some(secret) = keys.find(key) else {
         let (key, keyring) = (name(key), name(keyring));
-        return Err(Unopened::Here(format!(
-            "it is sealed with the key `{key}`, which the keyring `{keyring}` of this process does not have; give it with `Keyring::older`"
+        return Err(OpenError::Unavailable(format!(
+            "it is sealed with the key `{key}`, which the keyring `{keyring}` of this process lacks; add it with `Keyring::older`"
         )));
     };
-    let aad = associated(bound, keyring, key);
+    let aad = associated_data(scope, keyring, key);
     let opened = URL_SAFE_NO_PAD.decode(data).ok().and_then(|data| {
         let (nonce, sealed) = data.split_at_checked(NONCE)?;
         let payload = Payload { msg: sealed, aad: aad.as_bytes() };
         cipher(secret).decrypt(&XNonce::try_from(nonce).ok()?, payload).ok()
     });
     let Some(opened) = opened else {
-        return Err(Unopened::Ever(format!(
-            "either the key `{key}` of the keyring `{keyring}` is another here than where it was sealed, or it was changed, \
-             or brought here from another job type, version or store"
+        return Err(OpenError::Invalid(format!(
+            "the key `{key}` of the keyring `{keyring}` differs from the one that sealed it, or the payload was changed, \
+             or copied from another job type, version or store"
         )));
     };
-    // What was sealed was a text.
+    // Only texts are sealed.
     String::from_utf8(opened).map(Some).map_err(|error| {
         error.into_bytes().zeroize();
-        Unopened::Ever("what was sealed is no text".to_owned())
+        OpenError::Invalid("the sealed content is not text".to_owned())
     })
 }
 
-/// A key that a payload makes, hashed by the secret of this keyring; `what` it is, is hashed with it.
+/// Hashes a key computed from a payload with the secret of this keyring. `what` names the kind of key and is part of the hash.
 pub(crate) fn hash_key(what: &str, key: &str, keyring: &str) -> Result<String, String> {
-    let keys = find(keyring).ok_or_else(|| lacking(keyring))?;
+    let keys = find(keyring).ok_or_else(|| missing_keyring(keyring))?;
     let Some(secret) = keys.hasher() else {
         return Err(format!(
-            "{what} is made of it, and the keyring `{keyring}` has no secret to hash that with; give it one with `Keyring::hashing`, \
-             the same in all processes and for good"
+            "{what} is computed from it, and the keyring `{keyring}` has no secret to hash it with; set one with `Keyring::hashing`, \
+             the same in all processes and permanently"
         ));
     };
     Ok(URL_SAFE_NO_PAD.encode(mac(secret, &["queue-sealed key", what, key])))
 }
 
-fn lacking(keyring: &str) -> String {
-    format!("the keyring `{keyring}` is not known to this process; give it with `queue_core::use_keyring` when the program starts")
+fn missing_keyring(keyring: &str) -> String {
+    format!("this process has no keyring `{keyring}`; set it with `queue_core::use_keyring` when the program starts")
 }
 
 fn cipher(secret: &Secret) -> XChaCha20Poly1305 {
     XChaCha20Poly1305::new(secret.bytes().into())
 }
 
-/// No part has a NUL in it, so no two of them are the same by other parts.
-fn associated(bound: Bound<'_>, keyring: &str, key: &str) -> String {
-    ["queue-sealed/1", bound.store.schema(), bound.stored, keyring, key].join("\0")
+/// Returns the associated data. No part contains a NUL, so different parts never yield the same text.
+fn associated_data(scope: SealScope<'_>, keyring: &str, key: &str) -> String {
+    ["queue-sealed/1", scope.store.schema(), scope.stored, keyring, key].join("\0")
 }
 
-/// Equal for equal payloads of one place under one key only.
-fn nonce_of(secret: &Secret, aad: &str, clear: &str) -> XNonce {
+/// Returns a nonce that is equal only for equal payloads with the same associated data and key.
+fn derive_nonce(secret: &Secret, aad: &str, clear: &str) -> XNonce {
     let mac = mac(secret, &["queue-sealed nonce", aad, clear]);
     let mut nonce = XNonce::default();
     nonce.copy_from_slice(&mac[..NONCE]);
@@ -105,7 +107,7 @@ fn nonce_of(secret: &Secret, aad: &str, clear: &str) -> XNonce {
 }
 
 fn mac(secret: &Secret, parts: &[&str]) -> [u8; 32] {
-    let mut mac = Hmac::<Sha256>::new_from_slice(secret.bytes()).expect("a key of any length will do");
+    let mut mac = Hmac::<Sha256>::new_from_slice(secret.bytes()).expect("HMAC accepts keys of any length");
     for part in parts {
         mac.update(&(part.len() as u64).to_le_bytes());
         mac.update(part.as_bytes());
@@ -124,59 +126,59 @@ mod tests {
 
     const CLEAR: &str = r#"{"card": "hunter2"}"#;
 
-    fn bound(stored: &str) -> Bound<'_> {
-        Bound { store: Store::default(), stored }
+    fn scope(stored: &str) -> SealScope<'_> {
+        SealScope { store: Store::default(), stored }
     }
 
     fn secret(byte: u8) -> Secret {
         Secret::new([byte; 32])
     }
 
-    fn why(unopened: Result<Option<String>, Unopened>) -> String {
+    fn why(unopened: Result<Option<String>, OpenError>) -> String {
         match unopened.unwrap_err() {
-            Unopened::Ever(why) => why,
-            other @ Unopened::Here(_) => panic!("{other:?}"),
+            OpenError::Invalid(why) => why,
+            other @ OpenError::Unavailable(_) => panic!("{other:?}"),
         }
     }
 
     #[test]
-    fn what_is_sealed_is_opened_where_it_belongs_and_nowhere_else() {
+    fn a_sealed_payload_opens_only_in_its_scope() {
         use_keyring("cipher_places", Keyring::new("one", secret(1)).older("two", secret(2))).unwrap();
-        let sealed = seal(CLEAR, "cipher_places", bound("pay@2"), Nonce::Random).unwrap();
+        let sealed = seal(CLEAR, "cipher_places", scope("pay@2"), Nonce::Random).unwrap();
         assert!(!sealed.contains("hunter2") && sealed.starts_with("\"queue-sealed/1/cipher_places/one/"), "{sealed}");
-        assert_eq!(open(&sealed, bound("pay@2")).unwrap().as_deref(), Some(CLEAR));
-        assert_eq!(open(CLEAR, bound("pay@2")).unwrap(), None, "this is in clear");
+        assert_eq!(open(&sealed, scope("pay@2")).unwrap().as_deref(), Some(CLEAR));
+        assert_eq!(open(CLEAR, scope("pay@2")).unwrap(), None, "not sealed");
         for elsewhere in ["pay", "pay@3", "pay@2\0", "Pay@2", ""] {
-            assert!(why(open(&sealed, bound(elsewhere))).contains("another job type, version or store"), "{elsewhere}");
+            assert!(why(open(&sealed, scope(elsewhere))).contains("another job type, version or store"), "{elsewhere}");
         }
-        let other = Bound { store: Store::new("other").unwrap(), stored: "pay@2" };
+        let other = SealScope { store: Store::new("other").unwrap(), stored: "pay@2" };
         why(open(&sealed, other));
-        // Under the name of a key that is there, too.
-        why(open(&sealed.replace("/one/", "/two/"), bound("pay@2")));
-        let again = seal(CLEAR, "cipher_places", bound("pay@2"), Nonce::Random).unwrap();
-        assert_ne!(again, sealed, "nobody sees that two are equal");
+        // Also under the name of another existing key.
+        why(open(&sealed.replace("/one/", "/two/"), scope("pay@2")));
+        let again = seal(CLEAR, "cipher_places", scope("pay@2"), Nonce::Random).unwrap();
+        assert_ne!(again, sealed, "equal payloads cannot be recognized");
     }
 
     #[test]
-    fn no_byte_of_a_sealed_payload_can_be_changed_or_left_out_and_no_error_shows_it() {
+    fn a_changed_or_truncated_payload_does_not_open_and_errors_do_not_show_it() {
         use_keyring("cipher_bytes", Keyring::new("k", secret(3))).unwrap();
-        let sealed = seal(CLEAR, "cipher_bytes", bound("pay"), Nonce::Random).unwrap();
+        let sealed = seal(CLEAR, "cipher_bytes", scope("pay"), Nonce::Random).unwrap();
         let from = sealed.rfind('/').unwrap() + 1;
         for at in from..sealed.len() - 1 {
             let mut changed = sealed.clone().into_bytes();
             changed[at] = if changed[at] == b'A' { b'B' } else { b'A' };
-            let said = why(open(std::str::from_utf8(&changed).unwrap(), bound("pay")));
-            assert!(!said.contains("hunter2") && !said.contains(&sealed[from..from + 8]), "{said}");
-            why(open(&format!("{}\"", &sealed[..at]), bound("pay")));
+            let error = why(open(std::str::from_utf8(&changed).unwrap(), scope("pay")));
+            assert!(!error.contains("hunter2") && !error.contains(&sealed[from..from + 8]), "{error}");
+            why(open(&format!("{}\"", &sealed[..at]), scope("pay")));
         }
     }
 
     #[test]
-    fn a_nonce_of_the_payload_makes_one_text_of_one_payload_in_one_place() {
+    fn a_nonce_from_the_payload_is_deterministic() {
         use_keyring("cipher_alike", Keyring::new("k", secret(4))).unwrap();
-        let alike = |clear, stored| seal(clear, "cipher_alike", bound(stored), Nonce::OfPayload).unwrap();
+        let alike = |clear, stored| seal(clear, "cipher_alike", scope(stored), Nonce::FromPayload).unwrap();
         assert_eq!(alike(CLEAR, "pay"), alike(CLEAR, "pay"));
-        assert_eq!(open(&alike(CLEAR, "pay"), bound("pay")).unwrap().as_deref(), Some(CLEAR));
+        assert_eq!(open(&alike(CLEAR, "pay"), scope("pay")).unwrap().as_deref(), Some(CLEAR));
         let nonce = |sealed: String| sealed[sealed.rfind('/').unwrap()..].chars().take(33).collect::<String>();
         assert_ne!(nonce(alike(CLEAR, "pay")), nonce(alike("{}", "pay")), "a nonce is for one payload");
         assert_ne!(nonce(alike(CLEAR, "pay")), nonce(alike(CLEAR, "pay@2")));
@@ -191,7 +193,7 @@ mod tests {
         assert!(!others.contains(&hashed("the key", "ada")) && !hashed("the key", "ada").contains("ada"));
         let before = hashed("the key", "ada");
         use_keyring("cipher_hash", Keyring::new("new", secret(7)).older("k", secret(5)).hashing(secret(6))).unwrap();
-        assert_eq!(hashed("the key", "ada"), before, "it does not change with the keys that seal");
+        assert_eq!(hashed("the key", "ada"), before, "the hash does not depend on the sealing keys");
         use_keyring("cipher_hash", Keyring::new("new", secret(7))).unwrap();
         assert!(hash_key("the key", "ada", "cipher_hash").unwrap_err().contains("`Keyring::hashing`"));
     }

@@ -1,4 +1,4 @@
-//! The keys by which payloads are sealed, as a program gives them to its process. Neither a name nor an error nor `Debug` shows one.
+//! Keys that seal payloads, as passed to a process by its program. No name, error or `Debug` output contains a key.
 
 use std::{
     collections::BTreeMap,
@@ -11,18 +11,19 @@ use zeroize::Zeroizing;
 
 use crate::{error::Error, schema::check_name};
 
-/// A key: 32 bytes that nobody can guess. It is wiped from memory when it is dropped, and shown by nothing.
+/// Key of 32 random bytes. It is wiped from memory when dropped, and never shown.
 #[derive(Clone)]
 pub struct Secret(Zeroizing<[u8; 32]>);
 
 impl Secret {
-    /// These bytes, as a key store gives them.
+    /// Creates a key from these bytes, as from a key store.
     #[must_use]
     pub fn new(bytes: [u8; 32]) -> Self {
         Self(Zeroizing::new(bytes))
     }
 
-    /// From text, as a file or a variable has it: 64 hexadecimal digits, or base64. White space around it is nothing.
+    /// Parses a key from text, as in a file or an environment variable: 64 hexadecimal digits, or base64. Surrounding white space is
+    /// ignored.
     ///
     /// ```
     /// # use queue_core::Secret;
@@ -32,13 +33,13 @@ impl Secret {
     /// ```
     ///
     /// # Errors
-    /// [`Error::Keyring`]: it is not 32 bytes. The error does not show it.
+    /// [`Error::Keyring`] if the text is not 32 bytes. The error does not contain the text.
     pub fn parse(text: &str) -> Result<Self, Error> {
         let text = text.trim();
         let bytes = if text.len() == 64 { from_hex(text) } else { from_base64(text) };
-        bytes
-            .map(Self)
-            .ok_or_else(|| wrong("a key is 32 bytes, as 64 hexadecimal digits or in base64; make one with `openssl rand -base64 32`"))
+        bytes.map(Self).ok_or_else(|| {
+            keyring_error("a key is 32 bytes, as 64 hexadecimal digits or in base64; make one with `openssl rand -base64 32`")
+        })
     }
 
     pub(super) fn bytes(&self) -> &[u8; 32] {
@@ -46,7 +47,7 @@ impl Secret {
     }
 }
 
-/// Without the key.
+/// Omits the key.
 impl fmt::Debug for Secret {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str("Secret(..)")
@@ -56,7 +57,7 @@ impl fmt::Debug for Secret {
 fn from_hex(text: &str) -> Option<Zeroizing<[u8; 32]>> {
     let mut bytes = Zeroizing::new([0; 32]);
     for (at, byte) in bytes.iter_mut().enumerate() {
-        // Not from `+f`, which a number may be, too.
+        // Excludes `+f`, which also parses as a number.
         let digits = text.get(2 * at..2 * at + 2).filter(|digits| digits.bytes().all(|digit| digit.is_ascii_hexdigit()))?;
         *byte = u8::from_str_radix(digits, 16).ok()?;
     }
@@ -72,13 +73,13 @@ fn from_base64(text: &str) -> Option<Zeroizing<[u8; 32]>> {
     Some(bytes)
 }
 
-/// The keys by which the payloads of some job types are sealed: one that seals, older ones that still open. Given to a process by [`use_keyring`].
+/// Keys for the payloads of some job types: the current key seals, and older ones still open. Passed to a process with [`use_keyring`].
 ///
-/// A key has a name, which is stored beside what it has sealed. To change keys, give the new one to every process as [`older`](Self::older) first, and
-/// then as the current one: so none meets a payload that it cannot open. An older one may go when nothing is sealed with it any more: see the chapter on
-/// keys in `docs/SEALED.md`.
+/// A key has a name, which is stored with everything it seals. To rotate keys, first give the new key to every process as
+/// [`older`](Self::older), and then make it the current one. That way no process meets a payload that it cannot open. An older key can be
+/// removed once nothing is sealed with it any more: see the chapter on keys in `docs/SEALED.md`.
 #[derive(Clone)]
-#[must_use = "it is given to the process by `use_keyring`"]
+#[must_use = "a keyring does nothing until it is passed to `use_keyring`"]
 pub struct Keyring {
     current: String,
     keys: Vec<(String, Secret)>,
@@ -86,28 +87,28 @@ pub struct Keyring {
 }
 
 impl Keyring {
-    /// One whose current key has this name, such as `2026-05`: 1 to 64 of the characters `A-Z a-z 0-9 _ . : -`.
+    /// Creates a keyring whose current key has this name, such as `2026-05`: 1 to 64 of the characters `A-Z a-z 0-9 _ . : -`.
     pub fn new(name: impl Into<String>, secret: Secret) -> Self {
         let current = name.into();
         Self { keys: vec![(current.clone(), secret)], current, hashing: None }
     }
 
-    /// And with a key that seals nothing, but opens: an older one, or one that is going to be the current.
+    /// Adds a key that only opens: an older key, or one that will become the current key.
     pub fn older(mut self, name: impl Into<String>, secret: Secret) -> Self {
         self.keys.push((name.into(), secret));
         self
     }
 
-    /// And with a secret by which the keys that payloads make are hashed: those of `unique(fields(..))` and `key = ..`, which otherwise could be guessed
-    /// from the store. Types that make such keys need it. It is the same in all processes, and does not change with the others: of two jobs
-    /// with equal fields, hashed by two of them, it is not seen that they are equal.
+    /// Sets the secret that hashes keys computed from payloads: those of `unique(fields(..))` and `key = ..`. Unhashed keys could be
+    /// guessed from the store. Types with such keys need it. It must be the same in all processes, and stay the same when other keys are
+    /// rotated: hashes under different secrets differ even if the fields are equal.
     pub fn hashing(mut self, secret: Secret) -> Self {
         self.hashing = Some(secret);
         self
     }
 
     pub(super) fn current(&self) -> (&str, &Secret) {
-        // The first one is.
+        // The current key is the first.
         (&self.current, &self.keys[0].1)
     }
 
@@ -123,14 +124,14 @@ impl Keyring {
         for (at, (name, _)) in self.keys.iter().enumerate() {
             check_name("name of a key", name)?;
             if self.keys[..at].iter().any(|(other, _)| other == name) {
-                return Err(wrong(&format!("two keys of one keyring are called `{name}`; what they have sealed could not be told apart")));
+                return Err(keyring_error(&format!("two keys of one keyring are called `{name}`; give each key its own name")));
             }
         }
         Ok(())
     }
 }
 
-/// The names of its keys, and no key.
+/// Shows the names of the keys only.
 impl fmt::Debug for Keyring {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let names: Vec<&str> = self.keys.iter().map(|(name, _)| &**name).collect();
@@ -138,13 +139,14 @@ impl fmt::Debug for Keyring {
     }
 }
 
-/// Few, and asked for by each enqueue and attempt of a type that is sealed.
+/// There are few keyrings. Each enqueue and each attempt of a sealed type looks its keyring up.
 static KEYRINGS: RwLock<BTreeMap<String, Arc<Keyring>>> = RwLock::new(BTreeMap::new());
 
-/// From now on this process seals and opens with this keyring what job types with `#[job(seal = "name")]` of its name enqueue and run. Say it at the start
-/// of each program that does either, before its worker runs; said again, as after a change of keys, it takes the place of the one before.
+/// Sets the keyring of this name for this process. It seals and opens the payloads of job types with `#[job(seal = "name")]` that the
+/// process enqueues or runs. Call it at the start of each such program, before its worker runs. Another call, for example after a key
+/// rotation, replaces the keyring.
 ///
-/// An enqueue without it is refused ([`Error::Sealing`]). A worker without it leaves such types to workers that have it.
+/// Without the keyring an enqueue fails with [`Error::Sealing`]. A worker without it leaves such types to workers that have it.
 ///
 /// ```
 /// use queue_core::{Keyring, Secret, use_keyring};
@@ -156,7 +158,7 @@ static KEYRINGS: RwLock<BTreeMap<String, Arc<Keyring>>> = RwLock::new(BTreeMap::
 /// ```
 ///
 /// # Errors
-/// [`Error::InvalidName`] for its name and those of its keys; [`Error::Keyring`] if two keys have one name.
+/// [`Error::InvalidName`] for an invalid name of the keyring or of a key; [`Error::Keyring`] if two keys have the same name.
 pub fn use_keyring(name: impl Into<String>, keyring: Keyring) -> Result<(), Error> {
     let name = name.into();
     check_name("name of a keyring", &name)?;
@@ -165,17 +167,17 @@ pub fn use_keyring(name: impl Into<String>, keyring: Keyring) -> Result<(), Erro
     Ok(())
 }
 
-/// The keyring of this name.
+/// Returns the keyring of this name.
 pub(super) fn find(name: &str) -> Option<Arc<Keyring>> {
     KEYRINGS.read().unwrap_or_else(PoisonError::into_inner).get(name).map(Arc::clone)
 }
 
 /// Whether this process has the keyring.
-pub(crate) fn is_known(name: &str) -> bool {
+pub(crate) fn has_keyring(name: &str) -> bool {
     find(name).is_some()
 }
 
-fn wrong(why: &str) -> Error {
+fn keyring_error(why: &str) -> Error {
     Error::Keyring { why: why.to_owned() }
 }
 
@@ -185,7 +187,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_key_is_read_from_the_texts_that_key_stores_give_and_from_no_other() {
+    fn keys_parse_from_hex_and_base64_only() {
         let bytes: [u8; 32] = std::array::from_fn(|at| 248 + (at % 8) as u8);
         let hex = "f8f9fafbfcfdfeff".repeat(4);
         let base64 = "+Pn6+/z9/v/4+fr7/P3+//j5+vv8/f7/+Pn6+/z9/v8=";
@@ -202,13 +204,13 @@ mod tests {
         for text in
             ["", "hunter2", &hex[..62], &base64[..40], &format!("{base64}{base64}"), &hex.replace("f8", "+8"), &hex.replace("f8", "é")]
         {
-            let said = Secret::parse(text).unwrap_err().to_string();
-            assert!(said.starts_with("a key is 32 bytes") && (text.is_empty() || !said.contains(text)), "{said}");
+            let error = Secret::parse(text).unwrap_err().to_string();
+            assert!(error.starts_with("a key is 32 bytes") && (text.is_empty() || !error.contains(text)), "{error}");
         }
     }
 
     #[test]
-    fn nothing_shows_a_key_and_two_of_one_name_are_refused() {
+    fn debug_shows_no_key_and_duplicate_names_are_rejected() {
         let secret = |byte| Secret::new([byte; 32]);
         let keyring = Keyring::new("new", secret(0xab)).older("old", secret(0xcd)).hashing(secret(0xef));
         assert_eq!(format!("{keyring:?} {:?}", secret(7)), r#"Keyring { current: "new", keys: ["new", "old"], .. } Secret(..)"#);
@@ -216,6 +218,6 @@ mod tests {
         assert!(twice.to_string().contains("two keys of one keyring are called `a`"), "{twice}");
         assert!(matches!(use_keyring("a/b", Keyring::new("a", secret(1))), Err(Error::InvalidName { .. })));
         assert!(matches!(use_keyring("a", Keyring::new("a/b", secret(1))), Err(Error::InvalidName { .. })));
-        assert!(!is_known("twice") && !is_known("a"));
+        assert!(!has_keyring("twice") && !has_keyring("a"));
     }
 }

@@ -1,53 +1,55 @@
-//! Payloads that are stored encrypted: `#[job(seal = "customers")]`. The keys, the form of a sealed payload, and the cipher.
+//! Payloads that are stored encrypted: `#[job(seal = "customers")]`. The keys, the format of a sealed payload, and the cipher.
 //!
-//! XChaCha20-Poly1305, whose nonces are long enough to be random. Associated data bind a sealed payload to its store, the name under which its job is
-//! stored, its keyring and its key. This room knows texts only: what follows from one that cannot be opened is decided where payloads are read.
+//! The cipher is XChaCha20-Poly1305, whose nonces are long enough to be random. Associated data bind a sealed payload to its store, the
+//! stored name of its job type, its keyring and its key. This module handles texts only. The code that reads payloads decides what follows
+//! from one that cannot be opened.
 
-mod form;
+mod format;
 #[cfg(feature = "seal")]
 mod cipher;
 #[cfg(feature = "seal")]
 mod keyring;
 #[cfg(not(feature = "seal"))]
-mod off;
+mod disabled;
 
 use crate::schema::Store;
 
-pub(crate) use self::form::is_sealed;
+#[cfg(not(feature = "seal"))]
+pub(crate) use self::disabled::{has_keyring, hash_key, open, seal};
+pub(crate) use self::format::is_sealed;
 #[cfg(feature = "seal")]
 pub use self::keyring::{Keyring, Secret, use_keyring};
-#[cfg(not(feature = "seal"))]
-pub(crate) use self::off::{hash_key, is_known, open, seal};
 #[cfg(feature = "seal")]
 pub(crate) use self::{
     cipher::{hash_key, open, seal},
-    keyring::is_known,
+    keyring::has_keyring,
 };
 
-/// What a sealed payload is bound to: put elsewhere, it cannot be opened.
+/// Associated data of a sealed payload. With other associated data it cannot be opened.
 #[derive(Clone, Copy)]
-#[cfg_attr(not(feature = "seal"), expect(dead_code, reason = "nothing is bound"))]
-pub(crate) struct Bound<'a> {
+#[cfg_attr(not(feature = "seal"), expect(dead_code, reason = "unused without the feature"))]
+pub(crate) struct SealScope<'a> {
     pub(crate) store: Store,
-    /// The name under which its job is stored, with the version.
+    /// Stored name of the job type, with the version.
     pub(crate) stored: &'a str,
 }
 
-/// How the nonce of a sealed payload is made.
+/// Derivation of the nonce of a sealed payload.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Nonce {
-    /// Sealed twice, a payload gives two texts.
+    /// A random nonce: the same payload sealed twice gives different texts.
     Random,
-    /// Sealed twice, a payload gives one text, so that it can be told whether it has changed; which shows whether two are equal.
-    OfPayload,
+    /// A nonce derived from the payload: the same payload sealed twice gives the same text. This shows whether it has changed, and also
+    /// whether two payloads are equal.
+    FromPayload,
 }
 
 /// Why a payload cannot be opened.
 #[derive(Debug, PartialEq, Eq)]
-#[cfg_attr(not(feature = "seal"), expect(dead_code, reason = "nothing is opened"))]
-pub(crate) enum Unopened {
-    /// Somebody may, who has the key or is newer.
-    Here(String),
-    /// As it stands, nobody can.
-    Ever(String),
+#[cfg_attr(not(feature = "seal"), expect(dead_code, reason = "unused without the feature"))]
+pub(crate) enum OpenError {
+    /// This process cannot open it. One with the key or with a newer release may.
+    Unavailable(String),
+    /// No process can open it.
+    Invalid(String),
 }

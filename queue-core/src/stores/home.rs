@@ -1,4 +1,4 @@
-//! The stores that there are, as a database knows them: a list for every process, and what each process makes of it.
+//! Registry of stores in a database, and each process's view of it.
 
 use std::{
     collections::BTreeMap,
@@ -11,8 +11,8 @@ use sqlx::{PgConnection, PgPool};
 use tokio::sync::Mutex;
 
 use super::{
-    known::Known,
-    over::patiently,
+    all_stores::with_timeout,
+    place_cache::PlaceCache,
     roster::{Member, Roster},
 };
 use crate::{
@@ -20,20 +20,21 @@ use crate::{
     schema::{Session, Store, apply_each, check_name},
 };
 
-/// Which store a new tenant is put into.
+/// Rule that assigns new tenants to stores.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Rule {
-    /// By its key: every store has its part of the keys, and one that is added has its part of the new ones.
+    /// By a hash of the tenant's key: each open store receives an equal share of the keys, and a store that is added receives its share of new
+    /// ones.
     #[default]
     Hash,
-    /// That with the fewest tenants. It counts them for each new one: for thousands of tenants, not millions.
+    /// To the store with the fewest tenants. Counts the tenants for each new one, which is suitable for thousands of tenants, not millions.
     Fewest,
-    /// None: each is placed by [`Stores::place`].
+    /// No automatic assignment: each tenant is placed by [`Stores::place`].
     Explicit,
 }
 
-/// Routes tenants to stores: by a table at home, in a schema of your choosing. A clone is the same.
+/// Routes tenants to stores by a table in the home database, in a schema of your choice. Clones share their state.
 ///
 /// ```no_run
 /// # use queue_core::{Job, job};
@@ -59,46 +60,48 @@ pub struct Stores {
     pub(super) schema: Store,
     pub(super) rule: Rule,
     pub(super) roster: Roster,
-    pub(super) known: Known,
+    pub(super) places: PlaceCache,
     databases: Arc<RwLock<BTreeMap<String, PgPool>>>,
-    /// What was read before a store was added is not believed after it.
-    changing: Arc<Mutex<()>>,
+    /// Serializes changes of the registry with its reads, so that an older read does not undo an addition.
+    registry_lock: Arc<Mutex<()>>,
 }
 
-/// A store, as it is known at home.
+/// Store, as recorded in the home database.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, sqlx::FromRow)]
 #[non_exhaustive]
 pub struct StoreRecord {
-    /// What it goes by.
+    /// Name of the store.
     pub name: String,
-    /// The database it is in, by the name that processes know it by.
+    /// Name of its database, as given to [`Stores::database`].
     pub database: String,
-    /// Its schema there.
+    /// Its schema in that database.
     pub schema: String,
-    /// Whether new tenants are put into it.
+    /// Whether new tenants are assigned to it.
     pub is_open: bool,
-    /// How many tenants are in it.
+    /// Number of tenants in the store.
     pub tenants: i64,
 }
 
-/// How often it is tried to make what somebody else has made meanwhile.
-const MEETINGS: u32 = 5;
+/// Maximum number of retries if another process creates the same tables concurrently.
+const MAX_RETRIES: u32 = 5;
 
 impl Stores {
-    /// With its tables in this schema of this database, and there of every database with stores. It holds nothing else; let it be none of the stores.
+    /// Creates a router that keeps its tables in this schema, in the home database and in every database with stores. The schema contains nothing
+    /// else and must not be the schema of a store.
     pub fn new(home: &PgPool, schema: Store) -> Self {
-        let (rule, roster, known) = (Rule::default(), Roster::default(), Known::default());
-        Self { home: home.clone(), schema, rule, roster, known, databases: Arc::default(), changing: Arc::default() }
+        let (rule, roster, places) = (Rule::default(), Roster::default(), PlaceCache::default());
+        Self { home: home.clone(), schema, rule, roster, places, databases: Arc::default(), registry_lock: Arc::default() }
     }
 
-    /// Which store new tenants are put into. Default [`Rule::Hash`].
+    /// Sets the rule that assigns new tenants to stores. Default: [`Rule::Hash`].
     #[must_use]
     pub fn rule(mut self, rule: Rule) -> Self {
         self.rule = rule;
         self
     }
 
-    /// A database that may have stores, by a name that all processes call it by. Their addresses stay theirs.
+    /// Adds a database that may contain stores, under a name that all processes use for it. Each process may connect to it by a different
+    /// address.
     ///
     /// # Errors
     /// [`Error::InvalidName`].
@@ -108,23 +111,24 @@ impl Stores {
         Ok(self)
     }
 
-    /// Makes the tables at home and in all databases, or brings them up to date. Stores are migrated by themselves. A database that fails, or has its
-    /// tables locked for ten seconds, keeps none from the others; a log line names it.
+    /// Creates or updates the tables in the home database and in all other databases. Stores are migrated separately.
+    ///
+    /// A database that fails, or whose tables are locked for ten seconds, does not keep the others from being migrated; a log line names it.
     ///
     /// # Errors
-    /// The first database's that failed.
+    /// The error of the first database that failed.
     pub async fn migrate(&self) -> Result<(), Error> {
         let databases = self.databases.read().unwrap_or_else(PoisonError::into_inner).clone();
         let home = ("home", &self.home);
         let mut failed = None;
         for (name, pool) in std::iter::once(home).chain(databases.iter().map(|(name, pool)| (name.as_str(), pool))) {
-            if let Err(error) = self.make_in(pool).await {
-                let said = message(&error);
+            if let Err(error) = self.migrate_database(pool).await {
+                let text = message(&error);
                 tracing::warn!(
                     database = name,
                     schema = self.schema.schema(),
-                    error = said,
-                    "the tables of placements cannot be made here"
+                    error = text,
+                    "migrating the placement tables failed in this database"
                 );
                 failed.get_or_insert(error);
             }
@@ -132,21 +136,22 @@ impl Stores {
         failed.map_or(Ok(()), |error| Err(error.into()))
     }
 
-    /// Again, if somebody else makes them at the same time.
-    async fn make_in(&self, pool: &PgPool) -> sqlx::Result<()> {
+    /// Retries if another process creates the tables at the same time.
+    async fn migrate_database(&self, pool: &PgPool) -> sqlx::Result<()> {
         let mut met = 0;
-        while let Err(error) = self.make(&mut *pool.acquire().await?).await {
+        while let Err(error) = self.create_tables(&mut *pool.acquire().await?).await {
             let code = error.as_database_error().and_then(sqlx::error::DatabaseError::code);
             met += 1;
-            if met > MEETINGS || !code.is_some_and(|code| ["23505", "42P06", "42P07"].contains(&code.as_ref())) {
+            if met > MAX_RETRIES || !code.is_some_and(|code| ["23505", "42P06", "42P07"].contains(&code.as_ref())) {
                 return Err(error);
             }
         }
         Ok(())
     }
 
-    /// One transaction. A statement at a time, for a cluster sends each on as the text that it came in.
-    async fn make(&self, connection: &mut PgConnection) -> sqlx::Result<()> {
+    /// Creates the tables in one transaction. Sends one statement at a time, because a cluster propagates each statement as the text that it was
+    /// sent in.
+    async fn create_tables(&self, connection: &mut PgConnection) -> sqlx::Result<()> {
         let tables = self.schema.text(include_str!("../../stores/migration.sql"));
         let text = format!("create schema if not exists \"{}\";\n{tables}", self.schema.schema());
         let mut session = Session::on(connection).await?;
@@ -155,62 +160,63 @@ impl Stores {
         session.end(made).await
     }
 
-    /// Makes a store known to every process that works with these stores: it is to be migrated by then. One that was closed is open again.
+    /// Adds a store, which must be migrated already, for all processes that use this router. A closed store is opened again.
     ///
     /// # Errors
-    /// [`Error::InvalidName`]; [`Error::OutOfRange`] if the name is another store's, or this process knows no database of this name; the database's.
+    /// [`Error::InvalidName`]; [`Error::OutOfRange`] if another store has the name, or this process has no database with this name;
+    /// [`Error::Database`].
     pub async fn add(&self, name: &str, database: &str, store: Store) -> Result<Member, Error> {
         let taken = |what, range| Error::OutOfRange { what, value: name.to_owned(), range };
-        let pool = self.pool(database).ok_or_else(|| taken("the database of a store", "one that was given by `Stores::database`"))?;
+        let pool = self.pool(database).ok_or_else(|| taken("the database of a store", "one added with `Stores::database`"))?;
         let member = Member::new(name, &pool, store)?;
-        let _alone = self.changing.lock().await;
+        let _alone = self.registry_lock.lock().await;
         let statement = sqlx::query(self.schema.sql(include_str!("../../stores/add_store.sql")));
         let added = statement.bind(name).bind(database).bind(store.schema()).fetch_optional(&self.home);
-        let added = patiently(async { Ok(added.await?) }).await?;
-        added.ok_or_else(|| taken("the name of a store", "no other store's"))?;
+        let added = with_timeout(async { Ok(added.await?) }).await?;
+        added.ok_or_else(|| taken("the name of a store", "unused by other stores"))?;
         self.roster.put(member.clone());
         Ok(member)
     }
 
-    /// No new tenants are put into it. Those that are there stay, until they are moved.
+    /// Closes a store: no new tenants are assigned to it. Its tenants stay until they are moved.
     ///
     /// # Errors
-    /// [`Error::NoStore`]; the database's.
+    /// [`Error::NoStore`]; [`Error::Database`].
     pub async fn close(&self, name: &str) -> Result<(), Error> {
-        self.change(name, include_str!("../../stores/close_store.sql")).await
+        self.update_store(name, include_str!("../../stores/close_store.sql")).await
     }
 
-    /// Takes a store off the list, once no tenant is in it or leaves it. Its tables stay as they are. What is left in them is worked on until the
-    /// processes hear of it, and not after.
+    /// Removes a store from the registry, once no tenant is in it or is leaving it. Its tables are not changed. Jobs left in them run only until
+    /// the processes notice the removal.
     ///
     /// # Errors
-    /// [`Error::NoStore`]; the database's if tenants are in it.
+    /// [`Error::NoStore`]; [`Error::Database`] if it has tenants.
     pub async fn remove(&self, name: &str) -> Result<(), Error> {
-        self.change(name, include_str!("../../stores/remove_store.sql")).await?;
+        self.update_store(name, include_str!("../../stores/remove_store.sql")).await?;
         self.roster.remove(name);
         Ok(())
     }
 
-    async fn change(&self, name: &str, statement: &'static str) -> Result<(), Error> {
+    async fn update_store(&self, name: &str, statement: &'static str) -> Result<(), Error> {
         let done = sqlx::query(self.schema.sql(statement)).bind(name).execute(&self.home).await?;
         if done.rows_affected() == 0 { Err(Error::NoStore { name: name.to_owned() }) } else { Ok(()) }
     }
 
-    /// The stores, as they are known at home.
+    /// Returns the stores recorded in the home database.
     ///
     /// # Errors
-    /// The database's.
+    /// [`Error::Database`].
     pub async fn records(&self) -> Result<Vec<StoreRecord>, Error> {
         Ok(sqlx::query_as(self.schema.sql(include_str!("../../stores/stores.sql"))).fetch_all(&self.home).await?)
     }
 
-    /// Reads which stores there are; returns the names of those in databases that this process does not know.
+    /// Reloads the list of stores; returns the names of those in databases that this process does not know.
     ///
     /// # Errors
-    /// The database's; [`Error::InvalidName`] if somebody has written one of a wrong name or schema there, which is passed over.
+    /// [`Error::Database`]; [`Error::InvalidName`] if a record has an invalid name or schema. That record is skipped.
     pub async fn refresh(&self) -> Result<Vec<String>, Error> {
-        let _alone = self.changing.lock().await;
-        let (records, mut unknown, mut wrong) = (patiently(self.records()).await?, Vec::new(), None);
+        let _alone = self.registry_lock.lock().await;
+        let (records, mut unknown, mut wrong) = (with_timeout(self.records()).await?, Vec::new(), None);
         for gone in self.roster.all().iter().filter(|known| records.iter().all(|record| record.name != known.name())) {
             self.roster.remove(gone.name());
         }
@@ -226,15 +232,15 @@ impl Stores {
         wrong.map_or(Ok(unknown), Err)
     }
 
-    /// Reads which stores there are, for whoever is about another one than those of wrong names.
-    pub(super) async fn refresh_right(&self) -> Result<(), Error> {
+    /// Reloads the list of stores and ignores records with invalid names, which do not concern the caller.
+    pub(super) async fn refresh_lenient(&self) -> Result<(), Error> {
         match self.refresh().await {
             Ok(_) | Err(Error::InvalidName { .. }) => Ok(()),
             Err(error) => Err(error),
         }
     }
 
-    /// The stores of this process: for a worker over all of them, and for what is asked of all.
+    /// Returns the stores of this process, for a worker over all stores and for operations on all of them.
     pub fn roster(&self) -> &Roster {
         &self.roster
     }

@@ -1,10 +1,10 @@
-//! A job's id with the name of its store: one text for people and tools.
+//! Job ids with the name of their store, as one text for people and tools.
 
 use std::{fmt, str::FromStr};
 
 use crate::{define::JobId, error::Error, schema::check_name};
 
-/// A job of one of many stores, written `acme/1879032461361152001`.
+/// Job of one of many stores, written `acme/1879032461361152001`.
 ///
 /// ```
 /// use queue_core::{JobId, stores::StoreJob};
@@ -20,7 +20,7 @@ pub struct StoreJob {
 }
 
 impl StoreJob {
-    /// The job with this id in the store of this name.
+    /// Creates a reference to the job with this id in the store with this name.
     ///
     /// # Errors
     /// [`Error::InvalidName`].
@@ -29,12 +29,12 @@ impl StoreJob {
         Ok(Self { store: store.to_owned(), id })
     }
 
-    /// The name of its store.
+    /// Returns the name of the store.
     pub fn store(&self) -> &str {
         &self.store
     }
 
-    /// Its id there.
+    /// Returns the job's id in that store.
     pub fn id(&self) -> JobId {
         self.id
     }
@@ -50,11 +50,8 @@ impl FromStr for StoreJob {
     type Err = Error;
 
     fn from_str(text: &str) -> Result<Self, Error> {
-        let wrong = || Error::OutOfRange {
-            what: "the id of a job of many stores",
-            value: text.chars().take(120).collect(),
-            range: "as `store/123`",
-        };
+        let wrong =
+            || Error::OutOfRange { what: "the job reference", value: text.chars().take(120).collect(), range: "of the form `store/123`" };
         let (store, id) = text.rsplit_once('/').ok_or_else(wrong)?;
         Self::new(store, id.parse().map_err(|_| wrong())?)
     }

@@ -1,24 +1,24 @@
-//! Many stores: which there are, where each tenant is, and what is asked of all of them at once.
+//! Many stores: which stores exist, which one each tenant is in, and operations on all of them.
 //!
-//! [`Roster`] is a list in memory, for whoever knows the stores by other means. [`Stores`] keeps that list in a database, with the place of each tenant:
-//! a key of the caller's choice. What is enqueued through a [`Tenant`] goes to where the tenant is, however old the news of that are, and a
-//! [move](Stores::move_tenant) loses nothing on the way.
+//! [`Roster`] is a list in memory, for programs that get their list of stores elsewhere. [`Stores`] keeps the list in a database, together with
+//! the store of each tenant, which is a key of the caller's choice. Jobs enqueued through a [`Tenant`] go to the tenant's current store, even if
+//! cached information is out of date, and a [move](Stores::move_tenant) loses no job.
 
 mod home;
 mod job;
-mod known;
+mod place_cache;
 mod moves;
-mod over;
+mod all_stores;
 mod place;
 mod roster;
 mod tenant;
 mod tend;
 
 pub use self::{
+    all_stores::{Of, StoreCounts},
     home::{Rule, StoreRecord, Stores},
     job::StoreJob,
     moves::{Move, MoveState},
-    over::{Of, StoreCounts},
     place::PlaceRecord,
     roster::{Member, Roster},
     tenant::{Tenant, TenantTransaction},

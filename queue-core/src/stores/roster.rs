@@ -1,4 +1,4 @@
-//! The stores that a process works with, each by its name. Lives in memory, and knows nothing of tenants.
+//! In-memory list of the stores that a process works with. Independent of tenants.
 
 use std::{fmt, sync::Arc};
 
@@ -10,7 +10,7 @@ use crate::{
     schema::{Store, check_name},
 };
 
-/// One of many stores: its name, and where it is.
+/// One of many stores: its name, database and schema.
 #[derive(Clone)]
 pub struct Member {
     name: Arc<str>,
@@ -19,7 +19,7 @@ pub struct Member {
 }
 
 impl Member {
-    /// The store in the database of this pool, under this name.
+    /// Creates a member from a name, the pool of its database, and its schema.
     ///
     /// # Errors
     /// [`Error::InvalidName`]: a name is 1 to 64 of the characters `A-Z a-z 0-9 _ . : -`.
@@ -28,27 +28,27 @@ impl Member {
         Ok(Self { name: name.into(), pool: pool.clone(), store })
     }
 
-    /// What it goes by.
+    /// Returns the name of the store.
     pub fn name(&self) -> &str {
         &self.name
     }
 
-    /// Leads to its database.
+    /// Returns the pool of its database.
     pub fn pool(&self) -> &PgPool {
         &self.pool
     }
 
-    /// Its schema.
+    /// Returns the store's schema.
     pub fn store(&self) -> Store {
         self.store
     }
 
-    /// Whether both are one store: by their schemas, and by where their pools lead.
+    /// Returns whether both are the same store: same name, same schema and same database.
     pub fn is_same(&self, other: &Self) -> bool {
         self.name == other.name && self.store == other.store && self.is_beside(other)
     }
 
-    /// Whether both are in one database, as one role.
+    /// Returns whether both are in the same database, with the same login.
     pub fn is_beside(&self, other: &Self) -> bool {
         let (one, two) = (self.pool.connect_options(), other.pool.connect_options());
         Arc::ptr_eq(&one, &two)
@@ -63,9 +63,9 @@ impl fmt::Debug for Member {
     }
 }
 
-/// The stores that a process works with. A clone is the same roster: what is added to one is in all.
+/// List of the stores that a process works with. Clones share the list: a store added to one is in all.
 ///
-/// Stores of one database share its connections, so give them clones of one pool.
+/// Stores in one database share its connections if they are given clones of one pool.
 ///
 /// ```no_run
 /// # fn example(pool: sqlx::PgPool) -> Result<(), queue_core::Error> {
@@ -88,7 +88,7 @@ impl Default for Roster {
 }
 
 impl Roster {
-    /// Adds a store, or replaces the one of its name.
+    /// Adds a store, or replaces the one with its name.
     pub fn put(&self, member: Member) {
         self.0.send_if_modified(|members| {
             let place = members.binary_search_by(|known| known.name.cmp(&member.name));
@@ -105,7 +105,7 @@ impl Roster {
         });
     }
 
-    /// Takes a store off; returns whether it was there. Whoever works on it ends what runs there, and leaves.
+    /// Removes a store; returns whether it was in the list. Workers of the store finish their running jobs and stop.
     pub fn remove(&self, name: &str) -> bool {
         self.0.send_if_modified(|members| {
             let left: Arc<[Member]> = members.iter().filter(|member| member.name() != name).cloned().collect();
@@ -115,19 +115,19 @@ impl Roster {
         })
     }
 
-    /// The store of this name.
+    /// Returns the store with this name.
     pub fn get(&self, name: &str) -> Option<Member> {
         let members = self.0.borrow();
         let at = members.binary_search_by(|known| known.name().cmp(name)).ok()?;
         Some(members[at].clone())
     }
 
-    /// All stores, by name.
+    /// Returns all stores, sorted by name.
     pub fn all(&self) -> Arc<[Member]> {
         Arc::clone(&self.0.borrow())
     }
 
-    /// Tells of every change.
+    /// Returns a receiver that is notified of every change.
     #[doc(hidden)]
     pub fn watch(&self) -> watch::Receiver<Arc<[Member]>> {
         self.0.subscribe()

@@ -1,4 +1,4 @@
-//! A tenant in its store, and a transaction that enqueues for it: only as long as it is there.
+//! Tenants, and transactions that enqueue for a tenant, which fail once it has moved.
 
 use std::{
     fmt,
@@ -14,7 +14,7 @@ use crate::{
     schema::{Connection, Store},
 };
 
-/// A tenant, and the store that it is in as far as is known.
+/// Tenant with its store, as far as is known.
 #[derive(Clone)]
 pub struct Tenant {
     stores: Stores,
@@ -23,65 +23,67 @@ pub struct Tenant {
     epoch: i64,
 }
 
-/// A transaction in the database of a tenant's store. What is enqueued in it is in that store, and has the tenant's key in its metadata, as `of_tenant`.
+/// Transaction in the database of a tenant's store. Jobs enqueued in it go to that store, and have the tenant's key in their metadata as
+/// `of_tenant`.
 ///
-/// It holds on to the tenant's place until it ends: a move waits for it. Dropped, it is rolled back.
+/// It locks the tenant's place until it ends, and a move waits for it. It is rolled back when dropped.
 pub struct TenantTransaction {
     tx: Transaction<'static, Postgres>,
     store: Store,
     key: String,
 }
 
-/// A tenant that moves again and again is given up after so many tries.
-const TRIES: u32 = 5;
+/// Maximum number of attempts to begin a transaction for a tenant that moves repeatedly.
+const MAX_TRIES: u32 = 5;
 
 impl Tenant {
     pub(super) fn new(stores: Stores, key: &str, member: Member, epoch: i64) -> Self {
         Self { stores, key: key.to_owned(), member, epoch }
     }
 
-    /// Its key.
+    /// Returns the tenant's key.
     pub fn key(&self) -> &str {
         &self.key
     }
 
-    /// Its store.
+    /// Returns the tenant's store.
     pub fn member(&self) -> &Member {
         &self.member
     }
 
-    /// Begins a transaction in which jobs of this tenant can be enqueued. If the tenant has moved, where it is now.
+    /// Begins a transaction in which jobs of this tenant can be enqueued. If the tenant has moved, it begins in the new store.
     ///
     /// # Errors
-    /// [`Error::Moved`] if it moves again and again; as of [`Stores::of`]; the database's.
+    /// [`Error::Moved`] if the tenant moves repeatedly; the errors of [`Stores::of`]; [`Error::Database`].
     pub async fn begin(&self) -> Result<TenantTransaction, Error> {
         let mut tenant = self.clone();
-        for _ in 0..TRIES {
+        for _ in 0..MAX_TRIES {
             let mut tx = tenant.member.pool().begin().await?;
-            if tenant.is_here(&mut tx).await? {
+            if tenant.lock_place(&mut tx).await? {
                 return Ok(TenantTransaction { tx, store: tenant.member.store(), key: tenant.key });
             }
             tx.rollback().await?;
-            self.stores.known.forget(&self.key);
+            self.stores.places.forget(&self.key);
             tenant = self.stores.of(&self.key).await?;
         }
         Err(Error::Moved { key: self.key.clone() })
     }
 
-    /// Lets a transaction of yours, in the database of this tenant's store, enqueue for it: say `.store(tenant.member().store())` and
-    /// `.meta("of_tenant", tenant.key())` with each enqueue. It holds on to the tenant's place until it ends.
+    /// Prepares your transaction, in the database of this tenant's store, to enqueue for the tenant. It locks the tenant's place until it ends.
+    /// Set `.store(tenant.member().store())` and `.meta("of_tenant", tenant.key())` on each enqueue.
     ///
     /// # Errors
-    /// [`Error::Moved`] if the tenant is in another store by now: ask again, and begin there. The transaction is as it was. The database's.
+    /// [`Error::Moved`] if the tenant is in another store by now: call [`Stores::of`] again, and begin there. The transaction is unchanged.
+    /// [`Error::Database`].
     pub async fn enter(&self, tx: &mut Transaction<'_, Postgres>) -> Result<(), Error> {
-        if self.is_here(tx).await? {
+        if self.lock_place(tx).await? {
             return Ok(());
         }
-        self.stores.known.forget(&self.key);
+        self.stores.places.forget(&self.key);
         Err(Error::Moved { key: self.key.clone() })
     }
 
-    async fn is_here(&self, connection: &mut PgConnection) -> sqlx::Result<bool> {
+    async fn lock_place(&self, connection: &mut PgConnection) -> sqlx::Result<bool> {
         let enter = sqlx::query(self.stores.schema.sql(include_str!("../../stores/enter.sql")));
         let found = enter.bind(self.member.store().schema()).bind(&self.key).bind(self.epoch).fetch_optional(connection).await?;
         Ok(found.is_some())
@@ -89,28 +91,28 @@ impl Tenant {
 }
 
 impl TenantTransaction {
-    /// The store that it enqueues into.
+    /// Returns the store that the transaction enqueues into.
     pub fn store(&self) -> Store {
         self.store
     }
 
-    /// The tenant's key.
+    /// Returns the tenant's key.
     pub fn key(&self) -> &str {
         &self.key
     }
 
-    /// Commits what was written.
+    /// Commits the transaction.
     ///
     /// # Errors
-    /// The database's.
+    /// [`Error::Database`].
     pub async fn commit(self) -> Result<(), Error> {
         Ok(self.tx.commit().await?)
     }
 
-    /// Takes back what was written.
+    /// Rolls the transaction back.
     ///
     /// # Errors
-    /// The database's.
+    /// [`Error::Database`].
     pub async fn rollback(self) -> Result<(), Error> {
         Ok(self.tx.rollback().await?)
     }

@@ -1,4 +1,4 @@
-//! What goes on by itself, in each process that works on the stores: new ones are heard of, and moves brought to their end.
+//! Background task of each process that works on the stores: notices new stores, and completes moves.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -9,31 +9,31 @@ use std::{
 use futures_util::stream::{FuturesUnordered, StreamExt as _};
 use tokio::time::{Instant, timeout, timeout_at};
 
-use super::{home::Stores, moves::Move, over::patiently};
+use super::{all_stores::with_timeout, home::Stores, moves::Move};
 use crate::error::Error;
 
-/// A store that does not answer for so long holds up its own moves only. Counting what is left in it may take five minutes.
-const LONGEST: Duration = Duration::from_mins(6);
+/// Timeout for a step of a move. An unresponsive store delays only the moves out of it. Counting its remaining jobs may take five minutes.
+const STEP_TIMEOUT: Duration = Duration::from_mins(6);
 
 impl Stores {
-    /// Reads every few seconds which stores there are, and brings every move a step on, for ever. For one task of each process that works on them.
-    /// Moves out of one store wait for no other store.
+    /// Reloads the list of stores and advances all moves, at this interval and without end. Run it as one task of each process that works on the
+    /// stores. Moves out of one store do not wait for other stores.
     pub async fn tend(&self, every: Duration) {
-        let (mut told, mut is_failing) = (Vec::new(), false);
+        let (mut reported, mut is_failing) = (Vec::new(), false);
         let (mut going, mut left) = (FuturesUnordered::new(), BTreeSet::new());
         loop {
             let (again, mut failed) = (Instant::now() + every, None);
             match self.refresh().await {
                 Ok(unknown) => {
-                    if !unknown.is_empty() && unknown != told {
-                        tracing::warn!(stores = ?unknown, "these stores are in databases that this process does not know: it leaves them alone");
+                    if !unknown.is_empty() && unknown != reported {
+                        tracing::warn!(stores = ?unknown, "stores skipped: their databases are unknown to this process; add them with `Stores::database`");
                     }
-                    told = unknown;
+                    reported = unknown;
                 }
                 Err(error) => failed = Some(error),
             }
             let mut by_store = BTreeMap::<String, Vec<String>>::new();
-            match patiently(self.moves()).await {
+            match with_timeout(self.moves()).await {
                 Ok(moves) => {
                     for Move { key, from, .. } in moves {
                         by_store.entry(from).or_default().push(key);
@@ -43,17 +43,17 @@ impl Stores {
             }
             for (from, keys) in by_store {
                 if left.insert(from.clone()) {
-                    going.push(async move { (from, self.go_on_with(keys).await) });
+                    going.push(async move { (from, self.advance_moves(keys).await) });
                 }
             }
-            while let Ok(gone_on) = timeout_at(again, next(&mut going)).await {
+            while let Ok(gone_on) = timeout_at(again, next_finished(&mut going)).await {
                 let (from, done) = gone_on;
                 left.remove(&from);
                 failed = failed.or(done.err());
             }
             match failed {
                 Some(error) if !std::mem::replace(&mut is_failing, true) => {
-                    tracing::warn!(error = error.to_string(), "cannot see now which stores there are, or go on with moves; trying again");
+                    tracing::warn!(error = error.to_string(), "refreshing the stores or advancing moves failed, retrying");
                 }
                 Some(_) => {}
                 None => is_failing = false,
@@ -61,17 +61,18 @@ impl Stores {
         }
     }
 
-    /// Tenants that leave the same store: if it does not answer the one, it does not answer the next.
-    async fn go_on_with(&self, keys: Vec<String>) -> Result<(), Error> {
+    /// Advances moves out of the same store, one by one, and stops at the first error: a store that does not respond to one does not respond to
+    /// the next.
+    async fn advance_moves(&self, keys: Vec<String>) -> Result<(), Error> {
         for key in keys {
-            timeout(LONGEST, self.go_on(&key)).await.unwrap_or_else(|_| Err(sqlx::Error::PoolTimedOut.into()))?;
+            timeout(STEP_TIMEOUT, self.go_on(&key)).await.unwrap_or_else(|_| Err(sqlx::Error::PoolTimedOut.into()))?;
         }
         Ok(())
     }
 }
 
-/// The next to end, if any is going on.
-async fn next<F: Future>(going: &mut FuturesUnordered<F>) -> F::Output {
+/// Returns the next finished step; pending if none is running.
+async fn next_finished<F: Future>(going: &mut FuturesUnordered<F>) -> F::Output {
     match going.next().await {
         Some(ended) => ended,
         None => pending().await,

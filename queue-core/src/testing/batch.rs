@@ -1,4 +1,4 @@
-//! A handler of batches run inline: no database, no worker.
+//! Runs a batch handler inline, without a database or a worker.
 
 use std::{
     collections::HashMap,
@@ -17,7 +17,7 @@ use tokio::runtime::Handle;
 use tokio_util::sync::CancellationToken;
 
 use super::{
-    attempt::{Attempt, CANCEL_GRACE, Outturn, keep, no_pool},
+    attempt::{Attempt, AttemptRun, CANCEL_GRACE, no_pool, record_reports},
     backend::TestBackend,
     run::{check, claimed},
 };
@@ -30,7 +30,8 @@ use crate::{
     trace::TraceRelation,
 };
 
-/// Runs the handler of these jobs inline, as one batch, without a database, each as its first attempt: say what differs, then await it.
+/// Runs the batch handler of these jobs inline, without a database, with each job at its first attempt. Returns a builder: set options,
+/// then await it.
 ///
 /// ```
 /// # use queue_core::{BatchContext, BatchHandler, Failure, JobBatch, JobResult, job, testing};
@@ -69,7 +70,7 @@ pub fn run_batch<T: BatchHandler>(jobs: impl IntoIterator<Item = T>) -> RunBatch
     }
 }
 
-/// A batch about to be run inline; from [`run_batch`].
+/// A batch to run inline, from [`run_batch`].
 #[must_use = "nothing runs until this is awaited"]
 pub struct RunBatch<T> {
     jobs: Vec<T>,
@@ -83,54 +84,54 @@ pub struct RunBatch<T> {
 }
 
 impl<T: BatchHandler> RunBatch<T> {
-    /// What the handler gets with `cx.state::<S>()`, as `Worker::state`.
+    /// Adds the state returned by `cx.state::<S>()`, as `Worker::state`.
     pub fn state<S: Send + Sync + 'static>(mut self, value: S) -> Self {
         self.states.put(value);
         self
     }
 
-    /// Runs this around the attempt of each job, as `Worker::middleware`.
+    /// Adds middleware around the attempt of each job, as `Worker::middleware`.
     pub fn middleware(mut self, middleware: impl Middleware) -> Self {
         self.middleware.push(Arc::new(middleware));
         self
     }
 
-    /// Which attempt it is of each job; the first is 1. A worker would run so many together that were tried before only if
-    /// [`most_together`](crate::most_together) says so.
+    /// Sets the attempt number of every job. Defaults to 1. A worker batches that many retried jobs only as far as
+    /// [`most_together`](crate::most_together) allows.
     pub fn attempt(mut self, attempt: u32) -> Self {
         self.attempt = attempt;
         self
     }
 
-    /// How many attempts each job has, instead of what its type says.
+    /// Sets the maximum number of attempts of every job, instead of that of the type.
     pub fn max_attempts(mut self, max_attempts: u32) -> Self {
         self.max_attempts = Some(max_attempts);
         self
     }
 
-    /// What `cx.pool()` is. Without it that is a pool that is closed.
+    /// Sets the pool returned by `cx.pool()`. Defaults to a closed pool.
     pub fn pool(mut self, pool: &PgPool) -> Self {
         self.pool = Some(pool.clone());
         self
     }
 
-    /// Runs it under a worker that is shutting down: `cx.shutting_down()` and `cx.cancelled()` have fired, and a failure is no failure.
+    /// Simulates a worker that is shutting down: `cx.shutting_down()` and `cx.cancelled()` have fired, and a failure does not count as one.
     pub fn shutting_down(mut self) -> Self {
         self.shuts_down = true;
         self
     }
 
-    /// The job of this number, from 0 on, was cancelled.
+    /// Marks the job with this index, from 0, as cancelled.
     pub fn cancelled(mut self, number: usize) -> Self {
         self.cancelled.push(number);
         self
     }
 
-    /// Runs it; the same as awaiting the builder.
+    /// Runs the batch; the same as awaiting the builder.
     ///
     /// # Panics
-    /// When there is no job, a payload cannot be stored, or state is missing that `#[job(state(..))]` names: there is no such batch, and no such
-    /// worker.
+    /// If there is no job, if a payload cannot be stored, or if state named by `#[job(state(..))]` is missing: no such batch and no such
+    /// worker can exist.
     pub async fn run(self) -> RanBatch<T> {
         let registration = Registration::of_batch::<T>();
         if let Err(error) = check(&registration, &self.states) {
@@ -145,7 +146,7 @@ impl<T: BatchHandler> RunBatch<T> {
             None => no_pool().await,
         };
         let backend = Arc::new(BatchBackend::new(&jobs));
-        let (reports, mut said) = ReportSender::open();
+        let (reports, mut report_queue) = ReportSender::open();
         let (handlers, backend_of_all, store) = (Handle::current(), Arc::<BatchBackend>::clone(&backend), Store::default());
         let shared = Shared {
             pool,
@@ -167,7 +168,7 @@ impl<T: BatchHandler> RunBatch<T> {
         let (since, refs) = (Instant::now(), jobs.iter().collect::<Vec<_>>());
         let ended = {
             let working = pin!(run_attempts(&registration, &refs, &shared, &halt, drop));
-            let keeping = pin!(keep(&mut said, |entry| backend.of(entry.fence.id).note(entry)));
+            let keeping = pin!(record_reports(&mut report_queue, |entry| backend.of(entry.fence.id).record(entry)));
             tokio::select! {
                 biased;
                 ended = working => ended,
@@ -176,7 +177,7 @@ impl<T: BatchHandler> RunBatch<T> {
         };
         let ran = since.elapsed();
         let attempts = ended.into_iter().zip(&jobs).map(|(ended, job)| {
-            let outturn = Outturn::of(ended, &registration, job, ran, backend.of(job.id).take());
+            let outturn = AttemptRun::of(ended, &registration, job, ran, backend.of(job.id).take());
             outturn.attempt
         });
         RanBatch { attempts: attempts.collect(), job: PhantomData }
@@ -198,7 +199,7 @@ impl<T> fmt::Debug for RunBatch<T> {
     }
 }
 
-/// What came of a batch that was run inline: the [`Attempt`] of each job, in their order.
+/// Result of a batch that was run inline: the [`Attempt`] of each job, in the order of the jobs.
 #[derive(Debug)]
 pub struct RanBatch<T> {
     attempts: Vec<Attempt>,
@@ -206,7 +207,7 @@ pub struct RanBatch<T> {
 }
 
 impl<T: BatchHandler> RanBatch<T> {
-    /// What was said of each completed job, read back as it is stored.
+    /// Returns the outputs of the completed jobs, decoded from their stored form.
     pub fn outputs(&self) -> Vec<T::Output> {
         self.iter().filter_map(Attempt::output_of::<T>).collect()
     }
@@ -220,7 +221,7 @@ impl<T> Deref for RanBatch<T> {
     }
 }
 
-/// A backend for each job.
+/// One backend for each job.
 #[derive(Debug)]
 struct BatchBackend(HashMap<JobId, Arc<TestBackend>>);
 

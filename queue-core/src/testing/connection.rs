@@ -1,4 +1,4 @@
-//! The connection that a drain works on, and how handlers come to have it.
+//! The connection of a drain, and how it is lent to handlers.
 
 use std::{
     ops::{Deref, DerefMut},
@@ -15,21 +15,21 @@ use tokio::{
 use super::Error;
 use crate::{context::LentTransaction, define::JobId};
 
-/// The test's transaction: where it was, or with handlers, while a connection of the pool stands where it was.
+/// The test's transaction: on its own connection, or lent to handlers while a connection of the pool takes its place.
 pub(super) struct DrainConnection<'t> {
     on: &'t mut PgConnection,
     lent: Option<LentTransaction>,
 }
 
-/// So long a handler that has ended may hold on to the transaction.
-const PATIENCE: Duration = Duration::from_secs(5);
+/// Maximum wait for a finished handler to release the transaction.
+const RELEASE_WAIT: Duration = Duration::from_secs(5);
 
 impl<'t> DrainConnection<'t> {
     pub(super) fn keep(on: &'t mut PgConnection) -> Self {
         Self { on, lent: None }
     }
 
-    /// A context has no lifetime, so it cannot borrow the connection: this one changes places with another, which is owned.
+    /// Swaps the connection with an owned one of the pool. A context has no lifetime and cannot borrow the connection.
     pub(super) async fn lend(on: &'t mut PgConnection, pool: &PgPool) -> Result<Self, Error> {
         let mut spare = pool.begin().await?;
         std::mem::swap(on, &mut *spare);
@@ -40,15 +40,15 @@ impl<'t> DrainConnection<'t> {
         self.lent.clone()
     }
 
-    /// The connection, once the handler of `after` has let go of it.
+    /// Returns the connection once the handler of job `after` has released it.
     pub(super) async fn lock(&mut self, after: Option<JobId>) -> Result<DrainGuard<'_>, Error> {
         let Some(lent) = &self.lent else { return Ok(DrainGuard::Own(&mut *self.on)) };
-        let held = timeout(PATIENCE, Arc::clone(lent).lock_owned()).await;
+        let held = timeout(RELEASE_WAIT, Arc::clone(lent).lock_owned()).await;
         held.map(DrainGuard::Lent).map_err(|_| Error::Kept { job: after.unwrap_or(JobId(0)) })
     }
 }
 
-/// Also when the drain is dropped half-way; its handler has gone before.
+/// Swaps the connections back, also if the drain is dropped midway; its handler has been dropped before.
 impl Drop for DrainConnection<'_> {
     fn drop(&mut self) {
         if let Some(mut held) = self.lent.as_ref().and_then(|lent| lent.try_lock().ok()) {

@@ -1,4 +1,4 @@
-//! Every job that is ready, run in the caller's open transaction: what a worker would do, on one connection, with nothing committed.
+//! Runs all ready jobs in the caller's open transaction, as a worker would, on one connection and without committing anything.
 
 use std::{fmt, future::IntoFuture, pin::Pin, sync::Arc, time::Duration};
 
@@ -7,7 +7,7 @@ use uuid::Uuid;
 
 use super::{
     Error,
-    attempt::{Attempt, Outturn, Setup, no_pool},
+    attempt::{Attempt, AttemptRun, AttemptSetup, no_pool},
     backend::{DROP, SAVE, TestSignal},
     connection::DrainConnection,
     finish::finish_one,
@@ -16,15 +16,16 @@ use super::{
 use crate::{
     attempt::ClaimedJob,
     context::{BatchHandler, Handler, JournaledStep, Middleware, Registration, Registry, RegistryError, States},
-    define::{Anew, JobId, JobType, OrderingKey, Verdict, stored_type, type_and_version},
+    define::{JobId, JobType, OrderingKey, RestartPayload, SettlePath, Verdict, stored_type, type_and_version},
     schema::Store,
 };
 
-/// Runs every job that is ready, and what those enqueue, in this open transaction, one after the other: say what differs, then await it.
+/// Runs all ready jobs, and the jobs that these enqueue, one at a time in this open transaction. Returns a builder: set options, then await
+/// it.
 ///
-/// Jobs run by priority, then in the order in which they became ready; each verdict is written as a worker would write it, and is seen by what
-/// follows in the transaction. A job that is to wait, for a retry say, is scheduled, and the drain does not wait for it: see [`Drain::advance`].
-/// Jobs of types that are not registered stay where they are.
+/// Jobs run by priority, then in the order in which they became ready. Each verdict is recorded as a worker would record it and is visible
+/// to later statements of the transaction. A job that has to wait, for a retry for example, is scheduled; the drain does not wait for it:
+/// see [`Drain::advance`]. Jobs of types that are not registered are left alone.
 pub fn drain(on: &mut PgConnection) -> Drain<'_> {
     Drain {
         on,
@@ -32,19 +33,20 @@ pub fn drain(on: &mut PgConnection) -> Drain<'_> {
         states: States::default(),
         store: Store::default(),
         registry: None,
-        broken: None,
+        registry_error: None,
         most: None,
         by: Duration::ZERO,
         middleware: Vec::new(),
     }
 }
 
-/// As if so much time had passed for everything that waits: scheduled jobs, retries, snoozes, jobs that expire, and keys of unique jobs
-/// that are held for a time.
-/// The clock itself stays: what is enqueued afterwards is enqueued now.
+/// Advances everything that waits as if this duration had passed: scheduled jobs, retries, snoozes, jobs that expire, and keys of unique
+/// jobs that are held for a duration.
+///
+/// The clock itself does not change: a job enqueued afterwards is enqueued now.
 ///
 /// # Errors
-/// The database's.
+/// Database errors.
 pub async fn advance(on: &mut PgConnection, by: Duration) -> Result<(), Error> {
     shift(on, Store::default(), by).await
 }
@@ -55,7 +57,7 @@ async fn shift(on: &mut PgConnection, store: Store, by: Duration) -> Result<(), 
     Ok(())
 }
 
-/// Jobs about to be run in a test's transaction; from [`drain`].
+/// Options of a drain of a test's transaction, from [`drain`].
 #[must_use = "nothing runs until this is awaited"]
 pub struct Drain<'t> {
     on: &'t mut PgConnection,
@@ -63,73 +65,74 @@ pub struct Drain<'t> {
     states: States,
     store: Store,
     registry: Option<Registry>,
-    broken: Option<RegistryError>,
+    registry_error: Option<RegistryError>,
     most: Option<usize>,
     by: Duration,
     middleware: Vec<Arc<dyn Middleware>>,
 }
 
-/// A drain that was not told otherwise runs no more jobs than this.
-const MOST: usize = 10_000;
+/// Default limit on the number of attempts of a drain.
+const DEFAULT_LIMIT: usize = 10_000;
 
 impl Drain<'_> {
-    /// What handlers get with `cx.state::<S>()`, as `Worker::state`.
+    /// Adds the state returned by `cx.state::<S>()`, as `Worker::state`.
     pub fn state<S: Send + Sync + 'static>(mut self, value: S) -> Self {
         self.states.put(value);
         self
     }
 
-    /// Runs this around each handler, as `Worker::middleware`.
+    /// Adds middleware around each handler, as `Worker::middleware`.
     pub fn middleware(mut self, middleware: impl Middleware) -> Self {
         self.middleware.push(Arc::new(middleware));
         self
     }
 
-    /// Runs `T`, and of the types linked into the test only those registered so.
+    /// Registers `T`. Once a type is registered, only registered types run, instead of all types linked into the test.
     pub fn register<T: Handler>(mut self) -> Self {
         if let Err(error) = self.registry.get_or_insert_default().register::<T>() {
-            self.broken.get_or_insert(error);
+            self.registry_error.get_or_insert(error);
         }
         self
     }
 
-    /// As [`Drain::register`], for a type whose handler takes batches. A drain runs each of its jobs in a batch of one.
+    /// Same as [`Drain::register`], for a type with a batch handler. A drain runs each of its jobs in a batch of one.
     pub fn register_batch<T: BatchHandler>(mut self) -> Self {
         if let Err(error) = self.registry.get_or_insert_default().register_batch::<T>() {
-            self.broken.get_or_insert(error);
+            self.registry_error.get_or_insert(error);
         }
         self
     }
 
-    /// What `cx.pool()` is. One of its connections takes the place of the test's while handlers run, so that `cx.begin()` and
-    /// `cx.transaction()` give them the test's transaction. What they do on `cx.pool()` itself does not see the transaction, and is not
-    /// rolled back with it.
+    /// Sets the pool returned by `cx.pool()`.
+    ///
+    /// While handlers run, the test's connection is swapped with one of this pool, so that `cx.begin()` and `cx.transaction()` return the
+    /// test's transaction. Statements on `cx.pool()` itself neither see the transaction nor are rolled back with it.
     pub fn pool(mut self, pool: &PgPool) -> Self {
         self.pool = Some(pool.clone());
         self
     }
 
-    /// Works on this store instead of the default one.
+    /// Uses this store instead of the default one.
     pub fn store(mut self, store: Store) -> Self {
         self.store = store;
         self
     }
 
-    /// Runs no more than so many jobs, and leaves the others. Without it, 10,000 are an error.
+    /// Runs at most this many attempts and leaves the remaining jobs. Without this limit, more than 10,000 attempts are an error.
     pub fn at_most(mut self, most: usize) -> Self {
         self.most = Some(most);
         self
     }
 
-    /// Lets so much time pass first: see [`advance`].
+    /// Advances time by this duration first: see [`advance`].
     pub fn advance(mut self, by: Duration) -> Self {
         self.by += by;
         self
     }
 
     async fn run(self) -> Result<Drained, Error> {
-        let Self { on, pool, states, store, registry, broken, most, by, middleware } = self;
-        if let Some(error) = broken {
+        let Self { on, pool, states, store, registry, registry_error, most, by, middleware } = self;
+        if let Some(error) = registry_error {
             return Err(error.into());
         }
         let registry = registry.map_or_else(Registry::linked, Ok)?;
@@ -142,14 +145,14 @@ impl Drain<'_> {
         };
         let (mut attempts, mut expired) = (Vec::new(), Vec::new());
         while most.is_none_or(|most| attempts.len() < most) {
-            let Some(taken) = take(&mut *connection.lock(None).await?, store, &registry, &mut expired).await? else { break };
-            if most.is_none() && attempts.len() == MOST {
-                return Err(Error::Endless { most: MOST });
+            let Some(taken) = lock_next(&mut *connection.lock(None).await?, store, &registry, &mut expired).await? else { break };
+            if most.is_none() && attempts.len() == DEFAULT_LIMIT {
+                return Err(Error::Endless { most: DEFAULT_LIMIT });
             }
-            // It was asked for by its name.
+            // The statement only selects registered types.
             let Some(registration) = registry.get(taken.job.job_type) else { break };
             check(registration, &states)?;
-            attempts.push(one(&mut connection, taken, registration, (&states, &middleware), &pool, store).await?);
+            attempts.push(run_one(&mut connection, taken, registration, (&states, &middleware), &pool, store).await?);
         }
         Ok(Drained { attempts, expired })
     }
@@ -170,71 +173,71 @@ impl fmt::Debug for Drain<'_> {
     }
 }
 
-/// What a drain has run, in that order.
+/// Result of a drain.
 #[derive(Debug, Default)]
 pub struct Drained {
-    /// Every attempt.
+    /// All attempts, in the order in which they ran.
     pub attempts: Vec<Attempt>,
-    /// The jobs that had not begun in time, and were not run; of whatever type.
+    /// Jobs of any type that expired before they started and did not run.
     pub expired: Vec<JobId>,
 }
 
 impl Drained {
-    /// How many attempts completed their job.
+    /// Returns the number of attempts that completed their job.
     pub fn completed(&self) -> usize {
         self.attempts.iter().filter(|attempt| attempt.is_completed()).count()
     }
 
-    /// How many attempts failed and are tried again.
+    /// Returns the number of attempts that failed and are retried.
     pub fn retried(&self) -> usize {
         self.attempts.iter().filter(|attempt| attempt.retried_after().is_some()).count()
     }
 
-    /// How many asked to be called again.
+    /// Returns the number of attempts that snoozed.
     pub fn snoozed(&self) -> usize {
         self.attempts.iter().filter(|attempt| attempt.snoozed_for().is_some()).count()
     }
 
-    /// How many attempts left their job parked: it waits for a signal.
+    /// Returns the number of attempts that parked their job until a signal arrives.
     pub fn parked(&self) -> usize {
         self.attempts.iter().filter(|attempt| matches!(attempt.verdict, Verdict::Park(_))).count()
     }
 
-    /// How many attempts began their job anew.
+    /// Returns the number of attempts that restarted their job.
     pub fn restarted(&self) -> usize {
         self.attempts.iter().filter(|attempt| attempt.verdict == Verdict::Restart).count()
     }
 
-    /// How many attempts made their job a dead letter.
+    /// Returns the number of attempts that made their job a dead letter.
     pub fn dead(&self) -> usize {
         self.attempts.iter().filter(|attempt| attempt.is_dead()).count()
     }
 
-    /// The attempts of this job.
+    /// Returns the attempts of this job.
     pub fn of(&self, job: JobId) -> impl Iterator<Item = &Attempt> {
         self.attempts.iter().filter(move |attempt| attempt.id == job)
     }
 
-    /// What the completed jobs of type `T` returned.
+    /// Returns the outputs of the completed jobs of type `T`.
     pub fn outputs<T: JobType>(&self) -> Vec<T::Output> {
         self.attempts.iter().filter_map(Attempt::output_of::<T>).collect()
     }
 
-    /// The errors of attempts that failed.
+    /// Returns the errors of failed attempts.
     pub fn errors(&self) -> Vec<&str> {
         self.attempts.iter().filter_map(|attempt| attempt.error.as_deref()).collect()
     }
 }
 
-/// A job whose entry the transaction holds.
-struct Taken {
+/// A job whose `ready` entry is locked by the transaction.
+struct DrainJob {
     job: ClaimedJob,
     seq: i64,
     checkpoint: Option<String>,
 }
 
-impl Taken {
-    /// Counts the attempt that begins, as a claim does. The type was asked for by its name.
+impl DrainJob {
+    /// Reads a job and counts the attempt that starts, as a claim does. The statement only selects registered types.
     fn of(row: &PgRow, registry: &Registry) -> sqlx::Result<Self> {
         let (name, version) = type_and_version(row.try_get("job_type")?);
         let job_type = registry.names().find(|(known, _)| *known == name).map_or("", |(known, _)| known);
@@ -261,37 +264,37 @@ impl Taken {
     }
 }
 
-async fn take(on: &mut PgConnection, store: Store, registry: &Registry, expired: &mut Vec<JobId>) -> Result<Option<Taken>, Error> {
+async fn lock_next(on: &mut PgConnection, store: Store, registry: &Registry, expired: &mut Vec<JobId>) -> Result<Option<DrainJob>, Error> {
     let late: Vec<JobId> = sqlx::query_scalar(store.sql(include_str!("../../testing/expire.sql"))).fetch_one(&mut *on).await?;
     expired.extend(late);
     sqlx::query(store.sql(include_str!("../../testing/unblock.sql"))).execute(&mut *on).await?;
     sqlx::query(store.sql(include_str!("../../testing/due.sql"))).execute(&mut *on).await?;
     let known = registry.names().flat_map(|(name, known)| (1..=known.options().version).map(move |version| stored_type(name, version)));
     let next = sqlx::query(store.sql(include_str!("../../testing/next.sql"))).bind(known.collect::<Vec<_>>());
-    Ok(next.fetch_optional(&mut *on).await?.map(|row| Taken::of(&row, registry)).transpose()?)
+    Ok(next.fetch_optional(&mut *on).await?.map(|row| DrainJob::of(&row, registry)).transpose()?)
 }
 
-/// One job, from its lock to its ending.
-async fn one(
+/// Runs one job, from its lock to its verdict.
+async fn run_one(
     connection: &mut DrainConnection<'_>,
-    taken: Taken,
+    taken: DrainJob,
     registration: &Registration,
     (states, middleware): (&States, &[Arc<dyn Middleware>]),
     pool: &PgPool,
     store: Store,
 ) -> Result<Attempt, Error> {
-    let Taken { job, seq, checkpoint } = taken;
+    let DrainJob { job, seq, checkpoint } = taken;
     if registration.options().transactional && connection.lent().is_none() {
         return Err(Error::NeedsPool { job_type: job.job_type.to_owned() });
     }
     let steps =
-        if registration.options().durable { steps_done(&mut *connection.lock(None).await?, store, job.id).await? } else { Vec::new() };
+        if registration.options().durable { load_steps(&mut *connection.lock(None).await?, store, job.id).await? } else { Vec::new() };
     let known = steps.len();
     let signals =
-        if registration.options().durable { signals(&mut *connection.lock(None).await?, store, job.id).await? } else { Vec::new() };
+        if registration.options().durable { load_signals(&mut *connection.lock(None).await?, store, job.id).await? } else { Vec::new() };
     sqlx::raw_sql(SAVE).execute(&mut *connection.lock(None).await?).await?;
     let (states, middleware, pool, lent) = (states.clone(), middleware.to_vec(), pool.clone(), connection.lent());
-    let setup = Setup {
+    let setup = AttemptSetup {
         registration,
         job: &job,
         checkpoint,
@@ -303,7 +306,7 @@ async fn one(
         pool,
         store,
         lent,
-        asked: None,
+        cancel_reason: None,
         points: None,
     };
     let outturn = setup.run().await;
@@ -311,46 +314,46 @@ async fn one(
     if !outturn.kept {
         sqlx::raw_sql(DROP).execute(&mut *on).await?;
     }
-    keep_steps(&mut on, store, &job, &outturn.attempt.steps[known..]).await?;
+    journal_steps(&mut on, store, &job, &outturn.attempt.steps[known..]).await?;
     finish_one(store, &job, seq, &outturn.ending).execute(&mut *on).await?;
-    if !outturn.received.is_empty() || outturn.ending.is_park() {
+    if !outturn.received.is_empty() || outturn.ending.path() == SettlePath::Park {
         park(&mut on, store, &job, &outturn).await?;
     }
     if outturn.reported {
-        note(&mut on, store, &job, &outturn.attempt).await?;
+        record_reports(&mut on, store, &job, &outturn.attempt).await?;
     }
-    if let Some(Anew { stored, payload }) = outturn.ending.anew().filter(|_| outturn.ending.is_restart()) {
+    if let Some(RestartPayload { stored, payload }) = outturn.ending.restart().filter(|_| outturn.ending.path() == SettlePath::Restart) {
         let restart = sqlx::query(store.sql(include_str!("../../testing/restart.sql")));
         restart.bind(job.id).bind(stored).bind(payload).execute(&mut *on).await?;
     }
     Ok(outturn.attempt)
 }
 
-/// What earlier attempts have journaled.
-async fn steps_done(on: &mut PgConnection, store: Store, job: JobId) -> Result<Vec<JournaledStep>, Error> {
+/// Loads the steps journaled by earlier attempts.
+async fn load_steps(on: &mut PgConnection, store: Store, job: JobId) -> Result<Vec<JournaledStep>, Error> {
     let statement = sqlx::query_as(store.sql(include_str!("../../testing/steps_done.sql"))).bind(job);
     let rows: Vec<(String, i16, Option<String>, Option<f64>)> = statement.fetch_all(on).await?;
     Ok(rows.into_iter().map(|(name, attempt, output, left_ms)| JournaledStep { name, attempt, output, left_ms }).collect())
 }
 
-/// What was sent, and not received by earlier attempts.
-async fn signals(on: &mut PgConnection, store: Store, job: JobId) -> Result<Vec<TestSignal>, Error> {
+/// Loads the signals that no earlier attempt has received.
+async fn load_signals(on: &mut PgConnection, store: Store, job: JobId) -> Result<Vec<TestSignal>, Error> {
     let statement = sqlx::query_as(store.sql(include_str!("../../testing/signals.sql"))).bind(job);
     let rows: Vec<(i64, String, Option<String>)> = statement.fetch_all(on).await?;
     Ok(rows.into_iter().map(|(seq, name, payload)| TestSignal { seq, name, payload }).collect())
 }
 
-/// Takes back what the attempt received; parks the job, which was put off, if it waits for more.
-async fn park(on: &mut PgConnection, store: Store, job: &ClaimedJob, outturn: &Outturn) -> Result<(), Error> {
-    let waits = outturn.ending.is_park().then(|| outturn.ending.signals());
+/// Deletes the signals that the attempt received. Parks the snoozed job if it waits for more.
+async fn park(on: &mut PgConnection, store: Store, job: &ClaimedJob, outturn: &AttemptRun) -> Result<(), Error> {
+    let waits = (outturn.ending.path() == SettlePath::Park).then(|| outturn.ending.signals());
     let until = outturn.ending.wait().map(|wait| wait.as_secs_f64() * 1000.0);
     let park = sqlx::query(store.sql(include_str!("../../testing/park.sql")));
     park.bind(job.id).bind(&outturn.received).bind(waits).bind(until).execute(on).await?;
     Ok(())
 }
 
-/// Writes what the attempt has journaled, whatever became of it.
-async fn keep_steps(on: &mut PgConnection, store: Store, job: &ClaimedJob, steps: &[JournaledStep]) -> Result<(), Error> {
+/// Journals the steps of the attempt, whatever its outcome.
+async fn journal_steps(on: &mut PgConnection, store: Store, job: &ClaimedJob, steps: &[JournaledStep]) -> Result<(), Error> {
     if steps.is_empty() {
         return Ok(());
     }
@@ -364,9 +367,9 @@ async fn keep_steps(on: &mut PgConnection, store: Store, job: &ClaimedJob, steps
     Ok(())
 }
 
-/// Writes what the attempt reported.
-async fn note(on: &mut PgConnection, store: Store, job: &ClaimedJob, attempt: &Attempt) -> Result<(), Error> {
-    // A map of texts to numbers is written without fail.
+/// Records the reports of the attempt.
+async fn record_reports(on: &mut PgConnection, store: Store, job: &ClaimedJob, attempt: &Attempt) -> Result<(), Error> {
+    // A map from strings to numbers can always be serialized.
     let counts = serde_json::to_string(&attempt.progress.counts).unwrap_or_else(|_| "{}".to_owned());
     let note = sqlx::query(store.sql(include_str!("../../testing/note.sql")))
         .bind(job.id)

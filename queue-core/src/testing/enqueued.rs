@@ -1,4 +1,4 @@
-//! Which jobs wait, as their producer's test asks: by type and by a pattern over the payload.
+//! Finds waiting jobs in a producer's test, by type and by a pattern over the payload.
 
 use std::{
     any::type_name,
@@ -14,35 +14,35 @@ use super::Error;
 use crate::{
     connect::IntoConnection,
     context::read_meta,
-    define::{JobId, JobState, JobType, OldPayload, System},
-    enqueue::explain,
+    define::{JobId, JobState, JobType, OldPayload, SystemAttributes},
+    enqueue::store_error,
     schema::{Connection, Store},
-    seal::{self, Bound, Unopened},
+    seal::{self, OpenError, SealScope},
 };
 
-/// A job that waits, with its payload: it is a `T` where that is asked for.
+/// A waiting job with its payload, decoded as `T`.
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub struct EnqueuedJob<T> {
-    /// The payload, read back from the store.
+    /// Payload, decoded from its stored form.
     pub job: T,
-    /// The job's id.
+    /// Id of the job.
     pub id: JobId,
-    /// Its queue.
+    /// Queue of the job.
     pub queue: String,
-    /// Its priority.
+    /// Priority of the job.
     pub priority: i16,
-    /// Its metadata.
+    /// Metadata of the job.
     pub meta: Map<String, Value>,
-    /// Ready, scheduled or blocked.
+    /// State: ready, scheduled or blocked.
     pub state: JobState,
-    /// When it is due, if it is scheduled.
+    /// Time at which the job is due, if it is scheduled.
     pub run_at: Option<DateTime<Utc>>,
-    /// When it is not to begin any more, if it expires.
+    /// Deadline for the start of the job, if it expires.
     pub expires_at: Option<DateTime<Utc>>,
-    /// How often it may be tried.
+    /// Maximum number of attempts.
     pub max_attempts: i16,
-    /// How often it was tried.
+    /// Number of attempts so far.
     pub attempts: i16,
 }
 
@@ -54,33 +54,33 @@ impl<T> Deref for EnqueuedJob<T> {
     }
 }
 
-/// The payloads of all jobs of type `T` that wait (ready, scheduled, blocked), in the order in which they were enqueued, as this connection sees
-/// them: in your transaction, with what it enqueued itself.
+/// Returns the payloads of all waiting jobs of type `T` (ready, scheduled, blocked), in the order in which they were enqueued. It sees what
+/// the connection sees: in your transaction also the jobs enqueued by it.
 ///
 /// # Errors
-/// The database's, and a payload under this type's name that is no `T`.
+/// Database errors, and a payload of this job type that cannot be decoded as `T`.
 pub async fn enqueued<'c, T: JobType>(on: impl IntoConnection<'c>) -> Result<Vec<T>, Error> {
     Ok(enqueued_jobs::<T>(on).await?.into_iter().map(|found| found.job).collect())
 }
 
-/// As [`enqueued`], with what else is known of each job.
+/// Same as [`enqueued`], with the other properties of each job.
 ///
 /// # Errors
 /// As [`enqueued`].
 pub async fn enqueued_jobs<'c, T: JobType>(on: impl IntoConnection<'c>) -> Result<Vec<EnqueuedJob<T>>, Error> {
-    Ok(Sought::look(on).await?.found)
+    Ok(WaitingJobs::query(on).await?.found)
 }
 
-/// What an assertion looks at.
+/// Jobs that an assertion inspects.
 #[doc(hidden)]
 #[derive(Debug)]
-pub struct Sought<T> {
+pub struct WaitingJobs<T> {
     pub found: Vec<EnqueuedJob<T>>,
     waiting: Vec<(String, i64)>,
 }
 
-impl<T: JobType> Sought<T> {
-    pub async fn look<'c>(on: impl IntoConnection<'c>) -> Result<Self, Error> {
+impl<T: JobType> WaitingJobs<T> {
+    pub async fn query<'c>(on: impl IntoConnection<'c>) -> Result<Self, Error> {
         match on.into_connection() {
             Connection::Pool(pool) => Self::on(&mut *pool.acquire().await?).await,
             Connection::One(connection) => Self::on(connection).await,
@@ -91,24 +91,24 @@ impl<T: JobType> Sought<T> {
         let store = Store::default();
         let names: Vec<&str> = std::iter::once(T::OPTIONS.name).chain(T::OPTIONS.aliases.iter().copied()).collect();
         let find = sqlx::query(store.sql(include_str!("../../testing/found.sql"))).bind(names);
-        let rows = find.fetch_all(&mut *on).await.map_err(|error| explain(error, store))?;
+        let rows = find.fetch_all(&mut *on).await.map_err(|error| store_error(error, store))?;
         let found = rows.iter().map(read).collect::<Result<_, _>>()?;
         let waiting = sqlx::query_as(store.sql(include_str!("../../testing/waiting.sql"))).fetch_all(&mut *on).await?;
         Ok(Self { found, waiting })
     }
 
-    /// What an assertion says that failed. `shown` are the payloads, if their type can be shown.
+    /// Returns the message of a failed assertion. `shown` has the payloads, if their type implements `Debug`.
     #[doc(hidden)]
     pub fn explain(&self, what: &str, shown: &[Option<String>]) -> String {
-        let mut text = format!("{what}; of type `{}` {} wait", T::OPTIONS.name, self.found.len());
+        let mut text = format!("{what}; waiting jobs of type `{}`: {}", T::OPTIONS.name, self.found.len());
         for (found, shown) in self.found.iter().zip(shown) {
             let payload = shown.as_deref().unwrap_or("(derive `Debug` to see its payload)");
-            // A `String` takes what is written.
+            // Writing to a `String` does not fail.
             let _ = write!(text, "\n  {} {} in {}: {payload}", found.id, found.state, found.queue);
         }
         let waiting: Vec<String> = self.waiting.iter().map(|(job_type, jobs)| format!("{jobs} {job_type}")).collect();
         let waiting = if waiting.is_empty() { "none".to_owned() } else { waiting.join(", ") };
-        format!("{text}\nall that wait: {waiting}")
+        format!("{text}\nall waiting jobs: {waiting}")
     }
 }
 
@@ -128,30 +128,30 @@ fn read<T: JobType>(row: &PgRow) -> Result<EnqueuedJob<T>, Error> {
         queue: row.try_get("queue")?,
         priority: row.try_get("priority")?,
         meta: read_meta(row.try_get("meta")?),
-        // The statement asks for three states, all of which are known.
+        // The statement selects three states, all of which are known.
         state: state.parse().unwrap_or(JobState::Ready),
         run_at: row.try_get("run_at")?,
-        expires_at: System::read(row.try_get("system")?).expires_at(),
+        expires_at: SystemAttributes::parse(row.try_get("system")?).expires_at(),
         max_attempts: row.try_get("max_attempts")?,
         attempts: row.try_get("attempts")?,
     })
 }
 
-/// The payload in clear.
+/// Returns the payload as plain text.
 fn open(id: JobId, payload: String, job_type: &str, version: u16) -> Result<String, Error> {
     let stored = if version > 1 { format!("{job_type}@{version}") } else { job_type.to_owned() };
-    match seal::open(&payload, Bound { store: Store::default(), stored: &stored }) {
+    match seal::open(&payload, SealScope { store: Store::default(), stored: &stored }) {
         Ok(opened) => Ok(opened.unwrap_or(payload)),
-        Err(Unopened::Here(why) | Unopened::Ever(why)) => Err(Error::Sealed { job: id, why }),
+        Err(OpenError::Unavailable(why) | OpenError::Invalid(why)) => Err(Error::Sealed { job: id, why }),
     }
 }
 
-/// A payload that is shown if its type can be.
+/// Wraps a payload that is shown if its type implements `Debug`.
 #[doc(hidden)]
 #[derive(Debug)]
 pub struct Show<'a, T>(pub &'a T);
 
-/// What the compiler finds first, for a type with `Debug`.
+/// Method resolution finds this first for a type with `Debug`.
 #[doc(hidden)]
 pub trait DebugShown {
     fn show(&self) -> Option<String>;
@@ -163,7 +163,7 @@ impl<T: Debug> DebugShown for Show<'_, T> {
     }
 }
 
-/// What it finds else.
+/// Fallback for all other types.
 #[doc(hidden)]
 pub trait NotShown {
     fn show(&self) -> Option<String>;
@@ -175,11 +175,11 @@ impl<T> NotShown for &Show<'_, T> {
     }
 }
 
-/// Asserts that a job waits whose payload fits a pattern: `assert_enqueued!(&mut tx, SendEmail { to, .. } if to == "ada")`.
+/// Asserts that a job is waiting whose payload matches a pattern: `assert_enqueued!(&mut tx, SendEmail { to, .. } if to == "ada")`.
 ///
-/// It awaits by itself, and looks at whatever an enqueue takes: `&mut tx`, `&mut connection`, `&pool`. The pattern begins with the job's type and
-/// is matched against a reference to its payload. If none fits, it panics with what waits; payloads are shown if their type is `Debug`, for
-/// here they are the test's own.
+/// The macro awaits by itself. It takes the same connections as an enqueue: `&mut tx`, `&mut connection`, `&pool`. The pattern starts with
+/// the job's type and is matched against a reference to the payload. If no job matches, the macro panics with a list of the waiting jobs.
+/// It shows the payloads, which are the test's own, if their type implements `Debug`.
 #[macro_export]
 macro_rules! assert_enqueued {
     ($on:expr, $($pattern:tt)+) => {
@@ -187,7 +187,7 @@ macro_rules! assert_enqueued {
     };
 }
 
-/// Asserts that no job waits whose payload fits a pattern; see [`assert_enqueued!`](crate::assert_enqueued).
+/// Asserts that no job is waiting whose payload matches a pattern; see [`assert_enqueued!`](crate::assert_enqueued).
 #[macro_export]
 macro_rules! assert_not_enqueued {
     ($on:expr, $($pattern:tt)+) => {
@@ -202,13 +202,13 @@ macro_rules! __assert_enqueued {
         $crate::__assert_enqueued!(@look $wanted, $what, $on, $($job)::+, $($job)::+ $({ $($fields)* })? $(( $($places)* ))? $(if $guard)?)
     };
     (@look $wanted:expr, $what:expr, $on:expr, $job:path, $pattern:pat $(if $guard:expr)?) => {{
-        let sought = match $crate::testing::Sought::<$job>::look($on).await {
+        let sought = match $crate::testing::WaitingJobs::<$job>::query($on).await {
             ::std::result::Result::Ok(sought) => sought,
-            ::std::result::Result::Err(error) => ::std::panic!("cannot see what is enqueued: {error}"),
+            ::std::result::Result::Err(error) => ::std::panic!("cannot query the enqueued jobs: {error}"),
         };
         let fits = sought.found.iter().any(|found| ::std::matches!(&found.job, $pattern $(if $guard)?));
         if fits != $wanted {
-            #[allow(unused_imports, reason = "which one is used hangs on the type")]
+            #[allow(unused_imports, reason = "which one is used depends on the type")]
             use $crate::testing::{DebugShown as _, NotShown as _};
             let shown: ::std::vec::Vec<_> = sought.found.iter().map(|found| (&$crate::testing::Show(&found.job)).show()).collect();
             ::std::panic!("{}", sought.explain($what, &shown));

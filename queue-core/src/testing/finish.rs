@@ -1,25 +1,29 @@
-//! The ending of a job whose entry in `ready` the test's transaction holds.
+//! Records the verdict of a job whose `ready` entry is locked by the test's transaction.
 
 use sqlx::{Postgres, postgres::PgArguments, query::Query};
 
-use crate::{attempt::ClaimedJob, define::Ending, schema::Store};
+use crate::{
+    attempt::ClaimedJob,
+    define::{Ending, SettlePath},
+    schema::Store,
+};
 
-/// Ends the job whose entry stands at the place `seq` of its lane; returns a row unless the entry is gone.
+/// Finishes the job whose entry has the sequence number `seq` in its lane. Returns a row unless the entry is gone.
 pub(super) fn finish_one<'q>(store: Store, job: &ClaimedJob, seq: i64, ending: &'q Ending) -> Query<'q, Postgres, PgArguments> {
-    if ending.is_forgotten() {
+    if ending.path() == SettlePath::Forget {
         let statement = sqlx::query(store.sql(include_str!("../../testing/finish_forgotten.sql")));
-        return statement.bind(job.lane).bind(seq).bind(job.id).bind(ending.freed());
+        return statement.bind(job.lane).bind(seq).bind(job.id).bind(ending.released_key());
     }
     sqlx::query(store.sql(include_str!("../../testing/finish_one.sql")))
         .bind(job.lane)
         .bind(seq)
         .bind(job.id)
-        .bind(ending.word())
+        .bind(ending.verdict_name())
         .bind(ending.attempt())
         .bind(job.crashes)
         .bind(ending.wait_ms())
         .bind(ending.ran_ms())
         .bind(ending.output())
         .bind(ending.error())
-        .bind(ending.freed())
+        .bind(ending.released_key())
 }

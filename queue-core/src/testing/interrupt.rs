@@ -1,4 +1,4 @@
-//! A handler that is interrupted at each of its awaits in turn, and run again to its end.
+//! Interrupts a handler at each of its awaits in turn, and runs it again until the job has finished.
 
 use std::{sync::Arc, thread, time::Duration};
 
@@ -6,8 +6,8 @@ use sqlx::PgPool;
 
 use super::{
     Error,
-    attempt::{Outturn, Setup},
-    points::{MOST, Place, Points, shown},
+    attempt::{AttemptRun, AttemptSetup},
+    points::{InterruptPoints, MAX_PLACES, Place, shown},
     run::{Ran, Run},
 };
 use crate::{
@@ -16,29 +16,31 @@ use crate::{
     schema::Store,
 };
 
-/// So often a place is tried again that the handler did not come to.
-const TRIES: usize = 3;
+/// Maximum number of retries for a place that the handler did not reach.
+const MAX_TRIES: usize = 3;
 
-/// A job that had more attempts does not end.
+/// A job with more attempts is considered never to finish.
 const MOST_ATTEMPTS: usize = 1000;
 
-/// Runs a handler once undisturbed, and then again and again, each time dropped at another place, as when its process ends there, and run anew until
-/// the job is over; `check` looks at what came of each. What it asserts shows whether the handler may be repeated, as workers do after a crash. Plain
-/// jobs, durable ones and transactional ones.
+/// Runs a handler once without interruption, and then once for each place at which it can be interrupted.
 ///
-/// `begin` makes a world of its own for each: it empties what the handler writes to, and gives the job with all that its handler needs, as for
-/// [`run`](super::run). [`Ran::interrupted_at`] says where the job was interrupted.
+/// Each time the handler's future is dropped at another place, as when its process dies there, and the job runs again until it has
+/// finished. Then `check` inspects the result. Its assertions show whether the handler is safe to repeat, as workers do after a crash.
+/// Supports plain, durable and transactional jobs.
 ///
-/// A [`Place`] is where the handler waits; one of its awaits may be several, and one that is ready at once is none. Where something is written for
-/// the job, a checkpoint, a step, a commit, there are two: before, and after, when the handler does not know of it yet. And the end of each attempt:
-/// the handler has returned, and nobody has written its verdict.
+/// `begin` prepares each run in isolation: it resets everything that the handler writes to, and returns the job with all that its handler
+/// needs, as for [`run`](super::run). [`Ran::interrupted_at`] returns where the job was interrupted.
 ///
-/// What is kept from one attempt to the next is what a store keeps: checkpoints, the steps of a durable job and what it received, and what
-/// `cx.begin()` or `cx.step_tx(..)` has committed; with [`Run::pool`] they have transactions on that pool, and so has `cx.transaction()`, and those
-/// that are committed stay committed, unlike in a drain. Waits between attempts are over at once: those of retries, durable sleeps, and timed waits
-/// for signals. A job that is parked without an end is given to `check` as it is, neither completed nor dead.
+/// A [`Place`] is where the handler is pending. One await may be several places, and one that is ready immediately is none. A write for the
+/// job (a checkpoint, a step, a commit) adds two: before it, and after it, when the handler does not know of it yet. So does the end of each
+/// attempt: the handler has returned, and its verdict is not recorded yet.
 ///
-/// Unlike when a process ends, destructors run, and what a handler spawned goes on.
+/// From one attempt to the next remains what a store keeps: checkpoints, the steps of a durable job and the signals it received, and what
+/// `cx.begin()` or `cx.step_tx(..)` has committed. With [`Run::pool`] these and `cx.transaction()` use transactions on that pool. Unlike in a
+/// drain, committed ones stay committed. Waits between attempts end immediately: retries, durable sleeps, and timed waits for signals. A job
+/// that is parked without a timeout is passed to `check` as it is, neither completed nor dead.
+///
+/// Unlike at the death of a process, destructors run, and tasks spawned by the handler continue.
 ///
 /// ```
 /// use std::sync::{Arc, atomic::{AtomicU32, Ordering}};
@@ -81,26 +83,26 @@ const MOST_ATTEMPTS: usize = 1000;
 ///
 /// # Errors
 /// [`Error::NeedsPool`] for a transactional type without a pool, [`Error::Restless`] for a handler that waits more than 2,000 times,
-/// [`Error::Unending`] for a job that is not over after 1,000 attempts, [`Error::Kept`], the database's.
+/// [`Error::Unending`] for a job that has not finished after 1,000 attempts, [`Error::Kept`], and database errors.
 ///
 /// # Panics
-/// As `check` does, with a line on stderr that says where the job was interrupted; and as [`Run::run`].
+/// If `check` panics; a line on stderr reports where the job was interrupted. Also as [`Run::run`].
 pub async fn interrupt_everywhere<T: Handler>(
     mut begin: impl AsyncFnMut() -> Run<T>,
     mut check: impl AsyncFnMut(Ran<T>),
 ) -> Result<Interrupted, Error> {
     let mut done = Interrupted { interruptions: 0, missed: 0 };
-    let whole = once(None, &mut begin, &mut check).await?;
+    let whole = run_once(None, &mut begin, &mut check).await?;
     for first in Place::KINDS {
-        // Runs that are not interrupted where they were to be may have other places.
-        let (mut place, mut last, mut tries) = (first, whole.seen_of(first), 0);
+        // Runs that are not interrupted as intended may have more places.
+        let (mut place, mut last, mut tries) = (first, whole.seen_of_kind(first), 0);
         while place.number() <= last {
-            let points = once(Some(place), &mut begin, &mut check).await?;
-            if points.has_cut() {
+            let points = run_once(Some(place), &mut begin, &mut check).await?;
+            if points.was_interrupted() {
                 done.interruptions += 1;
-            } else if tries < TRIES {
-                // What it waits for was ready this time, so it had fewer places.
-                (tries, last) = (tries + 1, last.max(points.seen_of(first)));
+            } else if tries < MAX_TRIES {
+                // Something was ready immediately this time, so there were fewer places.
+                (tries, last) = (tries + 1, last.max(points.seen_of_kind(first)));
                 continue;
             } else {
                 done.missed += 1;
@@ -111,38 +113,38 @@ pub async fn interrupt_everywhere<T: Handler>(
     Ok(done)
 }
 
-/// Runs the job to its end, interrupted at this place, and has it looked at if it came there.
-async fn once<T: Handler>(
+/// Runs the job until it has finished, interrupted at this place. Calls `check` if the place was reached.
+async fn run_once<T: Handler>(
     at: Option<Place>,
     begin: &mut impl AsyncFnMut() -> Run<T>,
     check: &mut impl AsyncFnMut(Ran<T>),
-) -> Result<Arc<Points>, Error> {
-    let (points, run) = (Arc::new(Points::new(at)), begin().await);
-    let shown = Shown { at };
-    let ran = to_its_end(run, &points).await?;
-    if at.is_none() || points.has_cut() {
+) -> Result<Arc<InterruptPoints>, Error> {
+    let (points, run) = (Arc::new(InterruptPoints::new(at)), begin().await);
+    let shown = PanicReport { at };
+    let ran = run_to_end(run, &points).await?;
+    if at.is_none() || points.was_interrupted() {
         check(ran).await;
     }
     drop(shown);
     Ok(points)
 }
 
-/// What [`interrupt_everywhere`] has done.
+/// Result of [`interrupt_everywhere`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Interrupted {
-    /// How often the job was interrupted, each time at another place.
+    /// Number of interruptions, each at another place.
     pub interruptions: usize,
-    /// Places that it came to once, and not when it was to be interrupted there.
+    /// Number of places that were reached once, but not when they were to be interrupted.
     pub missed: usize,
 }
 
-/// Says what was being done when something panics.
-struct Shown {
+/// Reports the interruption if a panic unwinds.
+struct PanicReport {
     at: Option<Place>,
 }
 
-impl Drop for Shown {
+impl Drop for PanicReport {
     fn drop(&mut self) {
         if thread::panicking() {
             eprintln!("`interrupt_everywhere` had interrupted the job {}", shown(self.at));
@@ -150,17 +152,17 @@ impl Drop for Shown {
     }
 }
 
-/// Attempt after attempt, until the job is over.
-async fn to_its_end<T: Handler>(run: Run<T>, points: &Arc<Points>) -> Result<Ran<T>, Error> {
+/// Runs attempts until the job has finished.
+async fn run_to_end<T: Handler>(run: Run<T>, points: &Arc<InterruptPoints>) -> Result<Ran<T>, Error> {
     let registration = Registration::of::<T>();
     let (mut job, pool) = run.claimed(&registration).await;
     if registration.options().transactional && run.pool.is_none() {
         return Err(Error::NeedsPool { job_type: job.job_type.to_owned() });
     }
-    let Run { states, mut checkpoint, mut steps, mut signals, children, middleware, mut asked, pool: own, .. } = run;
+    let Run { states, mut checkpoint, mut steps, mut signals, children, middleware, mut cancel_reason, pool: own, .. } = run;
     for _ in 0..MOST_ATTEMPTS {
-        let (is_cancelled, in_use) = (asked == Some(CancelReason::Cancelled), own.as_ref().map(used));
-        let setup = Setup {
+        let (is_cancelled, in_use) = (cancel_reason == Some(CancelReason::Cancelled), own.as_ref().map(connections_in_use));
+        let setup = AttemptSetup {
             registration: &registration,
             job: &job,
             checkpoint,
@@ -172,26 +174,26 @@ async fn to_its_end<T: Handler>(run: Run<T>, points: &Arc<Points>) -> Result<Ran
             pool: pool.clone(),
             store: Store::default(),
             lent: None,
-            asked: asked.take(),
+            cancel_reason: cancel_reason.take(),
             points: Some(Arc::clone(points)),
         };
-        let had_cut = points.has_cut();
+        let had_cut = points.was_interrupted();
         let mut outturn = setup.run().await;
-        if points.are_too_many() {
-            return Err(Error::Restless { at: points.at(), most: MOST });
+        if points.exceeds_limit() {
+            return Err(Error::Restless { at: points.at(), most: MAX_PLACES });
         }
-        let was_cut = points.has_cut() && !had_cut;
-        // A verdict that the handler has committed is none to be lost.
+        let was_cut = points.was_interrupted() && !had_cut;
+        // A verdict committed by the handler cannot be lost.
         let is_lost = !outturn.kept && (was_cut || points.has_returned());
         if let (true, Some(own), Some(in_use)) = (was_cut, &own, in_use) {
-            rest(own, in_use).await;
+            wait_until_idle(own, in_use).await;
         }
-        let next = Next::after(&mut outturn, is_lost, is_cancelled);
+        let next = NextAttempt::after(&mut outturn, is_lost, is_cancelled);
         let Some(next) = next else {
             let ran = Ran::of(outturn, own.is_none());
-            return Ok(if points.has_cut() { ran.interrupted(points.at()) } else { ran });
+            return Ok(if points.was_interrupted() { ran.interrupted(points.at()) } else { ran });
         };
-        if let Some(payload) = next.anew {
+        if let Some(payload) = next.restart_payload {
             (job.attempt, job.crashes, job.payload) = (1, 0, Some(payload));
             signals.retain(|sent| !outturn.received.contains(&sent.seq));
             (checkpoint, steps) = (None, Vec::new());
@@ -200,25 +202,25 @@ async fn to_its_end<T: Handler>(run: Run<T>, points: &Arc<Points>) -> Result<Ran
         (job.attempt, job.crashes) = (job.attempt.saturating_add(next.charged), job.crashes.saturating_add(next.charged_crash));
         checkpoint = outturn.attempt.checkpoint;
         signals.retain(|sent| !outturn.received.contains(&sent.seq));
-        steps = outturn.attempt.steps.into_iter().map(|step| later(step, next.wait + outturn.ran)).collect();
+        steps = outturn.attempt.steps.into_iter().map(|step| after_wait(step, next.wait + outturn.ran)).collect();
     }
     Err(Error::Unending { at: points.at(), attempts: MOST_ATTEMPTS })
 }
 
-/// What an attempt leaves to the next.
-struct Next {
+/// State that one attempt leaves to the next.
+struct NextAttempt {
     charged: i16,
     charged_crash: i16,
     wait: Duration,
-    /// The payload with which it begins anew.
-    anew: Option<String>,
+    /// Payload with which the job restarts.
+    restart_payload: Option<String>,
 }
 
-impl Next {
-    /// Nothing if the job is over, or waits for what nobody sends.
-    fn after(outturn: &mut Outturn, is_lost: bool, is_cancelled: bool) -> Option<Self> {
+impl NextAttempt {
+    /// Returns `None` if the job has finished or waits for a signal that is never sent.
+    fn after(outturn: &mut AttemptRun, is_lost: bool, is_cancelled: bool) -> Option<Self> {
         if is_lost && is_cancelled {
-            // Whoever recovers it finds that it was to be cancelled.
+            // Recovery finds the pending cancellation.
             outturn.attempt.verdict = Verdict::Cancel;
             return None;
         }
@@ -227,29 +229,29 @@ impl Next {
             Verdict::Retry(wait) => (1, 0, wait),
             Verdict::Snooze(wait) | Verdict::Park(Some(wait)) => (0, 0, wait),
             Verdict::Release | Verdict::Restart => (0, 0, Duration::ZERO),
-            // Nobody will send what it waits for.
+            // The signal is never sent.
             Verdict::Complete | Verdict::Dead | Verdict::Cancel | Verdict::Expire | Verdict::Park(None) => return None,
         };
-        let anew = outturn.ending.anew().filter(|_| !is_lost).map(|anew| anew.payload.clone());
-        Some(Self { charged, charged_crash, wait, anew })
+        let restart_payload = outturn.ending.restart().filter(|_| !is_lost).map(|anew| anew.payload.clone());
+        Some(Self { charged, charged_crash, wait, restart_payload })
     }
 }
 
-/// The step as it is after so long.
-fn later(mut step: JournaledStep, wait: Duration) -> JournaledStep {
+/// Returns the step after `wait` has passed.
+fn after_wait(mut step: JournaledStep, wait: Duration) -> JournaledStep {
     step.left_ms = step.left_ms.map(|left| left - wait.as_secs_f64() * 1000.0);
     step
 }
 
-/// So many connections of the pool are in use.
-fn used(pool: &PgPool) -> usize {
+/// Returns the number of connections of the pool in use.
+fn connections_in_use(pool: &PgPool) -> usize {
     (pool.size() as usize).saturating_sub(pool.num_idle())
 }
 
-/// Waits a moment for connections on which a statement that was interrupted is still under way: a worker's job does not come back so soon.
-async fn rest(pool: &PgPool, before: usize) {
+/// Waits briefly for connections on which an interrupted statement is still running, since a job on a worker does not come back that soon.
+async fn wait_until_idle(pool: &PgPool, before: usize) {
     for _ in 0..100 {
-        if used(pool) <= before {
+        if connections_in_use(pool) <= before {
             return;
         }
         tokio::time::sleep(Duration::from_millis(10)).await;

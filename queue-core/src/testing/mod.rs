@@ -16,7 +16,7 @@ mod lock;
 mod unread;
 
 #[doc(hidden)]
-pub use self::enqueued::{DebugShown, NotShown, Show, Sought};
+pub use self::enqueued::{DebugShown, NotShown, Show, WaitingJobs};
 pub use self::{
     attempt::Attempt,
     batch::{RanBatch, RunBatch, run_batch},
@@ -33,66 +33,66 @@ use points::shown;
 
 use crate::{context::RegistryError, define::JobId, error::Error as CoreError};
 
-/// Why a test kit's call failed. A handler's failure is none: see [`Attempt`].
+/// Error of the test kit itself. The failure of a handler is not an error: see [`Attempt`].
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum Error {
-    /// A handler needs state that was not given, or the registry has a fault.
+    /// State that a handler requires is missing, or the registry is invalid.
     #[error(transparent)]
     Registry(#[from] RegistryError),
-    /// A transactional type's handler needs a transaction, which is lent to it in exchange for a connection of a pool.
-    #[error("`{job_type}` is a transactional type: say `.pool(&pool)`, so that the test's transaction can be lent to its handler")]
+    /// The handler of a transactional type needs a transaction, which is lent to it in exchange for a connection of a pool.
+    #[error("`{job_type}` is a transactional type: set `.pool(&pool)`, so that the test's transaction can be lent to its handler")]
     NeedsPool {
-        /// The job type.
+        /// Name of the job type.
         job_type: String,
     },
-    /// There were more attempts than anybody meant.
-    #[error("{most} jobs were run and there is still another: do they enqueue each other? If not, say `.at_most(..)`")]
+    /// The drain reached its default limit of attempts, and another job is ready.
+    #[error("{most} jobs were run and another is ready: do they enqueue each other? If not, set `.at_most(..)`")]
     Endless {
-        /// So many were run.
+        /// Number of attempts that ran.
         most: usize,
     },
-    /// A handler waits more often than can be tried, or, once it was interrupted, for ever.
-    #[error("interrupted {}, the handler has waited {most} times more, and its job is not over", shown(*.at))]
+    /// The handler waits more often than the limit allows, or never ends after an interruption.
+    #[error("interrupted {}, the handler has waited {most} more times, and its job has not finished", shown(*.at))]
     Restless {
-        /// The place at which it was interrupted; `None` if nowhere.
+        /// Place of the interruption; `None` if there was none.
         at: Option<Place>,
-        /// So many are tried.
+        /// Maximum number of waits.
         most: usize,
     },
-    /// A handler that is interrupted, or is not, never ends its job.
-    #[error("interrupted {}, the job is not over after {attempts} attempts", shown(*.at))]
+    /// The job does not finish within the limit of attempts.
+    #[error("interrupted {}, the job has not finished after {attempts} attempts", shown(*.at))]
     Unending {
-        /// The place at which it was interrupted; `None` if nowhere.
+        /// Place of the interruption; `None` if there was none.
         at: Option<Place>,
-        /// So many were run.
+        /// Number of attempts that ran.
         attempts: usize,
     },
-    /// A handler left something running that still holds the transaction it was lent.
-    #[error("the handler of job {job} has ended, and the transaction that it was lent is still in use: does a task of its own hold it?")]
+    /// A handler has left a task running that still holds the lent transaction.
+    #[error("the handler of job {job} has ended, but the transaction lent to it is still in use: does a spawned task hold it?")]
     Kept {
-        /// The job.
+        /// Id of the job.
         job: JobId,
     },
-    /// A job's payload is no payload of the type that was asked for.
+    /// The payload of a job cannot be decoded as the requested type.
     #[error("the payload of job {job} does not fit the type `{rust_type}` (column {column})")]
     Payload {
-        /// The job.
+        /// Id of the job.
         job: JobId,
-        /// The type.
+        /// Requested type.
         rust_type: &'static str,
-        /// Where in the JSON text.
+        /// Column in the JSON text.
         column: usize,
     },
-    /// A job's payload is sealed, and cannot be opened here.
+    /// The payload of a job is sealed and cannot be opened.
     #[error("the payload of job {job} cannot be opened: {why}")]
     Sealed {
-        /// The job.
+        /// Id of the job.
         job: JobId,
-        /// Why.
+        /// Reason.
         why: String,
     },
-    /// The database, or what is wrong with the store.
+    /// A database error, or a problem with the store.
     #[error(transparent)]
     Store(#[from] CoreError),
 }

@@ -1,11 +1,11 @@
-//! Whether this release can read what earlier ones have enqueued: the payload lock file, and what is said when it cannot.
+//! Checks that this release can read what earlier ones have enqueued: the payload lock file, and the messages if it cannot.
 
 use std::{env, fmt, fs, io::ErrorKind, path::Path};
 
 use serde_json::Value;
 
 use super::{
-    lock::{self, Locked},
+    lock::{self, LockedPayload},
     unread::{unread, without},
 };
 use crate::{
@@ -13,17 +13,17 @@ use crate::{
     define::JobType,
 };
 
-/// The payload types of a program, to be compared with its lock file; see [`assert_payloads!`](crate::assert_payloads), which is this in short.
+/// The payload types of a program, to compare with its lock file. See [`assert_payloads!`](crate::assert_payloads) for the short form.
 #[derive(Default)]
 #[must_use = "nothing is compared until `check` is called"]
 pub struct Payloads {
     forms: Vec<PayloadForms>,
-    examples: Vec<Locked>,
+    examples: Vec<LockedPayload>,
     broken: Option<String>,
 }
 
 impl Payloads {
-    /// Of all types that are linked into this binary with their handlers.
+    /// Returns the payload types of all handlers linked into this binary.
     pub fn linked() -> Self {
         match Registry::linked() {
             Ok(registry) => Self { forms: registry.types().map(|known| (known.forms)()).collect(), ..Self::default() },
@@ -31,12 +31,12 @@ impl Payloads {
         }
     }
 
-    /// Of none yet.
+    /// Returns an empty set.
     pub fn new() -> Self {
         Self::default()
     }
 
-    /// And of this one: for types whose handlers are elsewhere, and for tests of some types only.
+    /// Adds this type: for types whose handlers are linked elsewhere, and for tests of selected types.
     pub fn job_type<T: JobType>(mut self) -> Self {
         if self.forms.iter().all(|known| known.options.name != T::OPTIONS.name) {
             self.forms.push(PayloadForms::of::<T>());
@@ -44,21 +44,25 @@ impl Payloads {
         self
     }
 
-    /// And with this example, beside those that are made up: for a type of which none can be, because it says nothing of its fields before it is
-    /// given them (`flatten`, `untagged`, an internal `tag`), or takes a text of a form of its own.
+    /// Adds an example, besides the generated ones.
+    ///
+    /// Required for a type of which no example can be generated: because it does not announce its fields in advance (`flatten`, `untagged`,
+    /// an internal `tag`), or because it parses strings of a format of its own.
     ///
     /// # Panics
-    /// When it cannot be written as JSON.
+    /// If the example cannot be written as JSON.
     pub fn example<T: JobType>(mut self, job: &T) -> Self {
-        let payload = serde_json::to_value(job).unwrap_or_else(|error| panic!("the example of `{}` is no JSON: {error}", T::OPTIONS.name));
-        self.examples.push(Locked { job_type: T::OPTIONS.name.to_owned(), version: T::OPTIONS.version, payload });
+        let payload = serde_json::to_value(job)
+            .unwrap_or_else(|error| panic!("the example of `{}` cannot be written as JSON: {error}", T::OPTIONS.name));
+        self.examples.push(LockedPayload { job_type: T::OPTIONS.name.to_owned(), version: T::OPTIONS.version, payload });
         self.job_type::<T>()
     }
 
-    /// Compares them with this file; writes it if it is not there, or if the variable `QUEUE_PAYLOADS` is `accept` and all of it can be read.
+    /// Compares the payload types with this lock file. Writes the file if it does not exist, or if the environment variable
+    /// `QUEUE_PAYLOADS` is `accept` and every payload can be read.
     ///
     /// # Panics
-    /// When a payload of the file cannot be read as it was meant, with what to do about it; when the file cannot be read or written.
+    /// If a payload of the file cannot be read as intended, with instructions; if the file cannot be read or written.
     pub fn check(&self, path: impl AsRef<Path>) {
         let path = path.as_ref();
         let text = match fs::read_to_string(path) {
@@ -74,10 +78,10 @@ impl Payloads {
         }
     }
 
-    /// The text to be written, if it is to be: without a file, or with one that is accepted as it is now.
+    /// Returns the text to write, if any: without a file, or if changes are accepted.
     ///
     /// # Errors
-    /// What cannot be read any more.
+    /// Description of the payloads that can no longer be read.
     #[doc(hidden)]
     pub fn compare(&self, text: Option<&str>, accept: bool) -> Result<Option<String>, String> {
         if let Some(broken) = &self.broken {
@@ -85,15 +89,15 @@ impl Payloads {
         }
         let (mut faults, mut kept) = (Vec::new(), Vec::new());
         for locked in lock::parse(text.unwrap_or_default())? {
-            match self.look(&locked) {
-                Look::Fine => kept.push(locked),
-                Look::Gone(_) if accept => {}
-                Look::Gone(fields) => faults.push(gone(&locked, &fields)),
-                Look::Fault(why, fix) => faults.push(format!("{locked}\n    {why}\n    {fix}")),
+            match self.check_locked(&locked) {
+                LockCheck::Fine => kept.push(locked),
+                LockCheck::Unread(_) if accept => {}
+                LockCheck::Unread(fields) => faults.push(unread_message(&locked, &fields)),
+                LockCheck::Fault(why, fix) => faults.push(format!("{locked}\n    {why}\n    {fix}")),
             }
         }
         for forms in &self.forms {
-            match self.made(forms) {
+            match self.generate(forms) {
                 Ok(made) => kept.extend(made),
                 Err(fault) => faults.push(fault),
             }
@@ -101,44 +105,46 @@ impl Payloads {
         if !faults.is_empty() {
             faults.dedup();
             let all = faults.join("\n  ");
-            return Err(format!("jobs may be waiting that this release cannot read:\n  {all}\n(docs/EVOLUTION.md says more of each)"));
+            return Err(format!(
+                "this release cannot read payloads of jobs that may be waiting:\n  {all}\n(see docs/EVOLUTION.md for each)"
+            ));
         }
         let now = lock::write(&kept);
         Ok(if text.is_none() || (accept && text != Some(&now)) { Some(now) } else { None })
     }
 
-    fn look(&self, locked: &Locked) -> Look {
-        let Locked { job_type, version, payload } = locked;
+    fn check_locked(&self, locked: &LockedPayload) -> LockCheck {
+        let LockedPayload { job_type, version, payload } = locked;
         let is_it = |forms: &&PayloadForms| {
             let options = &forms.options;
             options.name == job_type || options.aliases.contains(&&**job_type)
         };
         let Some(forms) = self.forms.iter().find(is_it) else {
             let fix = format!(
-                "if it has another name now, say `aliases = [\"{job_type}\"]`; if it is gone and no such job can be waiting, take the line away"
+                "if it was renamed, add `aliases = [\"{job_type}\"]`; if it was removed and no such job can be waiting, remove the line"
             );
-            return Look::Fault(format!("there is no job type `{job_type}` any more"), fix);
+            return LockCheck::Fault(format!("there is no job type `{job_type}` any more"), fix);
         };
         let newest = forms.options.version;
         if *version > newest {
-            let fix = format!("say `version = {version}` or a later one: versions only grow");
-            return Look::Fault(format!("the version went back to {newest}"), fix);
+            let fix = format!("set `version = {version}` or a later one: versions only grow");
+            return LockCheck::Fault(format!("the version went back to {newest}"), fix);
         }
         match (forms.reread)(payload, *version) {
             Err(why) => {
-                let fix = if *version == newest { fix(&why, newest) } else { format!("mend the upgrade from version {version}") };
-                Look::Fault(why, fix)
+                let fix = if *version == newest { fix(&why, newest) } else { format!("fix the upgrade from version {version}") };
+                LockCheck::Fault(why, fix)
             }
-            Ok(_) if *version < newest => Look::Fine,
+            Ok(_) if *version < newest => LockCheck::Fine,
             Ok(_) => match unread(payload, &|payload| (forms.reread)(payload, newest).ok()) {
-                fields if fields.is_empty() => Look::Fine,
-                fields => Look::Gone(fields),
+                fields if fields.is_empty() => LockCheck::Fine,
+                fields => LockCheck::Unread(fields),
             },
         }
     }
 
-    /// What this release enqueues of a type. What it writes and does not read itself says nothing.
-    fn made(&self, forms: &PayloadForms) -> Result<Vec<Locked>, String> {
+    /// Returns the payloads that this release enqueues of a type. Generated payloads that it writes but cannot read are ignored.
+    fn generate(&self, forms: &PayloadForms) -> Result<Vec<LockedPayload>, String> {
         let options = forms.options;
         let (job_type, version) = (options.name, options.version);
         let examples = || self.examples.iter().filter(|example| example.job_type == job_type).map(|example| example.payload.clone());
@@ -147,7 +153,7 @@ impl Payloads {
             Err(_) if examples().next().is_some() => Vec::new(),
             Err(why) => {
                 return Err(format!(
-                    "`{job_type}`: no payload of it can be made up ({why})\n    give examples: `Payloads::linked().example(&job).check(..)`"
+                    "`{job_type}`: no example payload can be generated ({why})\n    add an example: `Payloads::linked().example(&job).check(..)`"
                 ));
             }
         };
@@ -156,43 +162,46 @@ impl Payloads {
         let none_is_read = || made.iter().map(|payload| refused(payload.clone())).collect::<Option<Vec<_>>>()?.into_iter().next();
         if let Some((payload, why)) = unread_example.or_else(none_is_read) {
             return Err(format!(
-                "`{job_type}` writes {payload} and does not read it: {why}\n    say `#[serde(default)]` of the field, or name it alike both ways"
+                "`{job_type}` writes {payload} and cannot read it: {why}\n    add `#[serde(default)]` to the field, or use one name for reading and writing"
             ));
         }
         let reread = |payload: &Value| (forms.reread)(payload, version).ok();
         let read = made.into_iter().filter(|payload| reread(payload).is_some()).chain(examples());
-        let lock =
-            |payload: Value| Locked { job_type: job_type.to_owned(), version, payload: without(&payload, &unread(&payload, &reread)) };
+        let lock = |payload: Value| LockedPayload {
+            job_type: job_type.to_owned(),
+            version,
+            payload: without(&payload, &unread(&payload, &reread)),
+        };
         Ok(read.map(lock).collect())
     }
 }
 
-/// What became of a payload of the file.
-enum Look {
+/// Result of reading a payload of the file.
+enum LockCheck {
     Fine,
-    /// It is read, but for these fields.
-    Gone(Vec<String>),
-    /// It is not, and what to do about it.
+    /// Readable, except for these fields.
+    Unread(Vec<String>),
+    /// Not readable: the reason, and the fix.
     Fault(String, String),
 }
 
-fn gone(locked: &Locked, fields: &[String]) -> String {
+fn unread_message(locked: &LockedPayload, fields: &[String]) -> String {
     let names: Vec<String> = fields.iter().map(|field| format!("`${}`", field.replace('/', "."))).collect();
     format!(
-        "{locked}\n    {} is not read any more\n    if it has another name now, say `#[serde(alias = \"..\")]` of that; if it is meant to be lost, accept it: \
+        "{locked}\n    {} is not read any more\n    if it was renamed, add `#[serde(alias = \"..\")]` to the new field; if the data may be lost, accept it: \
          QUEUE_PAYLOADS=accept",
         names.join(", ")
     )
 }
 
 fn fix(why: &str, version: u16) -> String {
-    let another = format!("say `version = {}`, and how this one is read: `upgrade = ..`", version + 1);
+    let another = format!("set `version = {}`, with an upgrade from this version: `upgrade = ..`", version + 1);
     if why.starts_with("missing field") {
-        format!("if the field is new, say `#[serde(default)]` of it; if it was renamed, `#[serde(alias = \"..\")]`; else {another}")
+        format!("if the field is new, add `#[serde(default)]`; if it was renamed, `#[serde(alias = \"..\")]`; otherwise {another}")
     } else if why.starts_with("unknown field") {
-        format!("say `#[serde(alias = \"..\")]` of the field that took its place, or leave out `deny_unknown_fields`; else {another}")
+        format!("add `#[serde(alias = \"..\")]` to the field that replaces it, or remove `deny_unknown_fields`; otherwise {another}")
     } else if why.starts_with("unknown variant") {
-        format!("keep the variant, or say `#[serde(alias = \"..\")]` of the one that took its place; else {another}")
+        format!("keep the variant, or add `#[serde(alias = \"..\")]` to the one that replaces it; otherwise {another}")
     } else {
         another
     }
@@ -204,11 +213,11 @@ impl fmt::Debug for Payloads {
     }
 }
 
-/// Asserts that this release reads what earlier ones have enqueued: `assert_payloads!("jobs.lock")`, in a test of the crate that names all job
-/// types. With types behind the path, of these only: `assert_payloads!("jobs.lock", SendEmail, Report)`.
+/// Asserts that this release can read what earlier ones have enqueued: `assert_payloads!("jobs.lock")`, in a test of the crate that has all
+/// job types. With types after the path only these are checked: `assert_payloads!("jobs.lock", SendEmail, Report)`.
 ///
-/// The file, whose path is from the crate's root, belongs into the repository. It is written when it is not there. See
-/// [the test kit](crate::testing) for what is noticed.
+/// The path is relative to the crate's root. Commit the file to the repository; it is created if it does not exist. See [the test
+/// kit](crate::testing) for what is detected.
 #[macro_export]
 macro_rules! assert_payloads {
     ($path:expr $(,)?) => {

@@ -1,4 +1,4 @@
-//! The places at which an attempt may be interrupted: where its future waits, where something that it kept is behind it, and where it has returned.
+//! Places at which an attempt may be interrupted: when its future is pending, right after a write, and when it has returned.
 
 use std::{
     fmt,
@@ -8,24 +8,26 @@ use std::{
     task::Poll,
 };
 
-/// A handler with more places is not tested to its end within a test's time.
-pub(super) const MOST: usize = 2000;
+/// Limit on the number of places: a handler with more cannot be tested completely in reasonable time.
+pub(super) const MAX_PLACES: usize = 2000;
 
-/// A place at which [`interrupt_everywhere`](super::interrupt_everywhere) interrupts a job. Each kind is counted apart, from 1 on, through all
-/// attempts: how often a statement waits for its answer differs from run to run, and what the handler writes does not.
+/// A place at which [`interrupt_everywhere`](super::interrupt_everywhere) interrupts a job.
+///
+/// Each kind is counted separately, from 1, over all attempts. The number of waits for a statement's response differs between runs, but the
+/// handler's writes do not.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum Place {
-    /// Where it waits for the nth time.
+    /// At the nth wait.
     Wait(usize),
-    /// Right behind the nth thing that was written for it, a checkpoint, a step, a commit; it does not know of it yet.
+    /// Right after the nth write for the job (a checkpoint, a step, a commit), before the handler learns of it.
     Written(usize),
-    /// The handler has returned for the nth time, and nobody has written its verdict.
+    /// After the nth return of the handler, before its verdict is recorded.
     Returned(usize),
 }
 
 impl Place {
-    /// The first of each kind.
+    /// First place of each kind.
     pub(super) const KINDS: [Self; 3] = [Self::Wait(1), Self::Written(1), Self::Returned(1)];
 
     pub(super) fn number(self) -> usize {
@@ -34,7 +36,7 @@ impl Place {
         }
     }
 
-    /// The next of its kind.
+    /// Returns the next place of the same kind.
     pub(super) fn next(self) -> Self {
         match self {
             Self::Wait(n) => Self::Wait(n + 1),
@@ -48,33 +50,33 @@ impl fmt::Display for Place {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Wait(n) => write!(f, "wait {n}"),
-            Self::Written(n) => write!(f, "write {n}, right behind it"),
+            Self::Written(n) => write!(f, "write {n}, right after it"),
             Self::Returned(n) => write!(f, "return {n}"),
         }
     }
 }
 
-/// Where it was, for messages.
+/// Describes the place in messages.
 pub(super) fn shown(at: Option<Place>) -> String {
     at.map_or_else(|| "nowhere".to_owned(), |at| format!("at {at}"))
 }
 
-/// The places, counted through all attempts of a job.
+/// Counts the places over all attempts of a job.
 #[derive(Debug)]
-pub(super) struct Points {
-    /// The one at which it is interrupted.
+pub(super) struct InterruptPoints {
+    /// Place of the interruption.
     at: Option<Place>,
     waits: AtomicUsize,
     written: AtomicUsize,
     returned: AtomicUsize,
-    /// How many of all were seen when it was interrupted.
-    cut: AtomicUsize,
+    /// Number of places seen at the interruption.
+    seen_at_interruption: AtomicUsize,
 }
 
-impl Points {
+impl InterruptPoints {
     pub(super) fn new(at: Option<Place>) -> Self {
-        let (waits, written, returned, cut) = Default::default();
-        Self { at, waits, written, returned, cut }
+        let (waits, written, returned, seen_at_interruption) = Default::default();
+        Self { at, waits, written, returned, seen_at_interruption }
     }
 
     pub(super) fn at(&self) -> Option<Place> {
@@ -82,11 +84,11 @@ impl Points {
     }
 
     fn seen(&self) -> usize {
-        Place::KINDS.into_iter().map(|kind| self.seen_of(kind)).sum()
+        Place::KINDS.into_iter().map(|kind| self.seen_of_kind(kind)).sum()
     }
 
-    /// How many of this kind it has come to.
-    pub(super) fn seen_of(&self, kind: Place) -> usize {
+    /// Returns the number of places of this kind seen so far.
+    pub(super) fn seen_of_kind(&self, kind: Place) -> usize {
         match kind {
             Place::Wait(_) => self.waits.load(Relaxed),
             Place::Written(_) => self.written.load(Relaxed),
@@ -94,45 +96,46 @@ impl Points {
         }
     }
 
-    pub(super) fn has_cut(&self) -> bool {
-        self.cut.load(Relaxed) > 0
+    pub(super) fn was_interrupted(&self) -> bool {
+        self.seen_at_interruption.load(Relaxed) > 0
     }
 
-    /// Whether there were too many since the interruption, or at all: it is left for good.
-    pub(super) fn are_too_many(&self) -> bool {
-        self.seen() > self.cut.load(Relaxed) + MOST
+    /// Whether there were too many places since the interruption, or in total. The attempt is abandoned then.
+    pub(super) fn exceeds_limit(&self) -> bool {
+        self.seen() > self.seen_at_interruption.load(Relaxed) + MAX_PLACES
     }
 
     fn waits(&self) -> bool {
         self.waits.fetch_add(1, Relaxed);
-        self.cuts(Place::Wait(self.waits.load(Relaxed)))
+        self.is_interrupted_at(Place::Wait(self.waits.load(Relaxed)))
     }
 
     fn has_written(&self) -> bool {
         self.written.fetch_add(1, Relaxed);
-        self.cuts(Place::Written(self.written.load(Relaxed)))
+        self.is_interrupted_at(Place::Written(self.written.load(Relaxed)))
     }
 
-    /// At the end of an attempt; returns whether its verdict is lost.
+    /// Counts the end of an attempt. Returns whether its verdict is lost.
     pub(super) fn has_returned(&self) -> bool {
         self.returned.fetch_add(1, Relaxed);
-        self.cuts(Place::Returned(self.returned.load(Relaxed)))
+        self.is_interrupted_at(Place::Returned(self.returned.load(Relaxed)))
     }
 
-    /// Whether the attempt is left here.
-    fn cuts(&self, place: Place) -> bool {
+    /// Whether to abandon the attempt at this place.
+    fn is_interrupted_at(&self, place: Place) -> bool {
         if self.at == Some(place) {
-            self.cut.store(self.seen(), Relaxed);
+            self.seen_at_interruption.store(self.seen(), Relaxed);
             return true;
         }
-        self.are_too_many()
+        self.exceeds_limit()
     }
 
-    /// The work's output, or nothing if it is interrupted. It is dropped with the future that is returned. `kept` counts what it has kept so far.
-    pub(super) async fn through<F: Future>(&self, work: F, kept: impl Fn() -> usize) -> Option<F::Output> {
+    /// Returns the output of `work`, or `None` if it is interrupted. Dropping the returned future drops `work`. `kept` returns the number
+    /// of writes so far.
+    pub(super) async fn run_interruptible<F: Future>(&self, work: F, kept: impl Fn() -> usize) -> Option<F::Output> {
         let (mut work, mut known) = (pin!(work), kept());
         let interrupted = |task: &mut std::task::Context<'_>| {
-            // What it kept since is in the store, and it does not know.
+            // A write is stored, but the handler does not know yet.
             if kept() != known {
                 known = kept();
                 if self.has_written() {

@@ -1,4 +1,4 @@
-//! A handler run inline: no database, no worker.
+//! Runs a handler inline, without a database or a worker.
 
 use std::{fmt, future::IntoFuture, marker::PhantomData, ops::Deref, pin::Pin, sync::Arc};
 
@@ -9,7 +9,7 @@ use sqlx::PgPool;
 use uuid::Uuid;
 
 use super::{
-    attempt::{Attempt, Outturn, Setup, is_without_pool, no_pool},
+    attempt::{Attempt, AttemptRun, AttemptSetup, is_without_pool, no_pool},
     backend::{TestSignal, part_name},
     points::Place,
 };
@@ -24,12 +24,12 @@ use crate::{
     schema::Store,
 };
 
-/// Runs this job's handler inline, without a database, as its first attempt: say what differs, then await it.
+/// Runs this job's handler inline, without a database, as its first attempt. Returns a builder: set options, then await it.
 pub fn run<T: Handler>(job: T) -> Run<T> {
     Run::new(job)
 }
 
-/// A handler about to be run inline; from [`run`].
+/// A handler to run inline, from [`run`].
 #[must_use = "nothing runs until this is awaited"]
 pub struct Run<T> {
     job: T,
@@ -44,13 +44,13 @@ pub struct Run<T> {
     options: EnqueueOptions,
     system: Option<String>,
     pub(super) middleware: Vec<Arc<dyn Middleware>>,
-    pub(super) asked: Option<CancelReason>,
+    pub(super) cancel_reason: Option<CancelReason>,
 }
 
 impl<T: Handler> Run<T> {
-    /// See [`run`].
+    /// Creates the builder; see [`run`].
     pub fn new(job: T) -> Self {
-        let options = EnqueueOptions::of::<T>();
+        let options = EnqueueOptions::for_type::<T>();
         Self {
             job,
             states: States::default(),
@@ -64,54 +64,54 @@ impl<T: Handler> Run<T> {
             options,
             system: None,
             middleware: Vec::new(),
-            asked: None,
+            cancel_reason: None,
         }
     }
 
-    /// What the handler gets with `cx.state::<S>()`, as `Worker::state`.
+    /// Adds the state returned by `cx.state::<S>()`, as `Worker::state`.
     pub fn state<S: Send + Sync + 'static>(mut self, value: S) -> Self {
         self.states.put(value);
         self
     }
 
-    /// Runs this around the handler, as `Worker::middleware`.
+    /// Adds middleware around the handler, as `Worker::middleware`.
     pub fn middleware(mut self, middleware: impl Middleware) -> Self {
         self.middleware.push(Arc::new(middleware));
         self
     }
 
-    /// Which attempt it is; the first is 1.
+    /// Sets the number of the attempt. Defaults to 1.
     pub fn attempt(mut self, attempt: u32) -> Self {
         self.attempt = attempt;
         self
     }
 
-    /// How many attempts the job has, instead of what its type says.
+    /// Sets the maximum number of attempts, instead of that of the type.
     pub fn max_attempts(mut self, max_attempts: u32) -> Self {
         self.max_attempts = Some(max_attempts);
         self
     }
 
-    /// What `cx.pool()` is. Without it that is a pool that is closed.
+    /// Sets the pool returned by `cx.pool()`. Defaults to a closed pool.
     pub fn pool(mut self, pool: &PgPool) -> Self {
         self.pool = Some(pool.clone());
         self
     }
 
-    /// What an earlier attempt has left for `cx.last_checkpoint()`.
+    /// Sets the checkpoint of an earlier attempt, returned by `cx.last_checkpoint()`.
     ///
     /// # Panics
-    /// When it could not be stored.
+    /// If it could not be stored.
     pub fn checkpoint<C: Serialize + ?Sized>(mut self, value: &C) -> Self {
         let text = payload::encode(value, payload::DEFAULT_LIMIT);
         self.checkpoint = Some(text.unwrap_or_else(|error| panic!("this checkpoint cannot be stored: {error}")));
         self
     }
 
-    /// A step of a durable job that an earlier attempt has journaled, and what it gave.
+    /// Adds a step of a durable job that an earlier attempt has journaled, with its output.
     ///
     /// # Panics
-    /// When that could not be stored.
+    /// If the output could not be stored.
     pub fn journaled<V: Serialize + ?Sized>(mut self, name: impl Into<StepName>, value: &V) -> Self {
         let text = payload::encode(value, payload::DEFAULT_LIMIT).unwrap_or_else(|error| panic!("this output cannot be stored: {error}"));
         let (name, output) = (name.into().name, (text != "null").then_some(text));
@@ -119,16 +119,16 @@ impl<T: Handler> Run<T> {
         self
     }
 
-    /// A sleep of a durable job that began in an earlier attempt, and is over.
+    /// Adds a sleep of a durable job that began in an earlier attempt and has ended.
     pub fn slept(mut self, name: impl Into<StepName>) -> Self {
         self.steps.push(JournaledStep { name: name.into().name, attempt: 1, output: None, left_ms: Some(0.0) });
         self
     }
 
-    /// A signal that was sent to the durable job before this attempt. Those of one name are received in the order in which they are said here.
+    /// Adds a signal sent to the durable job before this attempt. Signals of one name are received in the order of these calls.
     ///
     /// # Panics
-    /// When its payload could not be stored.
+    /// If its payload could not be stored.
     pub fn signal<V: Serialize + ?Sized>(mut self, name: impl Into<String>, payload: &V) -> Self {
         let text =
             payload::encode(payload, payload::DEFAULT_LIMIT).unwrap_or_else(|error| panic!("this payload cannot be stored: {error}"));
@@ -137,37 +137,40 @@ impl<T: Handler> Run<T> {
         self
     }
 
-    /// That a wait for a signal, with a timeout, began in an earlier attempt, and that its time is over.
+    /// Adds a wait for a signal that began in an earlier attempt and has timed out.
     pub fn timed_out(mut self, name: impl Into<StepName>) -> Self {
         let name = format!("{}{TIMEOUT_SUFFIX}", name.into().name);
         self.steps.push(JournaledStep { name, attempt: 1, output: None, left_ms: Some(0.0) });
         self
     }
 
-    /// What the child that this step of the durable job spawns returns. Children are not run: one of which nothing is said is not over.
+    /// Sets the output of the child spawned by this step of the durable job. Children do not run: without a result set here, a child is not
+    /// finished.
     ///
     /// # Panics
-    /// When it could not be stored.
+    /// If the output could not be stored.
     pub fn child_completed<V: Serialize + ?Sized>(self, name: impl Into<StepName>, output: &V) -> Self {
         let text = payload::encode(output, payload::DEFAULT_LIMIT).unwrap_or_else(|error| panic!("this output cannot be stored: {error}"));
         self.child(name.into(), "completed", (Some(text), None))
     }
 
-    /// That the child that this step of the durable job spawns is a dead letter, with this error.
+    /// Makes the child spawned by this step of the durable job a dead letter with this error.
     pub fn child_dead(self, name: impl Into<StepName>, error: impl Into<String>) -> Self {
         self.child(name.into(), "dead", (None, Some(error.into())))
     }
 
-    /// That somebody cancelled the child that this step of the durable job spawns.
+    /// Makes the child spawned by this step of the durable job cancelled.
     pub fn child_cancelled(self, name: impl Into<StepName>) -> Self {
         self.child(name.into(), "cancelled", (None, None))
     }
 
-    /// What the jobs came to that this step of the durable job maps, in their order: what each returned, or the error of one that is a dead letter. They
-    /// are not run, and are as many as the handler maps. Of a map of which nothing is said, no job is over.
+    /// Sets the results of the jobs mapped by this step of the durable job, in their order: the output of each, or the error of a dead
+    /// letter.
+    ///
+    /// The jobs do not run. There must be as many results as the handler maps jobs. Without results set here, no job of a map is finished.
     ///
     /// # Panics
-    /// When an output could not be stored.
+    /// If an output could not be stored.
     pub fn map_ended<V: Serialize>(mut self, name: impl Into<StepName>, ends: impl IntoIterator<Item = Result<V, String>>) -> Self {
         let name = part_name(&name.into().name);
         for end in ends {
@@ -185,40 +188,41 @@ impl<T: Handler> Run<T> {
         self
     }
 
-    /// What `cx.meta()` has, as [`Enqueue::meta`](crate::Enqueue::meta).
+    /// Adds a value to `cx.meta()`, as [`Enqueue::meta`](crate::Enqueue::meta).
     pub fn meta(mut self, key: impl Into<String>, value: impl Serialize) -> Self {
         self.options.meta(key, value);
         self
     }
 
-    /// What `cx.tick()` has: the schedule's name, and the time for which the job runs.
+    /// Sets what `cx.tick()` returns: the schedule's name, and the time for which the job runs.
     pub fn tick(mut self, schedule: impl Into<String>, at: DateTime<Utc>) -> Self {
         let at = at.to_rfc3339_opts(SecondsFormat::Millis, true);
         self.system = Some(json!({ "schedule": schedule.into(), "tick": at }).to_string());
         self
     }
 
-    /// Runs it under a worker that is shutting down: `cx.shutting_down()` and `cx.cancelled()` have fired, and a failure is no failure.
+    /// Simulates a worker that is shutting down: `cx.shutting_down()` and `cx.cancelled()` have fired, and a failure does not count as one.
     pub fn shutting_down(mut self) -> Self {
-        self.asked = Some(CancelReason::Shutdown);
+        self.cancel_reason = Some(CancelReason::Shutdown);
         self
     }
 
-    /// Runs it as a job that was cancelled: `cx.cancelled()` has fired, and 10 s later its future is dropped.
+    /// Simulates a cancelled job: `cx.cancelled()` has fired, and the handler's future is dropped 10 s later.
     pub fn cancelled(mut self) -> Self {
-        self.asked = Some(CancelReason::Cancelled);
+        self.cancel_reason = Some(CancelReason::Cancelled);
         self
     }
 
-    /// Runs it; the same as awaiting the builder.
+    /// Runs the handler; the same as awaiting the builder.
     ///
     /// # Panics
-    /// When the payload or the metadata cannot be stored, or state is missing that `#[job(state(..))]` names: there is no such job, and no such worker.
+    /// If the payload or the metadata cannot be stored, or if state named by `#[job(state(..))]` is missing: no such job and no such worker
+    /// can exist.
     pub async fn run(self) -> Ran<T> {
         let registration = Registration::of::<T>();
         let (job, pool) = self.claimed(&registration).await;
-        let Self { states, checkpoint, steps, signals, children, asked, middleware, pool: own, .. } = self;
-        let setup = Setup {
+        let Self { states, checkpoint, steps, signals, children, cancel_reason, middleware, pool: own, .. } = self;
+        let setup = AttemptSetup {
             registration: &registration,
             job: &job,
             checkpoint,
@@ -230,13 +234,13 @@ impl<T: Handler> Run<T> {
             pool,
             store: Store::default(),
             lent: None,
-            asked,
+            cancel_reason,
             points: None,
         };
         Ran::of(setup.run().await, own.is_none())
     }
 
-    /// The job as a claim would bring it, and the pool that its handler is given.
+    /// Returns the job as a claim would return it, and the pool for its handler.
     pub(super) async fn claimed(&self, registration: &Registration) -> (ClaimedJob, PgPool) {
         let meta = self.options.meta_text().unwrap_or_else(|error| panic!("{error}"));
         if let Err(error) = check(registration, &self.states) {
@@ -250,7 +254,7 @@ impl<T: Handler> Run<T> {
     }
 }
 
-/// A job as a claim would bring it, for this attempt of so many, unless its type says how many.
+/// Builds a job as a claim would return it. `max_attempts` defaults to that of the type.
 pub(super) fn claimed<T: JobType>(job: &T, number: i64, attempt: u32, max_attempts: Option<u32>) -> ClaimedJob {
     let options = T::OPTIONS;
     let payload = payload::encode(job, payload::DEFAULT_LIMIT)
@@ -274,12 +278,12 @@ pub(super) fn claimed<T: JobType>(job: &T, number: i64, attempt: u32, max_attemp
     }
 }
 
-/// Attempts are counted up to 32767, as a claim counts them.
+/// Converts a number of attempts, which saturates at 32767 as in a claim.
 fn narrow(attempts: u32) -> i16 {
     i16::try_from(attempts).unwrap_or(i16::MAX)
 }
 
-/// That a worker with these states would run the type.
+/// Checks that a worker with these states would run the type.
 pub(super) fn check(registration: &Registration, states: &States) -> Result<(), RegistryError> {
     let options = registration.options();
     let missing: Vec<(&str, &str)> = options.state.iter().filter(|key| !states.has(**key)).map(|key| (options.name, key.name())).collect();
@@ -301,7 +305,7 @@ impl<T> fmt::Debug for Run<T> {
     }
 }
 
-/// What came of a handler that was run inline. It is an [`Attempt`].
+/// Result of a handler that was run inline. Dereferences to its [`Attempt`].
 #[derive(Debug)]
 pub struct Ran<T> {
     attempt: Attempt,
@@ -311,11 +315,11 @@ pub struct Ran<T> {
 }
 
 impl<T: Handler> Ran<T> {
-    /// What came of an attempt, of a handler that was given no pool if it is `bare`.
-    pub(super) fn of(mut outturn: Outturn, bare: bool) -> Self {
+    /// Builds the result. `bare` means that the handler was given no pool.
+    pub(super) fn of(mut outturn: AttemptRun, bare: bool) -> Self {
         if bare && outturn.failure.as_ref().is_some_and(is_without_pool) {
             let error = outturn.attempt.error.get_or_insert_default();
-            error.push_str("; there is no database here: give one with `.pool(&pool)`");
+            error.push_str("; no database available: set one with `.pool(&pool)`");
         }
         Self { attempt: outturn.attempt, failure: outturn.failure, interrupted_at: None, job: PhantomData }
     }
@@ -325,15 +329,15 @@ impl<T: Handler> Ran<T> {
         self
     }
 
-    /// At which of its places [`interrupt_everywhere`](super::interrupt_everywhere) has interrupted the job; `None` if nowhere.
+    /// Returns the place at which [`interrupt_everywhere`](super::interrupt_everywhere) interrupted the job; `None` if it did not.
     pub fn interrupted_at(&self) -> Option<Place> {
         self.interrupted_at
     }
 
-    /// What the handler returned, read back as it is stored.
+    /// Returns the handler's output, decoded from its stored form.
     ///
     /// # Panics
-    /// When it did not complete, with its error.
+    /// If the job did not complete, with its error.
     #[track_caller]
     pub fn output(&self) -> T::Output {
         let Attempt { job_type, number, outcome, error, .. } = &self.attempt;
@@ -341,7 +345,7 @@ impl<T: Handler> Ran<T> {
         self.attempt.output_of::<T>().unwrap_or_else(|| panic!("attempt {number} of `{job_type}` did not complete: {outcome:?}: {why}"))
     }
 
-    /// The failure that the handler returned, to be looked at more closely; `None` for a success, a panic and a timeout.
+    /// Returns the failure that the handler returned; `None` for a success, a panic or a timeout.
     pub fn failure(&self) -> Option<&Failure> {
         self.failure.as_ref()
     }

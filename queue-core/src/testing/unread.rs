@@ -1,12 +1,12 @@
-//! Which fields of a payload nobody reads: those without which, and with another value in which, it is read as the same.
+//! Finds the fields of a payload that its type ignores: without them, and with other values in them, the decoded payload is the same.
 
 use serde_json::{Map, Value};
 
-/// How a payload is read and written again, if it can be read.
-pub(super) type Reread<'a> = &'a dyn Fn(&Value) -> Option<Value>;
+/// Decodes and encodes a payload again; `None` if it cannot be decoded.
+pub(super) type RereadFn<'a> = &'a dyn Fn(&Value) -> Option<Value>;
 
-/// The paths of the fields, as JSON pointers; of one that nobody reads not what is in it.
-pub(super) fn unread(payload: &Value, reread: Reread<'_>) -> Vec<String> {
+/// Returns the paths of ignored fields as JSON pointers, without the fields inside of an ignored one.
+pub(super) fn unread(payload: &Value, reread: RereadFn<'_>) -> Vec<String> {
     let Some(now) = reread(payload) else { return Vec::new() };
     let mut found = Vec::new();
     for field in fields(payload, "") {
@@ -18,20 +18,20 @@ pub(super) fn unread(payload: &Value, reread: Reread<'_>) -> Vec<String> {
     found
 }
 
-/// The payload without these fields.
+/// Returns the payload without these fields.
 pub(super) fn without(payload: &Value, fields: &[String]) -> Value {
     let mut payload = payload.clone();
     for field in fields {
-        take(&mut payload, field);
+        remove_field(&mut payload, field);
     }
     payload
 }
 
-fn is_unread(payload: &Value, field: &str, now: &Value, reread: Reread<'_>) -> bool {
+fn is_unread(payload: &Value, field: &str, now: &Value, reread: RereadFn<'_>) -> bool {
     let Some(value) = payload.pointer(field) else { return false };
     let mut less = payload.clone();
-    take(&mut less, field);
-    let others = others(value);
+    remove_field(&mut less, field);
+    let others = other_values(value);
     !others.is_empty()
         && reread(&less).as_ref() == Some(now)
         && others.into_iter().all(|other| {
@@ -43,8 +43,9 @@ fn is_unread(payload: &Value, field: &str, now: &Value, reread: Reread<'_>) -> b
         })
 }
 
-/// Other values than this, of which a reader would notice one. Whether `null` is read cannot be told: it is what is not there.
-fn others(value: &Value) -> Vec<Value> {
+/// Returns other values, at least one of which a reader would notice. Whether `null` is ignored is undecidable, since it equals a missing
+/// field.
+fn other_values(value: &Value) -> Vec<Value> {
     match value {
         Value::Null => Vec::new(),
         Value::Bool(value) => vec![Value::Bool(!value), Value::Array(vec![Value::Null])],
@@ -69,7 +70,7 @@ fn fields(value: &Value, path: &str) -> Vec<String> {
     }
 }
 
-fn take(payload: &mut Value, field: &str) {
+fn remove_field(payload: &mut Value, field: &str) {
     let Some((outer, step)) = field.rsplit_once('/') else { return };
     if let Some(map) = payload.pointer_mut(outer).and_then(Value::as_object_mut) {
         map.remove(&step.replace("~1", "/").replace("~0", "~"));

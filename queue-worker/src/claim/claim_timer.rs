@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 use super::key_scan::KeyScan;
 use crate::{
     lanes::LimitOutcome,
-    live::{ClaimerState, Told},
+    live::{ClaimNotice, ClaimerState},
 };
 
 /// When a claimer claims next, and the results of its claims that this depends on.
@@ -80,7 +80,7 @@ impl ClaimTimer {
     }
 
     /// Records notices from other tasks.
-    pub(super) fn record_notice(&mut self, notice: &Told) {
+    pub(super) fn record_notice(&mut self, notice: &ClaimNotice) {
         self.has_notice |= notice.jobs;
         if notice.room {
             self.has_room = true;

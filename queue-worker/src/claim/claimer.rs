@@ -68,7 +68,7 @@ pub(super) const FAR_FUTURE: Duration = Duration::from_hours(1);
 impl Claimer {
     /// Creates the claimer of this group. All claimers of a worker share their floors.
     pub(super) fn new(context: &Arc<ClaimContext>, group: watch::Receiver<Arc<LaneGroup>>, track: LaneState) -> Self {
-        let (waiter, is_limited) = (SlotWaiter::new(group.borrow().hint.notify()), group.borrow().is_limited());
+        let (waiter, is_limited) = (SlotWaiter::new(group.borrow().hint.wakeup()), group.borrow().is_limited());
         Self {
             context: Arc::clone(context),
             group,
@@ -99,7 +99,7 @@ impl Claimer {
             let hint = Arc::clone(&group.hint);
             drop(group);
             tokio::select! {
-                () = hint.notify().notified() => {}
+                () = hint.wakeup().notified() => {}
                 _ = self.group.changed() => self.group.mark_changed(),
                 Some(flight) = self.in_flight.join_next(), if !self.in_flight.is_empty() => self.land(flight).await,
                 () = stop.cancelled() => {}
@@ -161,7 +161,7 @@ impl Claimer {
             self.waiter.leave_all();
             return Some(now + FAR_FUTURE);
         };
-        if let Some(until) = self.context.slowed.holds(&group.under.gates) {
+        if let Some(until) = self.context.slow_downs.holds(&group.under.gates) {
             self.timer.back_off_until(until);
             return None;
         }
@@ -233,8 +233,8 @@ impl Claimer {
         let (before, state) = (group.hint.state(), self.timer.state(now, self.late_scan_due_at(group, now)));
         let is_final = state != ClaimerState::Resting || (self.in_flight.is_empty() && group.hint.rest());
         if before != state && is_final {
-            group.hint.show(state);
-            self.context.bell.nudge();
+            group.hint.set_state(state);
+            self.context.notifier.wake();
         }
     }
 

@@ -37,13 +37,13 @@ impl Claimers {
                     is_new
                 });
             } else {
-                group.hint.show(ClaimerState::Resting);
+                group.hint.set_state(ClaimerState::Resting);
                 let (sender, receiver) = watch::channel(Arc::clone(group));
                 self.start(Arc::clone(context), receiver, lanes.track.with_shared_floors());
                 self.groups.insert(key.clone(), sender);
             }
         }
-        context.bell.set_hints(lanes.groups.iter().map(|(_, group)| Arc::clone(&group.hint)).collect());
+        context.notifier.set_hints(lanes.groups.iter().map(|(_, group)| Arc::clone(&group.hint)).collect());
     }
 
     fn start(&self, context: Arc<ClaimContext>, group: watch::Receiver<Arc<LaneGroup>>, track: LaneState) {
@@ -53,11 +53,11 @@ impl Claimers {
                 if std::mem::replace(&mut is_again, true) {
                     // After a panic, probe all lanes again. Jobs that were claimed but not handed over are given back by housekeeping.
                     let group = group.borrow();
-                    group.hint.tell_jobs(group.lanes.iter().map(|lane| lane.id));
+                    group.hint.notify_jobs(group.lanes.iter().map(|lane| lane.id));
                 }
                 Claimer::new(&context, group.clone(), track.with_shared_floors()).run(stop.clone())
             };
-            context.bell.vitals().restart(Loop::Claimer, &stop, start).await;
+            context.notifier.loop_health().restart(Loop::Claimer, &stop, start).await;
         });
     }
 
@@ -83,7 +83,7 @@ pub(super) fn notify_holding(lanes: &Lanes, holding: &[i64]) -> bool {
     let any = to_notify.iter().any(|(group, _)| group.hint.state() == ClaimerState::Resting);
     for (group, holding_lanes) in to_notify {
         tracing::debug!(kind = ?group.kind, limits = ?group.under.gates, lanes = holding_lanes.len(), "notifying the claimer of ready jobs");
-        group.hint.tell_jobs(holding_lanes.iter().map(|lane| lane.id));
+        group.hint.notify_jobs(holding_lanes.iter().map(|lane| lane.id));
     }
     any
 }
@@ -101,7 +101,7 @@ pub(super) fn notify_without_probe(lanes: &Lanes) -> bool {
     for (_, group) in lanes.groups.iter() {
         if group.hint.state() == ClaimerState::Active || is_single {
             any |= group.hint.state() == ClaimerState::Resting;
-            group.hint.tell_jobs(std::iter::empty());
+            group.hint.notify_jobs(std::iter::empty());
         }
     }
     any
@@ -111,7 +111,7 @@ pub(super) fn notify_without_probe(lanes: &Lanes) -> bool {
 pub(super) fn notify_all(lanes: &Lanes) -> bool {
     let any = lanes.groups.any_awaits_notice();
     for (_, group) in lanes.groups.iter() {
-        group.hint.tell_jobs(std::iter::empty());
+        group.hint.notify_jobs(std::iter::empty());
     }
     any
 }

@@ -16,7 +16,7 @@ use uuid::Uuid;
 use super::in_flight::{IdleConnections, SlotReservations};
 use crate::{
     lanes::{ClaimRequest, ClaimedBatch, LaneQuota, LaneState, LeaseRegistry, LeasedJob, PayloadReservation},
-    live::{Bell, Identity, Slowed},
+    live::{Identity, Notifier, SlowDowns},
     run::Queues,
 };
 
@@ -27,12 +27,12 @@ pub(super) struct ClaimContext {
     pub(super) batch: usize,
     pub(super) aging: Option<Duration>,
     pub(super) queues: Arc<Queues>,
-    pub(super) bell: Arc<Bell>,
+    pub(super) notifier: Arc<Notifier>,
     pub(super) identity: watch::Receiver<Identity>,
     /// Leases with verdicts that are not written yet.
     pub(super) held: LeaseRegistry,
     /// Limits that handlers asked to slow down.
-    pub(super) slowed: Arc<Slowed>,
+    pub(super) slow_downs: Arc<SlowDowns>,
     /// Connections for claims without limits, and for claims under limits, whose lock timeout is two seconds.
     pub(super) claims: Mutex<IdleConnections>,
     pub(super) permits: Mutex<IdleConnections>,

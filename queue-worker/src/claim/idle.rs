@@ -10,7 +10,7 @@ use super::{
 };
 use crate::{
     lanes::{Probe, ProbeMode, ProbeResult},
-    live::Sleep,
+    live::SleepState,
 };
 
 /// Poll interval of a worker that falls asleep, until older transactions have ended: doubled each time, from the first to the second value.
@@ -35,12 +35,12 @@ impl Poller {
         self.probed_at = Some(began);
         let takes_long = self.late_scan.is_slow() && !self.late_scan.allows_full_scan(began);
         let from_zero = when != ProbeMode::Never && self.late_scan.is_allowed(began) && !takes_long;
-        self.context.bell.forget_due();
+        self.context.notifier.forget_due();
         let request = Probe { when, from_zero, with_closed_keys: hurry };
         let seen = self.lanes.probe(self.link.get().await?, self.context.store, request).await;
         let seen = self.link.note(seen)?;
         if let Some(wait) = seen.next_run {
-            self.context.bell.note_due(wait);
+            self.context.notifier.record_due(wait);
         }
         if seen.born {
             self.refresh().await?;
@@ -68,10 +68,10 @@ impl Poller {
     /// While idle, returns when to poll next, or `None` if there may be work.
     pub(super) async fn poll_while_idle(&mut self) -> sqlx::Result<Option<Instant>> {
         let is_tried = self.quarantine.due().is_some_and(|at| Instant::now() >= at);
-        if self.sleep == Sleep::Awake || self.fair_queues.more || self.lanes.has_more_holding() || is_tried || !self.may_sleep() {
+        if self.sleep == SleepState::Awake || self.fair_queues.more || self.lanes.has_more_holding() || is_tried || !self.may_sleep() {
             return Ok(None);
         }
-        let planned = self.context.bell.due().map_or(self.next_probe_at, |due| due.min(self.next_probe_at));
+        let planned = self.context.notifier.due().map_or(self.next_probe_at, |due| due.min(self.next_probe_at));
         if Instant::now() < planned {
             return Ok(Some(planned));
         }
@@ -81,19 +81,19 @@ impl Poller {
         }
         // On the way to sleep, probes every lane: transactions that were open at the announcement may not have seen it.
         let before = self.sleep;
-        let closely = before != Sleep::Asleep || self.late_scan.is_pending() || Instant::now() >= self.full_probe_at;
+        let closely = before != SleepState::Asleep || self.late_scan.is_pending() || Instant::now() >= self.full_probe_at;
         if closely {
             self.full_probe_at = Instant::now() + FULL_PROBE_INTERVAL;
         }
         let (seen, any) = self.probe(if closely { ProbeMode::Now } else { ProbeMode::IfPlacesTaken }, false).await?;
-        self.sleep = before.given(seen.horizon);
+        self.sleep = before.at_horizon(seen.horizon);
         let is_solo = |lane: &i64| self.lanes.track.get(*lane).is_some_and(|lane| lane.solo);
         // New lanes must be probed. After the last step to sleep all lanes are probed once more.
         self.has_wakeup = seen.born || self.sleep != before;
         if self.has_wakeup || any || seen.holding.iter().any(is_solo) {
             return Ok(None);
         }
-        let pause = if before == Sleep::Asleep { self.poll } else { self.next_idle_interval() };
+        let pause = if before == SleepState::Asleep { self.poll } else { self.next_idle_interval() };
         Ok(Some(self.sleep_until(pause)))
     }
 
@@ -110,14 +110,14 @@ impl Poller {
         self.next_probe_at
     }
 
-    /// Takes a step towards sleep, see [`Sleep`]. From the first step on, producers notify this worker. After the last step it probes once more.
+    /// Takes a step towards sleep, see [`SleepState`]. From the first step on, producers notify this worker. After the last step it probes once more.
     pub(super) async fn fall_asleep(&mut self, worker: Uuid) -> sqlx::Result<Option<Instant>> {
-        if self.sleep == Sleep::Asleep {
+        if self.sleep == SleepState::Asleep {
             return Ok(Some(self.sleep_until(self.poll)));
         }
-        if self.sleep == Sleep::Awake {
+        if self.sleep == SleepState::Awake {
             let queues = self.context.queues.named().unwrap_or_else(|| vec!["*".to_owned()]);
-            let announced = Sleep::announce(self.link.get().await?, self.context.store, worker, &queues).await;
+            let announced = SleepState::announce(self.link.get().await?, self.context.store, worker, &queues).await;
             (self.sleep, self.idle_interval) = (self.link.note(announced)?, Duration::ZERO);
         }
         let confirmed = self.sleep.confirm(self.link.get().await?).await;

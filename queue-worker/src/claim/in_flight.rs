@@ -4,7 +4,7 @@ use std::{collections::HashMap, sync::Arc, time::Instant};
 
 use crate::{
     lanes::{ClaimResponse, LaneGroup, PayloadReservation},
-    live::Link,
+    live::StoreConnection,
     run::SlotReservation,
 };
 
@@ -13,7 +13,7 @@ pub(super) type SlotReservations = HashMap<Arc<str>, SlotReservation>;
 
 /// A claim that has returned.
 pub(super) struct InFlightClaim {
-    pub(super) link: Link,
+    pub(super) link: StoreConnection,
     pub(super) answer: ClaimResponse,
     pub(super) reserved: Arc<SlotReservations>,
     /// The version of the group from which the claim was built.
@@ -27,20 +27,20 @@ pub(super) struct InFlightClaim {
 
 /// Connections that no claim uses.
 pub(super) struct IdleConnections {
-    pattern: Link,
-    pub(super) idle: Vec<Link>,
+    pattern: StoreConnection,
+    pub(super) idle: Vec<StoreConnection>,
 }
 
 impl IdleConnections {
-    pub(super) fn like(pattern: Link) -> Self {
+    pub(super) fn like(pattern: StoreConnection) -> Self {
         Self { pattern, idle: Vec::new() }
     }
 
-    pub(super) fn push(&mut self, link: Link) {
+    pub(super) fn push(&mut self, link: StoreConnection) {
         self.idle.push(link);
     }
 
-    pub(super) fn take(&mut self) -> Link {
+    pub(super) fn take(&mut self) -> StoreConnection {
         self.idle.pop().unwrap_or_else(|| self.pattern.another())
     }
 }

@@ -7,7 +7,7 @@ use uuid::Uuid;
 
 use super::poller::Poller;
 use crate::{
-    error::complain,
+    error::warn_throttled,
     live::{LimitRow, PauseRow, bounded},
 };
 
@@ -45,11 +45,11 @@ impl Poller {
     /// Loads and acknowledges pauses. Must run before each probe. Returns whether the set of pauses has changed.
     pub(super) async fn apply_pauses(&mut self, worker: Uuid) -> sqlx::Result<bool> {
         self.declare_own_limits().await;
-        let (is_notified, unread) = (self.context.bell.take_news(), self.context.queues.pauses().now().is_none());
+        let (is_notified, unread) = (self.context.notifier.take_control_change(), self.context.queues.pauses().now().is_none());
         let changed =
             if is_notified || unread || Instant::now() >= self.pause_watcher.refresh_at { self.load_pauses(worker).await? } else { false };
         if let Some(number) = self.pause_watcher.unacknowledged
-            && self.context.queues.pauses().are_heeded()
+            && self.context.queues.pauses().are_acknowledged()
         {
             let statement = sqlx::query(self.context.store.sql(include_str!("../../sql/vouch.sql"))).bind(worker).bind(number);
             let acknowledged = bounded(statement.execute(self.link.get().await?)).await;
@@ -71,7 +71,7 @@ impl Poller {
         match self.link.note(done) {
             Ok(()) => (self.declare_at, self.pause_watcher.refresh_at) = (None, Instant::now()),
             Err(error) => {
-                complain(&error, "cannot declare the limits of this worker's code, so jobs under them wait; retrying");
+                warn_throttled(&error, "cannot declare the limits of this worker's code, so jobs under them wait; retrying");
                 self.declare_at = Some(Instant::now() + Duration::from_secs(1));
             }
         }
@@ -97,7 +97,7 @@ impl Poller {
             self.lanes.pause(paused);
             self.claimers.show(&self.context, &self.lanes);
             // Wakes tasks that may have slept through the change.
-            self.context.bell.ring();
+            self.context.notifier.request_probe();
         }
         (self.pause_watcher.unacknowledged, self.pause_watcher.refresh_at) =
             ((seen < newest).then_some(newest), Instant::now() + PAUSE_REFRESH);

@@ -20,10 +20,10 @@ use super::{
     traffic::Traffic,
 };
 use crate::{
-    error::complain,
+    error::warn_throttled,
     keep::{promote, wake_others},
     lanes::{Lanes, LateScan, LeaseRegistry},
-    live::{Bell, Config, Identity, Link, OwnLimits, Sleep, Woken, jittered, pause_after},
+    live::{Config, Identity, OwnLimits, SleepState, StoreConnection, WakeReason, jittered, pause_after},
     run::Queues,
 };
 
@@ -32,7 +32,7 @@ pub(crate) struct Poller {
     pub(super) context: Arc<ClaimContext>,
     pub(super) poll: Duration,
     pub(super) lanes: Lanes,
-    pub(super) link: Link,
+    pub(super) link: StoreConnection,
     pub(super) claimers: Claimers,
     /// Whether a wake-up has not been followed by a probe yet.
     pub(super) has_wakeup: bool,
@@ -43,7 +43,7 @@ pub(crate) struct Poller {
     pub(super) fair_queues: FairQueueTimer,
     /// Identity of the worker at the last iteration.
     identity: Identity,
-    pub(super) sleep: Sleep,
+    pub(super) sleep: SleepState,
     /// Current poll interval on the way to sleep.
     pub(super) idle_interval: Duration,
     /// When an idle worker probes all lanes again, and when it polls next.
@@ -83,8 +83,7 @@ impl Poller {
         known: &[(&'static str, Options)],
         queues: Arc<Queues>,
         held: LeaseRegistry,
-        link: Link,
-        bell: Arc<Bell>,
+        link: StoreConnection,
         identity: watch::Receiver<Identity>,
     ) -> Self {
         let now = Instant::now();
@@ -94,16 +93,16 @@ impl Poller {
         };
         let lanes = Lanes::new(&types, named(|options| options.fair), queues.named());
         let lanes = lanes.leasing_each(named(|options| options.transactional)).batching(named(|options| options.batch.is_some()));
-        let slowed = Arc::clone(&queues.context.slowed);
+        let (notifier, slow_downs) = (Arc::clone(&queues.context.notifier), Arc::clone(&queues.context.slow_downs));
         let context = ClaimContext {
             store: config.store,
             batch: config.batch,
             aging: config.aging,
             queues,
-            bell,
+            notifier,
             identity,
             held,
-            slowed,
+            slow_downs,
             claims: Mutex::new(IdleConnections::like(link.another())),
             permits: Mutex::new(IdleConnections::like(link.another_for("limits").impatient())),
             limited_claims: Arc::new(Semaphore::new(MAX_LIMITED_CLAIMS)),
@@ -121,7 +120,7 @@ impl Poller {
             late_scan: LateScan::default(),
             fair_queues: FairQueueTimer::default(),
             identity: None,
-            sleep: Sleep::Awake,
+            sleep: SleepState::Awake,
             idle_interval: Duration::ZERO,
             full_probe_at: now,
             next_probe_at: now,
@@ -146,17 +145,17 @@ impl Poller {
         }
         self.claimers.stop = stop.clone();
         let context = Arc::clone(&self.context);
-        let (bell, mut identity) = (&context.bell, context.identity.clone());
-        let mut woken = Woken::Rung;
+        let (notifier, mut identity) = (&context.notifier, context.identity.clone());
+        let mut woken = WakeReason::Jobs;
         while !stop.is_cancelled() {
-            bell.vitals().claims.set();
+            notifier.loop_health().claims.set();
             let now = *identity.borrow_and_update();
             if now != self.identity {
                 // Also checked here: the task that watches the identity may miss a loss of a millisecond. Nothing has been claimed under the new
                 // identity yet.
                 context.queues.abandon();
                 context.queues.pauses().forget();
-                (self.identity, self.sleep, self.idle_interval) = (now, Sleep::Awake, Duration::ZERO);
+                (self.identity, self.sleep, self.idle_interval) = (now, SleepState::Awake, Duration::ZERO);
             }
             let Some(worker) = now else {
                 let _ = tokio::time::timeout(self.poll, identity.changed()).await;
@@ -165,14 +164,14 @@ impl Poller {
             let until = match self.run_once(worker, woken).await {
                 Ok(until) => {
                     if self.lanes.groups.any_fails() {
-                        bell.vitals().failing.set_first();
+                        notifier.loop_health().failing.set_first();
                     } else {
-                        bell.vitals().failing.clear();
+                        notifier.loop_health().failing.clear();
                     }
                     until
                 }
                 Err(error) => {
-                    complain(&error, "polling for jobs failed; retrying");
+                    warn_throttled(&error, "polling for jobs failed; retrying");
                     self.forget_server();
                     // Does not listen for wake-ups: each handler that finishes would trigger another failed attempt.
                     let pause = jittered(pause_after(&error));
@@ -181,8 +180,8 @@ impl Poller {
                 }
             };
             woken = match until {
-                Some(until) => bell.wait(self.pause_watcher.until(until)).await,
-                None => Woken::Rung,
+                Some(until) => notifier.wait(self.pause_watcher.until(until)).await,
+                None => WakeReason::Jobs,
             };
         }
         self.claimers.end(&self.context).await;
@@ -191,13 +190,13 @@ impl Poller {
     }
 
     /// One iteration. Returns when to run again at the latest, or `None` to run again immediately.
-    async fn run_once(&mut self, worker: Uuid, woken: Woken) -> sqlx::Result<Option<Instant>> {
+    async fn run_once(&mut self, worker: Uuid, woken: WakeReason) -> sqlx::Result<Option<Instant>> {
         let paused = self.apply_pauses(worker).await?;
         let promoted = self.promote_due().await?;
         let (now, was_quiet) = (Instant::now(), self.quarantine.is_quiet());
         // Claimers were already notified of a wake-up that still waits for its probe.
-        let had_wakeup = self.has_wakeup && woken != Woken::Rung;
-        self.has_wakeup |= woken == Woken::Rung || promoted || paused;
+        let had_wakeup = self.has_wakeup && woken != WakeReason::Jobs;
+        self.has_wakeup |= woken == WakeReason::Jobs || promoted || paused;
         self.record_traffic(woken, now);
         let is_dense = self.traffic.is_dense(now, self.lanes.groups.any_is_active());
         if !self.has_wakeup
@@ -221,8 +220,8 @@ impl Poller {
                 return Ok(None);
             }
         }
-        if is_dense && self.sleep != Sleep::Awake {
-            let woken = Sleep::end(self.link.get().await?, self.context.store, worker).await;
+        if is_dense && self.sleep != SleepState::Awake {
+            let woken = SleepState::end(self.link.get().await?, self.context.store, worker).await;
             (self.sleep, self.idle_interval) = (self.link.note(woken)?, Duration::ZERO);
         }
         if self.refreshed_at.elapsed() > BUSY_PROBE_INTERVAL && (is_dense || self.lanes.groups.any_is_active()) {
@@ -261,9 +260,9 @@ impl Poller {
     }
 
     /// Records whether jobs keep arriving: claims returned jobs after a notification, or a wake-up arrived while claimers were active.
-    fn record_traffic(&mut self, woken: Woken, now: Instant) {
+    fn record_traffic(&mut self, woken: WakeReason, now: Instant) {
         let taken = self.context.taken.swap(0, Relaxed) > 0;
-        let hits = (taken && std::mem::take(&mut self.has_notified)) || (woken == Woken::Rung && self.lanes.groups.any_is_active());
+        let hits = (taken && std::mem::take(&mut self.has_notified)) || (woken == WakeReason::Jobs && self.lanes.groups.any_is_active());
         if hits {
             self.traffic.hit(now);
         }
@@ -271,8 +270,8 @@ impl Poller {
 
     /// The next connection may reach another server after a failover.
     fn forget_server(&mut self) {
-        self.context.bell.vitals().failing.set_first();
-        (self.sleep, self.idle_interval) = (Sleep::Awake, Duration::ZERO);
+        self.context.notifier.loop_health().failing.set_first();
+        (self.sleep, self.idle_interval) = (SleepState::Awake, Duration::ZERO);
         self.lanes.forget_server();
         // Scan below the floors again, immediately.
         (self.late_scan, self.fair_queues) = Default::default();
@@ -284,22 +283,22 @@ impl Poller {
 
     pub(super) fn until(&self, pause: Duration) -> Instant {
         let look = Instant::now() + pause;
-        self.context.bell.due().map_or(look, |due| due.min(look))
+        self.context.notifier.due().map_or(look, |due| due.min(look))
     }
 
     /// Promotes due jobs, if any may be due. Returns whether any was promoted.
     async fn promote_due(&mut self) -> sqlx::Result<bool> {
         // On the way to sleep and asleep, each probe also returns the time of the next due job.
-        let dozes = self.sleep == Sleep::Asleep || self.idle_interval > Duration::ZERO;
+        let dozes = self.sleep == SleepState::Asleep || self.idle_interval > Duration::ZERO;
         let knows = dozes && self.may_sleep();
         let (now, mut any) = (Instant::now(), false);
         if !self.has_more_due
-            && self.context.bell.due().is_none_or(|due| now < due)
+            && self.context.notifier.due().is_none_or(|due| now < due)
             && (knows || now.duration_since(self.promoted_at) < BUSY_PROBE_INTERVAL)
         {
             return Ok(false);
         }
-        self.context.bell.forget_due();
+        self.context.notifier.forget_due();
         loop {
             let promoted = promote(self.link.get().await?, self.context.store).await;
             let (queues, more) = self.link.note(promoted)?;

@@ -15,7 +15,7 @@ use super::{
     poller::{BUSY_PROBE_INTERVAL, Poller},
 };
 use crate::{
-    error::complain,
+    error::warn_throttled,
     lanes::{ClaimRequest, ClaimSource, ClaimedBatch, LaneQuota, LeasedJob, LimitRequest, order},
     live::bounded,
 };
@@ -53,7 +53,7 @@ impl Poller {
         if quiet >= MAX_QUIET || self.quarantine.any_running() || !self.start_quarantined(worker, is_idle).await? {
             self.quarantine.yield_to_others(BUSY_PROBE_INTERVAL);
             self.context.is_quiet.store(false, SeqCst);
-            self.context.bell.nudge_claimers();
+            self.context.notifier.wake_claimers();
         }
         Ok(!self.quarantine.is_quiet())
     }
@@ -118,13 +118,13 @@ impl Poller {
         let Some(group) = self.lanes.groups.of(lane) else {
             return request.send(&mut self.link, self.context.store).await.read(&mut self.lanes.track);
         };
-        let (gates, keyed, bell) = (Arc::clone(&group.under.gates), group.under.keyed, Arc::clone(&self.context.bell));
-        let request = request.under(LimitRequest { gates, keyed, freed: Vec::new(), bell, slack: START_SLACK, floors: None });
+        let (gates, keyed, notifier) = (Arc::clone(&group.under.gates), group.under.keyed, Arc::clone(&self.context.notifier));
+        let request = request.with_limits(LimitRequest { gates, keyed, freed: Vec::new(), notifier, slack: START_SLACK, floors: None });
         let mut link = lock(&self.context.permits).take();
         let answer = request.send(&mut link, self.context.store).await;
         lock(&self.context.permits).push(link);
         Ok(answer.read(&mut self.lanes.track).unwrap_or_else(|error| {
-            complain(&error, "a claim under limits failed; only jobs under these limits wait");
+            warn_throttled(&error, "a claim under limits failed; only jobs under these limits wait");
             ClaimedBatch::default()
         }))
     }

@@ -20,7 +20,7 @@ use super::{
     in_flight::{InFlightClaim, SlotReservations},
 };
 use crate::{
-    error::complain,
+    error::warn_throttled,
     lanes::{ClaimReport, ClaimRequest, ClaimSource, LaneGroup, LaneQuota, LimitOutcome, LimitRequest},
     live::{jittered, pause_after},
     run::SlotReservation,
@@ -60,7 +60,8 @@ impl Claimer {
             self.send(request, (group, Arc::new(reserved)), permit, None, false);
             return;
         }
-        let ((report, reported), reserved, request) = (oneshot::channel(), Arc::new(reserved), request.under(self.limit_request(group)));
+        let ((report, reported), reserved, request) =
+            (oneshot::channel(), Arc::new(reserved), request.with_limits(self.limit_request(group)));
         self.send(request, (group, Arc::clone(&reserved)), permit, Some(report), false);
         let (mut holds_slots, slot_hold) = (true, tokio::time::sleep(SLOT_HOLD));
         tokio::pin!(reported, slot_hold);
@@ -93,8 +94,8 @@ impl Claimer {
     /// Returns the part of a request that concerns limits.
     fn limit_request(&mut self, group: &LaneGroup) -> LimitRequest {
         let (gates, keyed, freed) = (Arc::clone(&group.under.gates), group.under.keyed, self.freed.leases.drain().collect());
-        let (bell, slack, floors) = (Arc::clone(&self.context.bell), self.timer.start_slack(), self.permit_floors.clone());
-        LimitRequest { gates, keyed, freed, bell, slack, floors }
+        let (notifier, slack, floors) = (Arc::clone(&self.context.notifier), self.timer.start_slack(), self.permit_floors.clone());
+        LimitRequest { gates, keyed, freed, notifier, slack, floors }
     }
 
     /// Sends a claim as a task. With `report`, the first round trip is reported; with `is_late_scan`, it runs beside the other claims.
@@ -168,7 +169,7 @@ impl Claimer {
                 limits = ?group.under.gates,
                 "another session has locked this limit's row in `gate`, so its jobs wait; find the session in pg_locks and end it"
             ),
-            LimitOutcome::Gone => self.context.bell.note_control(),
+            LimitOutcome::Gone => self.context.notifier.notify_control(),
             _ => {}
         }
     }
@@ -182,7 +183,7 @@ impl Claimer {
             group.hint.fails.store(landed.is_err(), SeqCst);
         }
         if let Err(error) = landed {
-            complain(&error, "a claim failed; retrying its lanes within a second, other lanes are not affected");
+            warn_throttled(&error, "a claim failed; retrying its lanes within a second, other lanes are not affected");
             self.timer.back_off_until(Instant::now() + jittered(pause_after(&error)));
             self.permit_floors = None;
             // The next connection may reach another server after a failover.
@@ -194,7 +195,7 @@ impl Claimer {
         let InFlightClaim { link, answer, reserved, group, sent, is_late_scan, memory: _memory } =
             claim.map_err(|_| sqlx::Error::WorkerCrashed)?;
         lock(if group.is_limited() { &self.context.permits } else { &self.context.claims }).push(link);
-        self.context.bell.vitals().note_claim(answer.took);
+        self.context.notifier.loop_health().note_claim(answer.took);
         let scans_from_zero = matches!(
             answer.request.from,
             ClaimSource::Limited { from_zero: true } | ClaimSource::Lanes { from_zero: true } | ClaimSource::Late(_)
@@ -224,7 +225,7 @@ impl Claimer {
         if let Some(floors) = claimed_batch.floors.clone() {
             self.permit_floors = Some((floors, sent));
         }
-        if self.context.slowed.holds(&group.under.gates).is_some() {
+        if self.context.slow_downs.holds(&group.under.gates).is_some() {
             // The claim was sent before a handler requested to slow down.
             claimed_batch.unread.append(&mut claimed_batch.jobs);
         }

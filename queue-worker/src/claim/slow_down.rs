@@ -9,26 +9,26 @@ use queue_core::Store;
 use sqlx::error::DatabaseError;
 
 use crate::{
-    error::complain,
-    live::{Bell, Link, SlowDown, Slowed, bounded},
+    error::warn_throttled,
+    live::{Notifier, SlowDown, SlowDowns, StoreConnection, bounded},
 };
 
 /// Delay before a failed write is retried.
 const RETRY: Duration = Duration::from_secs(1);
 
 /// Writes each slow-down to the store, for ever. Closes its connection after each, as they are rare.
-pub(crate) async fn write_slow_downs(slowed: Arc<Slowed>, link: Link, store: Store, bell: Arc<Bell>) {
+pub(crate) async fn write_slow_downs(slow_downs: Arc<SlowDowns>, link: StoreConnection, store: Store, notifier: Arc<Notifier>) {
     loop {
-        let slow = slowed.next().await;
+        let slow = slow_downs.next().await;
         let mut link = link.another();
         match write(&slow, &mut link, store).await {
             Ok(()) => {
-                slowed.told(&slow);
+                slow_downs.mark_stored(&slow);
                 // Claims now find it in the store.
-                bell.nudge_claimers();
+                notifier.wake_claimers();
             }
             Err(error) => {
-                slowed.put_off(&slow, RETRY);
+                slow_downs.defer(&slow, RETRY);
                 if error.as_database_error().and_then(DatabaseError::code).is_some_and(|code| code == "55P03") {
                     let limits = &slow.gates;
                     tracing::warn!(
@@ -36,7 +36,7 @@ pub(crate) async fn write_slow_downs(slowed: Arc<Slowed>, link: Link, store: Sto
                         "cannot slow down a limit: another session has locked its row in `gate`; retrying; find the session in pg_locks and end it"
                     );
                 } else {
-                    complain(&error, "cannot slow down a limit; retrying");
+                    warn_throttled(&error, "cannot slow down a limit; retrying");
                 }
             }
         }
@@ -44,7 +44,7 @@ pub(crate) async fn write_slow_downs(slowed: Arc<Slowed>, link: Link, store: Sto
     }
 }
 
-async fn write(slow: &SlowDown, link: &mut Link, store: Store) -> sqlx::Result<()> {
+async fn write(slow: &SlowDown, link: &mut StoreConnection, store: Store) -> sqlx::Result<()> {
     let wait = slow.until.saturating_duration_since(Instant::now());
     let statement = sqlx::query(store.sql(include_str!("../../sql/slow_down.sql")));
     let statement = statement.bind(&slow.gates).bind(wait.as_secs_f64() * 1000.0);

@@ -1,4 +1,5 @@
-//! What is done to jobs: each job by itself, so that one that is refused does not hold up the others; or all of a kind, in batches.
+//! Operations on jobs. Named jobs are handled one by one, so a refused job does not stop the others; all jobs that match a filter are
+//! handled in batches.
 
 use std::{
     io::{BufRead, IsTerminal as _, Write, stderr, stdin},
@@ -14,10 +15,10 @@ use serde_json::{Map, Value, json};
 use sqlx::PgPool;
 
 use super::{
-    act_args::{ActCommand, Asked},
-    known_queue::check_filter,
-    named::JobName,
-    noted::{Noted, note},
+    act_args::{ActCommand, ActRequest},
+    audit::{AuditedTransaction, audit_note},
+    job_name::JobName,
+    name_check::check_filter,
     open::open_store,
     print,
     problem::{Problem, REFUSED},
@@ -26,127 +27,131 @@ use super::{
 };
 use crate::live::{Database, shutdown_signal};
 
-/// Does it to the jobs named, or to all of a kind.
+/// Runs an operation on the named jobs or on all jobs that match a filter.
 pub(super) async fn act(settings: &Settings, command: ActCommand<JobId>) -> Result<ExitCode, Problem> {
-    let asked = command.asked()?;
+    let asked = command.into_request()?;
     let (database, store) = open_store(settings).await?;
     let code = if asked.chosen.all {
         all(&database, store, &asked).await.map(|()| ExitCode::SUCCESS)?
     } else {
-        let mut answers = Answers::default();
-        // A failure of the database ends it; a refusal is said at the end.
+        let mut answers = ActResults::default();
+        // A database failure ends the loop. Refusals are reported at the end.
         for id in &asked.chosen.ids {
             answers.act((database.pool(), store, *id), id, asked.act).await?;
         }
-        answers.tell(asked.act, asked.chosen.output.json.then(Map::new))?
+        answers.print(asked.act, asked.chosen.output.json.then(Map::new))?
     };
     database.close().await;
     Ok(code)
 }
 
-/// A signal ends it after the batch that is on its way.
-async fn all(database: &Database, store: Store, Asked { act, chosen, rate }: &Asked<JobId>) -> Result<(), Problem> {
+/// Runs an operation on all jobs that match the filter. A signal stops it after the current batch.
+async fn all(database: &Database, store: Store, ActRequest { act, chosen, rate }: &ActRequest<JobId>) -> Result<(), Problem> {
     let (pool, filter, as_json) = (database.pool(), chosen.filter(), chosen.output.json);
     check_filter(database, store, &filter).await?;
     if chosen.dry_run {
-        let most = if chosen.exact { u64::MAX } else { COUNTED };
+        let most = if chosen.exact { u64::MAX } else { COUNT_LIMIT };
         let jobs = operate::count_matching_up_to(pool, store, &filter, *act, most).await?;
         return if as_json {
             print::json(&json!({ "found": jobs.min(most), "partial": jobs > most }))
         } else {
-            print::lines(&would(*act, jobs, most))
+            print::lines(&format_preview(*act, jobs, most))
         };
     }
-    if is_asked_for(*act) && !chosen.yes {
-        let jobs = operate::count_matching_up_to(pool, store, &filter, *act, COUNTED).await?;
+    if needs_confirmation(*act) && !chosen.yes {
+        let jobs = operate::count_matching_up_to(pool, store, &filter, *act, COUNT_LIMIT).await?;
         if jobs > 0 {
-            confirm(&would(*act, jobs, COUNTED), DRY_RUN)?;
+            confirm(&format_preview(*act, jobs, COUNT_LIMIT), CONFIRM_HINT)?;
         }
     }
-    let noted = note(act.done(), chosen.text());
+    let noted = audit_note(act.done(), chosen.text());
     let acting = operate::act_all(pool, store, &filter, *act).noted(noted).until(shutdown_signal());
     let swept = if let Some(rate) = rate { acting.rate(*rate).await? } else { acting.await? };
     if as_json {
         return print::json(&json!({ act.done(): swept.done, "cancelling": swept.cancelling }));
     }
-    print::lines(&told(*act, swept.done, swept.cancelling))
+    print::lines(&format_done(*act, swept.done, swept.cancelling))
 }
 
-/// What was done.
-pub(super) fn told(act: Act, done: u64, cancelling: u64) -> String {
-    let running = if cancelling > 0 { format!(", cancelling {cancelling} that run") } else { String::new() };
+/// Returns the line that reports what was done.
+pub(super) fn format_done(act: Act, done: u64, cancelling: u64) -> String {
+    let running = if cancelling > 0 { format!(", cancelling {cancelling} running") } else { String::new() };
     format!("{} {}{running}", act.done(), counted_jobs(done, false))
 }
 
-/// Whether somebody is asked before it is done to all of a kind.
-pub(super) fn is_asked_for(act: Act) -> bool {
+/// Returns whether an operation on all jobs needs confirmation.
+pub(super) fn needs_confirmation(act: Act) -> bool {
     matches!(act, Act::Requeue | Act::ForceRequeue | Act::Cancel | Act::Discard)
 }
 
-/// Jobs are counted so far before it is said what would be done, unless all are to be counted.
-pub(super) const COUNTED: u64 = 10_000;
+/// Maximum number of jobs counted for a preview, unless `--exact` is given.
+pub(super) const COUNT_LIMIT: u64 = 10_000;
 
-/// What would be done.
-pub(super) fn would(act: Act, jobs: u64, most: u64) -> String {
+/// Returns the line that previews an operation.
+pub(super) fn format_preview(act: Act, jobs: u64, most: u64) -> String {
     format!("{} would be {}", counted_jobs(jobs.min(most), jobs > most), act.done())
 }
 
-/// What a script says instead.
-pub(super) const DRY_RUN: &str = "say `--yes`, or `--dry-run` to see how many";
+/// Advice to scripts, which cannot confirm.
+pub(super) const CONFIRM_HINT: &str = "pass `--yes`, or `--dry-run` to count the jobs";
 
-/// Asks whoever sits there; from a script it must be said.
+/// Asks the user to confirm on the terminal. Without a terminal this is a usage error with the given fix.
 pub(super) fn confirm(what: &str, fix: &str) -> Result<(), Problem> {
-    ask((what, fix), &mut stdin().lock(), &mut stderr(), stdin().is_terminal())
+    prompt((what, fix), &mut stdin().lock(), &mut stderr(), stdin().is_terminal())
 }
 
-fn ask((what, fix): (&str, &str), answers: &mut impl BufRead, terminal: &mut impl Write, is_terminal: bool) -> Result<(), Problem> {
+fn prompt((what, fix): (&str, &str), answers: &mut impl BufRead, terminal: &mut impl Write, is_terminal: bool) -> Result<(), Problem> {
     if !is_terminal {
-        return Err(Problem::usage(format!("{what}, and nobody can be asked here; {fix}")));
+        return Err(Problem::usage(format!("{what}, and stdin is not a terminal to confirm; {fix}")));
     }
-    // With stderr closed there is nobody to ask, and no answer is no.
-    let _ = write!(terminal, "{what}. Go on? [y/N] ");
+    // With stderr closed the question is not shown. No answer means no.
+    let _ = write!(terminal, "{what}. Continue? [y/N] ");
     let mut answer = String::new();
     answers.read_line(&mut answer).map_err(Problem::failed)?;
-    if ["y", "yes"].contains(&answer.trim().to_lowercase().as_str()) { Ok(()) } else { Err(Problem::failed("nothing was done")) }
+    if ["y", "yes"].contains(&answer.trim().to_lowercase().as_str()) {
+        Ok(())
+    } else {
+        Err(Problem::failed("not confirmed, nothing was changed"))
+    }
 }
 
-/// A job that was left as it is, as `--json` shows it.
+/// A refused job, as `--json` shows it.
 #[derive(Serialize)]
-struct Refused {
+struct RefusedJob {
     id: String,
     reason: String,
     #[serde(skip)]
-    said: String,
+    message: String,
 }
 
-/// What came of an act on jobs that were named one by one.
+/// Results of an operation on named jobs.
 #[derive(Default)]
-pub(super) struct Answers {
+pub(super) struct ActResults {
     done: Vec<String>,
     cancelling: Vec<String>,
-    refused: Vec<Refused>,
+    refused: Vec<RefusedJob>,
 }
 
-impl Answers {
-    /// Does it to a job, which goes by this name, and notes it. That it is refused is an answer.
+impl ActResults {
+    /// Runs the operation on one job and records it in the audit log. A refusal is a result, not an error.
     pub(super) async fn act(&mut self, (pool, store, id): (&PgPool, Store, JobId), name: &impl JobName, act: Act) -> Result<(), Problem> {
-        let mut noted = Noted::begin(pool, store).await?;
-        match JobRef::from_id(id).in_store(store).act(&mut *noted, act).await {
+        let mut tx = AuditedTransaction::begin(pool, store).await?;
+        match JobRef::from_id(id).in_store(store).act(&mut *tx, act).await {
             Ok(acted) => {
-                noted.commit(act.done(), format!("job {id}"), 1).await?;
+                tx.commit(act.done(), format!("job {id}"), 1).await?;
                 if acted == Acted::Cancelling { &mut self.cancelling } else { &mut self.done }.push(name.to_string());
             }
             Err(error @ (Error::NotFound { .. } | Error::WrongState { .. } | Error::Locked { .. } | Error::KeyTaken { .. })) => {
                 let reason = error.to_string();
-                self.refused.push(Refused { id: name.to_string(), said: name.refusal(&reason), reason });
+                self.refused.push(RefusedJob { id: name.to_string(), message: name.refusal(&reason), reason });
             }
             Err(error) => return Err(error.into()),
         }
         Ok(())
     }
 
-    /// Prints what was done: as JSON beside what the document has already, if that is given.
-    pub(super) fn tell(self, act: Act, document: Option<Map<String, Value>>) -> Result<ExitCode, Problem> {
+    /// Prints the results: as JSON, merged into `document`, if that is given. Returns the exit code.
+    pub(super) fn print(self, act: Act, document: Option<Map<String, Value>>) -> Result<ExitCode, Problem> {
         let Self { done, cancelling, refused } = self;
         if let Some(mut document) = document {
             let own = [(act.done(), json!(done)), ("cancelling", json!(cancelling)), ("refused", json!(refused))];
@@ -160,8 +165,8 @@ impl Answers {
             }
         }
         let code = if refused.is_empty() { ExitCode::SUCCESS } else { ExitCode::from(REFUSED) };
-        for Refused { said, .. } in refused {
-            Problem::refused(said).report();
+        for RefusedJob { message, .. } in refused {
+            Problem::refused(message).report();
         }
         Ok(code)
     }
@@ -172,14 +177,14 @@ mod tests {
     use super::*;
 
     fn answered(answer: &str) -> bool {
-        ask(("7 jobs would be cancelled", DRY_RUN), &mut answer.as_bytes(), &mut Vec::new(), true).is_ok()
+        prompt(("7 jobs would be cancelled", CONFIRM_HINT), &mut answer.as_bytes(), &mut Vec::new(), true).is_ok()
     }
 
     #[test]
-    fn only_yes_is_yes_and_a_script_must_say_it() {
+    fn only_yes_confirms_and_a_script_needs_the_option() {
         assert!(["y\n", "Yes\n", " YES "].into_iter().all(answered));
         assert!(!["", "\n", "n\n", "yesterday\n", "\u{1b}y\n"].into_iter().any(answered));
-        let refused = ask(("7 jobs would be cancelled", DRY_RUN), &mut "y\n".as_bytes(), &mut Vec::new(), false).unwrap_err();
+        let refused = prompt(("7 jobs would be cancelled", CONFIRM_HINT), &mut "y\n".as_bytes(), &mut Vec::new(), false).unwrap_err();
         assert!(refused.to_string().contains("7 jobs"), "{refused}");
     }
 }

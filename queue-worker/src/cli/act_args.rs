@@ -1,78 +1,78 @@
-//! What can be done to jobs, as it is said on the command line. The texts here are the manual.
+//! Arguments of the operations on jobs. Their texts are the manual.
 
 use chrono::{DateTime, Utc};
 use clap::Subcommand;
 use queue_core::operate::Act;
 
 use super::{
-    chosen::Chosen,
-    named::JobName,
+    job_name::JobName,
     problem::Problem,
+    selection::JobSelection,
     span::Span,
     values::{priority, rate, time},
 };
 
 #[derive(Subcommand)]
 pub(super) enum ActCommand<I: JobName> {
-    /// Make jobs ready again, with all their attempts before them: with --all dead letters, by ids also completed, cancelled and expired jobs
+    /// Make jobs ready again with all their attempts: with --all dead letters, by ids also completed, cancelled and expired jobs
     #[command(after_long_help = I::examples(REQUEUE))]
     Requeue {
         #[command(flatten)]
-        chosen: Chosen<I>,
-        /// With --all: so many a second at most, as 50/s or 10/m
+        chosen: JobSelection<I>,
+        /// With --all: maximum rate, such as 50/s or 10/m
         #[arg(long, value_name = "RATE", value_parser = rate)]
         rate: Option<f64>,
-        /// Also beside a job that has taken the uniqueness key meanwhile; without it such a job is refused, or with --all left as it is
+        /// Requeue even if another job has taken the uniqueness key; otherwise such a job is refused, or skipped with --all
         #[arg(long)]
         force: bool,
     },
-    /// Cancel jobs that are ready, scheduled, blocked, parked or running; handlers that run are told to stop, and dropped if they do not
+    /// Cancel jobs that are ready, scheduled, blocked, parked or running; running handlers are asked to stop, and dropped if they do not
     #[command(after_long_help = I::examples(CANCEL))]
-    Cancel(Chosen<I>),
-    /// Put off jobs that are ready or scheduled until a time, or let them be due earlier
+    Cancel(JobSelection<I>),
+    /// Set the due time of ready or scheduled jobs, later or earlier
     #[command(after_long_help = I::examples(RESCHEDULE))]
     Reschedule {
-        /// When they are due, as 2026-12-24T18:00:00Z; a time that has passed is now
+        /// Due time, as 2026-12-24T18:00:00Z; a time in the past means now
         #[arg(long, value_name = "TIME", value_parser = time)]
         at: DateTime<Utc>,
         #[command(flatten)]
-        chosen: Chosen<I>,
+        chosen: JobSelection<I>,
     },
-    /// Put off jobs that are ready or scheduled for some time from now
+    /// Postpone ready or scheduled jobs by a duration from now
     #[command(after_long_help = I::examples(SNOOZE))]
     Snooze {
-        /// How long from now, by the database's clock: at most 100 years (36500d)
+        /// Delay from now, by the database's clock: at most 100 years (36500d)
         #[arg(long, value_name = "DURATION", allow_hyphen_values = true)]
         by: Span,
         #[command(flatten)]
-        chosen: Chosen<I>,
+        chosen: JobSelection<I>,
     },
-    /// Make jobs ready that are scheduled, retries too, or parked
+    /// Make scheduled jobs (including retries) and parked jobs ready
     #[command(after_long_help = I::examples(RUN_NOW))]
-    RunNow(Chosen<I>),
-    /// Give jobs that are ready or scheduled another priority
+    RunNow(JobSelection<I>),
+    /// Change the priority of ready or scheduled jobs
     #[command(after_long_help = I::examples(PRIORITY))]
     Priority {
-        /// The priority, -32768 to 32767; higher runs first
+        /// Priority, -32768 to 32767; higher runs first
         #[arg(long, value_name = "N", value_parser = priority, allow_hyphen_values = true)]
         to: i16,
         #[command(flatten)]
-        chosen: Chosen<I>,
+        chosen: JobSelection<I>,
     },
-    /// Delete dead letters with their payloads and history, for good
+    /// Delete dead letters permanently, with their payloads and history
     #[command(after_long_help = I::examples(DISCARD))]
-    Discard(Chosen<I>),
+    Discard(JobSelection<I>),
 }
 
-/// An act on the jobs chosen.
-pub(super) struct Asked<I: JobName> {
+/// An operation with the jobs to run it on.
+pub(super) struct ActRequest<I: JobName> {
     pub(super) act: Act,
-    pub(super) chosen: Chosen<I>,
+    pub(super) chosen: JobSelection<I>,
     pub(super) rate: Option<f64>,
 }
 
 impl<I: JobName> ActCommand<I> {
-    pub(super) fn asked(self) -> Result<Asked<I>, Problem> {
+    pub(super) fn into_request(self) -> Result<ActRequest<I>, Problem> {
         let (act, chosen, rate) = match self {
             Self::Requeue { chosen, rate, force } => (if force { Act::ForceRequeue } else { Act::Requeue }, chosen, rate),
             Self::Cancel(chosen) => (Act::Cancel, chosen, None),
@@ -83,22 +83,22 @@ impl<I: JobName> ActCommand<I> {
             Self::Discard(chosen) => (Act::Discard, chosen, None),
         };
         chosen.check(rate.is_some())?;
-        Ok(Asked { act, chosen, rate })
+        Ok(ActRequest { act, chosen, rate })
     }
 }
 
 const REQUEUE: &str = "\
 Examples:
   queue-worker requeue 1879032461361152001 1879032461361152002
-  queue-worker requeue --all --type send_email      every dead letter of this type; completed, cancelled and expired jobs stay
-  queue-worker requeue --all --error timeout --rate 50/s --yes            no more than 50 a second; a signal ends it in order";
+  queue-worker requeue --all --type send_email      every dead letter of this type; other finished jobs stay
+  queue-worker requeue --all --error timeout --rate 50/s --yes            at most 50 per second; a signal stops it after the current batch";
 
 const CANCEL: &str = "\
 Examples:
   queue-worker cancel 1879032461361152001
-  queue-worker cancel --all --queue mail --state scheduled --dry-run      how many that would be
+  queue-worker cancel --all --queue mail --state scheduled --dry-run      only count the jobs
 
-A running job completes if its handler does so all the same; it is never tried again.";
+A running job completes if its handler completes nevertheless. It is not retried.";
 
 const RESCHEDULE: &str = "\
 Examples:
@@ -113,7 +113,7 @@ Examples:
 const RUN_NOW: &str = "\
 Examples:
   queue-worker run-now 1879032461361152001
-  queue-worker run-now --all --error 'connection refused'                 every retry that waits since that";
+  queue-worker run-now --all --error 'connection refused'                 every retry after such an error";
 
 const PRIORITY: &str = "\
 Examples:
@@ -123,5 +123,5 @@ Examples:
 const DISCARD: &str = "\
 Examples:
   queue-worker discard 1879032461361152001
-  queue-worker discard --all --queue mail --dry-run how many dead letters of this queue there are
+  queue-worker discard --all --queue mail --dry-run count the dead letters of this queue
   queue-worker discard --all --queue mail --yes     delete them";

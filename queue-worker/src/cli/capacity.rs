@@ -1,34 +1,34 @@
-//! `capacity`: how many jobs may wait in a queue.
+//! `capacity`: maximum number of waiting jobs per queue.
 
 use queue_core::operate;
 use serde_json::json;
 
 use super::{
-    known_queue::check_queue,
-    noted::Noted,
+    audit::AuditedTransaction,
+    name_check::check_queue,
     open::open_store,
     print,
     problem::Problem,
     settings::Settings,
-    values::{Exact, NewCapacity, counted},
+    values::{ExactArgs, NewCapacity, counted},
 };
 
-/// Gives a queue a capacity, if one is named, and shows those that have one.
+/// Sets the capacity of a queue, if one is given, and prints the queues with a capacity.
 pub(super) async fn capacity(
     settings: &Settings,
     queue: Option<&str>,
     new: Option<NewCapacity>,
-    Exact { exact }: Exact,
+    ExactArgs { exact }: ExactArgs,
     as_json: bool,
 ) -> Result<(), Problem> {
     let (database, store) = open_store(settings).await?;
-    // Before it has a capacity, by which it would be known.
+    // Checked first: a queue with a capacity is known to the store.
     check_queue(&database, store, queue).await?;
     if let (Some(queue), Some(NewCapacity(capacity))) = (queue, new) {
-        let mut noted = Noted::begin(database.pool(), store).await?;
-        operate::set_capacity(&mut *noted, store, queue, capacity).await?;
+        let mut tx = AuditedTransaction::begin(database.pool(), store).await?;
+        operate::set_capacity(&mut *tx, store, queue, capacity).await?;
         let what = capacity.map_or_else(|| "none".to_owned(), |capacity| capacity.to_string());
-        noted.commit("capacity", format!("queue {queue}: {what}"), 0).await?;
+        tx.commit("capacity", format!("queue {queue}: {what}"), 0).await?;
     }
     let mut found = if exact {
         operate::capacities_exactly(database.pool(), store).await?

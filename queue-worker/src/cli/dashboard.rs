@@ -1,4 +1,4 @@
-//! `dashboard`, and `run --dashboard`: the dashboard's settings, and its server.
+//! `dashboard` and `run --dashboard`: the dashboard's server and its connections.
 
 use std::net::{Ipv4Addr, SocketAddr};
 
@@ -6,7 +6,7 @@ use queue_core::Store;
 use sqlx::{PgPool, postgres::PgPoolOptions};
 
 use super::{
-    open::{open_store, open_to_look},
+    open::{open_for_reading, open_store},
     problem::Problem,
     settings::Settings,
 };
@@ -16,20 +16,20 @@ use crate::{
     live::{Database, Engine, shutdown_signal},
 };
 
-/// Where it listens if nothing is said.
+/// Default address.
 const ADDRESS: SocketAddr = SocketAddr::new(std::net::IpAddr::V4(Ipv4Addr::LOCALHOST), 7070);
 
-/// It takes no more connections to the database.
+/// Maximum number of connections to the database.
 const CONNECTIONS: u32 = 3;
 
-/// Serves it until a signal.
+/// Serves the dashboard until a signal.
 pub(super) async fn serve(settings: &Settings, address: Option<SocketAddr>) -> Result<(), Problem> {
     let address = address.or(settings.dashboard.address()).unwrap_or(ADDRESS);
-    // Before the database is looked for: what is not safe is said at once.
+    // Checked before the database is opened, so that an unsafe configuration is reported immediately.
     let mut listening = dashboard::listen(address, settings.dashboard.options()).await?;
     let (database, store) = open_store(settings).await?;
     let reads = match &settings.read_url {
-        Some(_) => Some(open_to_look(settings).await?.0),
+        Some(_) => Some(open_for_reading(settings).await?.0),
         None => None,
     };
     if let Some(reads) = &reads {
@@ -45,9 +45,9 @@ pub(super) async fn serve(settings: &Settings, address: Option<SocketAddr>) -> R
     Ok(())
 }
 
-/// Serves it beside a worker, if that is wanted, until what this returns is dropped: on a thread of its own, so that neither is in the other's way. Jobs
-/// do not wait for its address: while another process has that, it is tried again.
-pub(super) async fn beside(settings: &Settings, database: &Database, store: Store) -> Result<Option<Engine>, Problem> {
+/// Starts the dashboard beside a worker, if an address is set. It serves until the returned engine is dropped. It runs on threads of its
+/// own, so that neither delays the other. Jobs do not wait for its address: while another process uses it, binding is retried.
+pub(super) async fn start_beside_worker(settings: &Settings, database: &Database, store: Store) -> Result<Option<Engine>, Problem> {
     let Some(address) = settings.dashboard.address() else { return Ok(None) };
     let engine = Engine::start("queue-dashboard").map_err(|error| Error::Thread(error.to_string()))?;
     let (options, pool) = (settings.dashboard.options(), pool_of(database));
@@ -60,29 +60,29 @@ pub(super) async fn beside(settings: &Settings, database: &Database, store: Stor
     Ok(Some(engine))
 }
 
-/// Has the dashboard read where that is wanted, as soon as it can; until then it reads where jobs are.
+/// Directs the dashboard's reads to the standby once that can be reached. Until then it reads from the main database.
 async fn read_from_standby(options: dashboard::Options, settings: Settings) {
-    let mut has_said = false;
+    let mut is_logged = false;
     loop {
-        match open_to_look(&settings).await {
+        match open_for_reading(&settings).await {
             Ok((reads, _)) => {
                 let _ = options.read_from(pool_of(&reads));
                 return;
             }
-            Err(problem) if !has_said => {
-                has_said = true;
-                tracing::warn!("the dashboard reads from the database itself, until what QUEUE_READ_URL names can be reached: {problem}");
+            Err(problem) if !is_logged => {
+                is_logged = true;
+                tracing::warn!("cannot connect to QUEUE_READ_URL, the dashboard reads from the main database and retries: {problem}");
             }
             Err(_) => {}
         }
-        tokio::time::sleep(AGAIN).await;
+        tokio::time::sleep(RETRY_INTERVAL).await;
     }
 }
 
-/// How often a standby that cannot be reached is tried again.
-const AGAIN: std::time::Duration = std::time::Duration::from_secs(10);
+/// Retry interval while the standby cannot be reached.
+const RETRY_INTERVAL: std::time::Duration = std::time::Duration::from_secs(10);
 
-/// A small pool to the same database.
+/// Returns a small separate pool to the same database.
 fn pool_of(database: &Database) -> PgPool {
     database.another_pool(PgPoolOptions::new().max_connections(CONNECTIONS).acquire_timeout(std::time::Duration::from_secs(5)))
 }

@@ -1,4 +1,4 @@
-//! The dashboard's settings, from options, environment and file.
+//! Settings of the dashboard, from options, environment and file.
 
 use std::net::SocketAddr;
 
@@ -7,23 +7,23 @@ use serde::Deserialize;
 use super::values::address;
 use crate::dashboard::Options;
 
-/// What a dashboard needs.
+/// Settings of the dashboard.
 #[derive(clap::Args, Clone, Default, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub(super) struct DashboardSettings {
-    /// Serve the dashboard here, as `127.0.0.1:7070`; default: `run` serves none
+    /// Serve the dashboard on this address, as `127.0.0.1:7070`; default for `run`: not served
     #[arg(long = "dashboard", env = "QUEUE_DASHBOARD", value_name = "ADDR", value_parser = address)]
     #[serde(rename = "addr")]
     dashboard: Option<SocketAddr>,
-    /// What browsers and programs have to say to come in, at least 16 characters; better said in the environment, where nobody else sees it
+    /// Access token for browsers and programs, at least 16 characters; prefer the environment, which other users cannot read
     #[arg(long, env = "QUEUE_DASHBOARD_TOKEN", hide_env_values = true, value_name = "TOKEN")]
     #[serde(rename = "token")]
     dashboard_token: Option<String>,
-    /// A name under which browsers may ask for it, besides this machine's own; may be repeated
+    /// Additional host name that browsers may use, besides the names of this machine; may be repeated
     #[arg(long, env = "QUEUE_DASHBOARD_HOST", value_delimiter = ',', value_name = "NAME")]
     #[serde(rename = "hosts")]
     dashboard_host: Option<Vec<String>>,
-    /// Let nothing be changed
+    /// Disable all changes
     #[arg(long, env = "QUEUE_DASHBOARD_READ_ONLY", num_args = 0..=1, require_equals = true, default_missing_value = "true",
         value_name = "true|false")]
     #[serde(rename = "read_only")]
@@ -31,17 +31,17 @@ pub(super) struct DashboardSettings {
 }
 
 impl DashboardSettings {
-    pub(super) fn over(self, lower: Self) -> Self {
+    pub(super) fn with_fallback(self, lower: Self) -> Self {
         Self {
             dashboard: self.dashboard.or(lower.dashboard),
-            // An empty one is said, and refused: a variable that was to have a value must not open the door.
+            // An empty token is kept and refused later. An accidentally empty variable must not disable the token.
             dashboard_token: self.dashboard_token.or(lower.dashboard_token),
             dashboard_host: self.dashboard_host.or(lower.dashboard_host),
             dashboard_read_only: self.dashboard_read_only.or(lower.dashboard_read_only),
         }
     }
 
-    /// Where it is served, if that is said.
+    /// Returns the address to listen on, if one is set.
     pub(super) fn address(&self) -> Option<SocketAddr> {
         self.dashboard
     }

@@ -1,4 +1,4 @@
-//! `doctor`: what is wrong with a store or its server, what follows from it, and what cures it.
+//! `doctor`: checks a store and its server. Reports problems, their consequences and their fixes.
 
 use std::process::ExitCode;
 
@@ -10,38 +10,38 @@ use super::{
     problem::Problem,
     settings::Settings,
     span::Span,
-    values::{Output, whole_in},
+    values::{OutputArgs, whole_in},
 };
-use crate::{inert, program::commands};
+use crate::{escape, program::commands};
 
-/// What counts as wrong, and how it is shown.
+/// What to check and how to show it.
 #[derive(clap::Args)]
 pub(super) struct DoctorArgs {
-    /// End with exit code 1 if there are warnings and nothing worse
+    /// Exit with code 1 if there are warnings and nothing worse
     #[arg(long)]
     strict: bool,
-    /// Leave findings of this kind out, as `open_transactions`; may be repeated
+    /// Ignore findings of this kind, as `open_transactions`; may be repeated
     #[arg(long, value_name = "KIND", value_parser = kind)]
     ignore: Vec<FindingKind>,
-    /// For how long a transaction may be open; default 5m
+    /// Maximum age of an open transaction; default 5m
     #[arg(long, value_name = "DURATION")]
     transaction: Option<Span>,
-    /// How many dead rows a table may have; default 500000
+    /// Maximum number of dead rows in a table; default 500000
     #[arg(long, value_name = "N", value_parser = whole_in::<u32>(0..=u32::MAX))]
     dead_rows: Option<u32>,
-    /// A network in which connections need not be encrypted, as 10.0.0.0/8; may be repeated. This machine always is one
+    /// Network whose connections need no encryption, as 10.0.0.0/8; may be repeated. Local connections never need it
     #[arg(long, value_name = "CIDR", value_parser = network)]
     trusted_network: Vec<String>,
-    /// What the names of the store's roles begin with; default the schema
+    /// Prefix of the store's role names; default: the schema
     #[arg(long, value_name = "NAME")]
     role_prefix: Option<String>,
     #[command(flatten)]
-    pub(super) output: Output,
+    pub(super) output: OutputArgs,
 }
 
-/// Warnings, and it was asked for.
+/// Exit code: there are warnings, with `--strict`.
 const WARNED: u8 = 1;
-/// Something is broken.
+/// Exit code: something is broken.
 const BROKEN: u8 = 2;
 
 impl DoctorArgs {
@@ -62,7 +62,7 @@ pub(super) async fn doctor(settings: &Settings, args: &DoctorArgs) -> Result<Exi
             database.close().await;
             diagnosis
         }
-        // What is wrong with the settings is for whoever typed them.
+        // Errors in the settings are usage errors, not findings.
         Err(problem) if problem.is_usage() => return Err(problem),
         Err(problem) => Diagnosis::unreachable(store, &problem.to_string()),
     };
@@ -82,36 +82,36 @@ pub(super) async fn doctor(settings: &Settings, args: &DoctorArgs) -> Result<Exi
     })
 }
 
-/// The findings, the worst first; then how many there are.
+/// Returns the findings, worst first, and their counts.
 fn describe(diagnosis: &Diagnosis) -> String {
     let mut said: Vec<String> = diagnosis.findings.iter().map(finding).collect();
-    let server = diagnosis.server.as_ref().map_or_else(String::new, |version| format!(" on PostgreSQL {}", inert::line(version)));
+    let server = diagnosis.server.as_ref().map_or_else(String::new, |version| format!(" on PostgreSQL {}", escape::line(version)));
     let of = |severity: Severity| diagnosis.findings.iter().filter(|finding| finding.severity == severity).count();
-    let counts = [(of(Severity::Broken), "broken"), (of(Severity::Warning), "to be warned of"), (of(Severity::Note), "to be noted")];
+    let counts = [(of(Severity::Broken), "broken"), (of(Severity::Warning), "warnings"), (of(Severity::Note), "notes")];
     let counts: Vec<String> = counts.iter().filter(|(count, _)| *count > 0).map(|(count, what)| format!("{count} {what}")).collect();
     let place = format!("schema {}{server}", diagnosis.schema);
-    said.push(if counts.is_empty() { format!("{place}: nothing is wrong") } else { format!("{place}: {}", counts.join(", ")) });
+    said.push(if counts.is_empty() { format!("{place}: no problems found") } else { format!("{place}: {}", counts.join(", ")) });
     said.join("\n")
 }
 
 fn finding(finding: &Finding) -> String {
     let Finding { kind, severity, says, means, fix, .. } = finding;
-    format!("{severity}: {} [{kind}]\n  {means}\n  fix: {}\n", inert::line(says), inert::line(fix))
+    format!("{severity}: {} [{kind}]\n  {means}\n  fix: {}\n", escape::line(says), escape::line(fix))
 }
 
 fn kind(text: &str) -> Result<FindingKind, &'static str> {
-    text.parse().map_err(|_| "a kind of finding is written like `no_worker`; docs/DOCTOR.md has all")
+    text.parse().map_err(|_| "expected a kind of finding like `no_worker`; docs/DOCTOR.md lists all")
 }
 
 fn network(text: &str) -> Result<String, &'static str> {
-    let (address, bits) = text.split_once('/').ok_or("a network is written like `10.0.0.0/8`")?;
+    let (address, bits) = text.split_once('/').ok_or("expected a network like `10.0.0.0/8`")?;
     let most = match address.parse() {
         Ok(std::net::IpAddr::V4(_)) => 32,
         Ok(std::net::IpAddr::V6(_)) => 128,
-        Err(_) => return Err("a network begins with an address, as `10.0.0.0/8`"),
+        Err(_) => return Err("a network must begin with an address, as `10.0.0.0/8`"),
     };
     let fits = bits.parse::<u8>().is_ok_and(|bits| bits <= most);
-    fits.then(|| text.to_owned()).ok_or("a network ends with how many bits are its own, as `10.0.0.0/8`")
+    fits.then(|| text.to_owned()).ok_or("a network must end with its prefix length, as `10.0.0.0/8`")
 }
 
 #[cfg(test)]
@@ -119,7 +119,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn networks_are_checked_before_the_server_is_asked() {
+    fn networks_are_validated_locally() {
         assert!(["10.0.0.0/8", "fd00::/8", "192.168.1.0/24"].iter().all(|good| network(good).is_ok()));
         assert!(["10.0.0.0", "10.0.0.0/33", "x/8", "fd00::/129", "10.0.0.0/8'"].iter().all(|bad| network(bad).is_err()));
     }

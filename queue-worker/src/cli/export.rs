@@ -1,12 +1,12 @@
-//! `export`: jobs as JSON lines, page by page, so that a million takes no more memory than a thousand.
+//! `export`: writes jobs as JSON lines, page by page. Memory use does not depend on the number of jobs.
 
 use queue_core::operate;
 
-use super::{chosen::Export, known_queue::check_filter, open::open_to_look, print, problem::Problem, settings::Settings};
+use super::{name_check::check_filter, open::open_for_reading, print, problem::Problem, selection::ExportArgs, settings::Settings};
 
-pub(super) async fn export(settings: &Settings, asked: &Export) -> Result<(), Problem> {
+pub(super) async fn export(settings: &Settings, asked: &ExportArgs) -> Result<(), Problem> {
     asked.check()?;
-    let (database, store) = open_to_look(settings).await?;
+    let (database, store) = open_for_reading(settings).await?;
     let mut filter = asked.filter();
     check_filter(&database, store, &filter).await?;
     loop {

@@ -1,4 +1,4 @@
-//! `completions` and `man`: the command line's own texts, for shells and for `man`.
+//! `completions` and `man`: shell completions and manual pages.
 
 use std::{fs, path::PathBuf};
 
@@ -14,39 +14,39 @@ use crate::program;
 
 #[derive(Subcommand)]
 pub(super) enum HelpCommand {
-    /// Print what a shell needs to complete commands and options
+    /// Print the completion script of a shell
     #[command(after_long_help = "\
 Examples:
   queue-worker completions bash > /etc/bash_completion.d/queue-worker
   queue-worker completions zsh > ~/.zfunc/_queue-worker
   queue-worker completions fish > ~/.config/fish/completions/queue-worker.fish
 
-It is for the name under which this binary was called.")]
+The script is for the name under which this binary was called.")]
     Completions {
-        /// Which shell
+        /// Shell
         shell: Shell,
     },
-    /// Print the manual page, or write a page for each command
+    /// Print the manual page, or write one page per command
     #[command(after_long_help = "\
 Examples:
   queue-worker man | man -l -
   queue-worker man --dir /usr/local/share/man/man1")]
     Man {
-        /// Write the pages into this folder instead, a file a command
+        /// Write the pages into this directory, one file per command
         #[arg(long, value_name = "FOLDER")]
         dir: Option<PathBuf>,
     },
 }
 
-/// A command with the name of this program in its examples, and with values that may begin with a `-`; and those below it.
-pub(super) fn named(command: clap::Command) -> clap::Command {
+/// Puts the name of this program into the examples, and accepts values that begin with `-`, in all commands.
+pub(super) fn with_program_name(command: clap::Command) -> clap::Command {
     let own = |text: &StyledStr| text.to_string().replace("queue-worker", program::name());
     let help = command.get_after_long_help().map(own);
     let command = if let Some(help) = help { command.after_long_help(help) } else { command };
-    command.mut_args(with_negatives).mut_subcommands(named)
+    command.mut_args(with_negatives).mut_subcommands(with_program_name)
 }
 
-/// A number below zero, or a duration, is a wrong value of its option, and not an unknown option.
+/// Lets a negative number or duration be reported as an invalid value instead of an unknown option.
 fn with_negatives(arg: clap::Arg) -> clap::Arg {
     const MEASURES: [&str; 6] = ["N", "DURATION", "RATE", "N/PERIOD|none", "N|none", "ID"];
     let is_measure = arg.get_value_names().is_some_and(|names| names.iter().any(|name| MEASURES.contains(&name.as_str())));
@@ -59,8 +59,8 @@ fn with_negatives(arg: clap::Arg) -> clap::Arg {
     }
 }
 
-/// Without clap's proposal to pass what is unexpected as a value, behind a `--`: an option that does not exist, and a negative duration, are neither
-/// a job nor a queue.
+/// Removes clap's tip to pass an unexpected argument as a value after `--`. An unknown option or a negative duration is never a job or a
+/// queue.
 pub(super) fn without_value_tip(mut error: clap::Error) -> clap::Error {
     let Some(ContextValue::String(given)) = error.get(ContextKind::InvalidArg) else { return error };
     let is_number = given.strip_prefix('-').is_some_and(|given| given.starts_with(|first: char| first.is_ascii_digit()));
@@ -70,7 +70,7 @@ pub(super) fn without_value_tip(mut error: clap::Error) -> clap::Error {
     };
     tips.retain(|tip| !tip.to_string().contains("as a value"));
     if is_number {
-        tips.push("a number or a duration stands behind its option, as in `--by 5m`".into());
+        tips.push("a number or a duration must follow its option, as in `--by 5m`".into());
     }
     if !tips.is_empty() {
         error.insert(ContextKind::Suggested, ContextValue::StyledStrs(tips));
@@ -78,7 +78,7 @@ pub(super) fn without_value_tip(mut error: clap::Error) -> clap::Error {
     error
 }
 
-/// Of the whole command line.
+/// Runs `completions` or `man` for the whole command line.
 pub(super) fn help(all: clap::Command, command: HelpCommand) -> Result<(), Problem> {
     let name = program::name();
     let mut all = all.name(name).bin_name(name);
@@ -95,6 +95,6 @@ pub(super) fn help(all: clap::Command, command: HelpCommand) -> Result<(), Probl
         }
         HelpCommand::Man { dir: Some(dir) } => fs::create_dir_all(&dir)
             .and_then(|()| clap_mangen::generate_to(all, &dir))
-            .map_err(|error| Problem::failed(format!("the pages cannot be written into {}: {error}", dir.display()))),
+            .map_err(|error| Problem::failed(format!("cannot write the pages to {}: {error}", dir.display()))),
     }
 }

@@ -1,4 +1,4 @@
-//! `history`: what came of attempts, and how long they took.
+//! `history`: attempt outcomes, run times and start delays.
 
 use std::time::Duration;
 
@@ -7,66 +7,66 @@ use queue_core::operate::{self, Figures, Histogram, Past};
 use serde_json::json;
 
 use super::{
-    known_queue::{check_queue, check_type},
-    open::open_to_look,
+    name_check::{check_queue, check_type},
+    open::open_for_reading,
     print,
     problem::Problem,
     settings::Settings,
     span::Span,
-    values::Output,
+    values::OutputArgs,
 };
 
-/// Which part of the past, and how it is shown.
+/// Time range, filter and grouping.
 #[derive(clap::Args)]
 pub(super) struct HistoryArgs {
-    /// How far back: 10s to 30d
+    /// Time range up to now: 10s to 30d
     #[arg(long, value_name = "DURATION", default_value = "1h")]
     last: Span,
-    /// Of this queue
+    /// Only this queue
     #[arg(long)]
     queue: Option<String>,
-    /// Of this job type, by its present name
+    /// Only this job type, by its current name
     #[arg(long = "type", value_name = "TYPE")]
     job_type: Option<String>,
-    /// A row for each queue and type, or one for each step of time
-    #[arg(long, value_enum, default_value_t = By::Type)]
-    by: By,
-    /// With --by time: how long a step is; default about a twentieth of the time
+    /// Rows by queue and type, or by time
+    #[arg(long, value_enum, default_value_t = Grouping::Type)]
+    by: Grouping,
+    /// With --by time: length of a step; default about a twentieth of the range
     #[arg(long, value_name = "DURATION")]
     step: Option<Span>,
     #[command(flatten)]
-    pub(super) output: Output,
+    pub(super) output: OutputArgs,
 }
 
 #[derive(Clone, Copy, PartialEq, Eq, ValueEnum)]
-enum By {
+enum Grouping {
     Type,
     Time,
 }
 
-/// How far back there are figures, and how fine they are.
+/// Maximum time range, and minimum step, of the stored metrics.
 const LONGEST: Duration = Duration::from_hours(30 * 24);
 const SHORTEST: Duration = Duration::from_secs(10);
 
-/// Steps that people think in, in seconds.
+/// Round step lengths, in seconds.
 const STEPS: [u64; 9] = [10, 60, 300, 900, 3600, 3 * 3600, 6 * 3600, 12 * 3600, 86_400];
 
 pub(super) async fn history(settings: &Settings, args: &HistoryArgs) -> Result<(), Problem> {
     let last = args.last.0;
-    if args.by == By::Type && args.step.is_some() {
-        return Err(Problem::usage("steps are of time; say `--by time`, or leave `--step` out"));
+    if args.by == Grouping::Type && args.step.is_some() {
+        return Err(Problem::usage("`--step` needs `--by time`; add `--by time`, or omit `--step`"));
     }
-    let step = args.step.map_or_else(|| step_of(last), |step| step.0);
-    check(("--last", last), LONGEST)?;
-    check(("--step", step), last)?;
+    let step = args.step.map_or_else(|| default_step(last), |step| step.0);
+    check_range(("--last", last), LONGEST)?;
+    check_range(("--step", step), last)?;
     let past = Past {
         last,
-        step: (args.by == By::Time).then_some(step),
+        step: (args.by == Grouping::Time).then_some(step),
         queue: args.queue.clone(),
         job_type: args.job_type.clone(),
-        apart: args.by == By::Type,
+        apart: args.by == Grouping::Type,
     };
-    let (database, store) = open_to_look(settings).await?;
+    let (database, store) = open_for_reading(settings).await?;
     check_queue(&database, store, past.queue.as_deref()).await?;
     check_type(&database, store, past.job_type.as_deref()).await?;
     let found = operate::history(database.pool(), store, &past).await?;
@@ -75,21 +75,21 @@ pub(super) async fn history(settings: &Settings, args: &HistoryArgs) -> Result<(
         return print::json(&json!({ "history": found }));
     }
     if found.is_empty() {
-        return print::lines(&format!("nothing came of any attempt in the last {}", args.last));
+        return print::lines(&format!("no attempt finished in the last {}", args.last));
     }
     let table = match args.by {
-        By::Type => print::table(
+        Grouping::Type => print::table(
             header(["queue", "type"]),
             found.iter().map(|one| row([name(one.queue.as_ref()), name(one.job_type.as_ref())], one)),
         ),
-        By::Time => print::table(header(["since"]), found.iter().map(|one| row([print::time(one.at)], one))),
+        Grouping::Time => print::table(header(["since"]), found.iter().map(|one| row([print::time(one.at)], one))),
     };
-    let parts: Vec<String> = [Some(table), besides(&found), left_out(&found)].into_iter().flatten().collect();
+    let parts: Vec<String> = [Some(table), other_outcomes(&found), left_out(&found)].into_iter().flatten().collect();
     print::lines(&parts.join("\n\n"))
 }
 
-/// What is shorter or longer would be taken for another.
-fn check((option, duration): (&str, Duration), most: Duration) -> Result<(), Problem> {
+/// Refuses durations out of range, which the query would round.
+fn check_range((option, duration): (&str, Duration), most: Duration) -> Result<(), Problem> {
     if (SHORTEST..=most).contains(&duration) {
         return Ok(());
     }
@@ -97,8 +97,8 @@ fn check((option, duration): (&str, Duration), most: Duration) -> Result<(), Pro
     Err(Problem::usage(format!("`{option}` is {duration}; it must be {least} to {most}")))
 }
 
-/// About twenty steps, of a length that people think in.
-fn step_of(last: Duration) -> Duration {
+/// Returns a round step length that gives about twenty steps.
+fn default_step(last: Duration) -> Duration {
     let fits = |step: &u64| last.as_secs() / step <= 24;
     Duration::from_secs(STEPS.into_iter().find(fits).unwrap_or(86_400))
 }
@@ -110,7 +110,7 @@ fn header<const N: usize>(first: [&'static str; N]) -> impl Iterator<Item = &'st
 
 fn row<const N: usize>(first: [String; N], one: &Figures) -> impl Iterator<Item = String> {
     let counts = [one.completed.to_string(), one.failed().to_string(), one.dead.to_string(), rate(one.rate())];
-    let quantiles = |of: &Histogram| [0.5, 0.95, 0.99].map(|share| of.quantile(share).map_or_else(|| "-".to_owned(), short));
+    let quantiles = |of: &Histogram| [0.5, 0.95, 0.99].map(|share| of.quantile(share).map_or_else(|| "-".to_owned(), format_short));
     first.into_iter().chain(counts).chain(quantiles(&one.run)).chain(quantiles(&one.start))
 }
 
@@ -118,13 +118,13 @@ fn name(name: Option<&String>) -> String {
     name.cloned().unwrap_or_default()
 }
 
-/// Jobs a second; of few the zeros would say nothing.
+/// Formats jobs per second. Low rates need more digits.
 fn rate(rate: f64) -> String {
     if rate < 1.0 { format!("{rate:.4}") } else { format!("{rate:.1}") }
 }
 
-/// As exactly as a histogram knows it.
-fn short(duration: Duration) -> String {
+/// Formats a duration at the precision of the histogram.
+fn format_short(duration: Duration) -> String {
     match duration.as_secs_f64() {
         seconds if seconds < 0.01 => format!("{:.1}ms", seconds * 1000.0),
         seconds if seconds < 1.0 => format!("{:.0}ms", seconds * 1000.0),
@@ -134,8 +134,8 @@ fn short(duration: Duration) -> String {
     }
 }
 
-/// What is in no column, if there was any.
-fn besides(found: &[Figures]) -> Option<String> {
+/// Returns the outcomes that have no column, if there are any.
+fn other_outcomes(found: &[Figures]) -> Option<String> {
     let sum = |count: fn(&Figures) -> u64| found.iter().map(count).sum::<u64>();
     let kinds = [
         ("timed out", sum(|one| one.timed_out)),
@@ -144,11 +144,11 @@ fn besides(found: &[Figures]) -> Option<String> {
         ("cancelled", sum(|one| one.cancelled)),
         ("snoozed", sum(|one| one.snoozed)),
         ("given back", sum(|one| one.released)),
-        ("ran in vain", sum(|one| one.lease_lost)),
+        ("lost their lease", sum(|one| one.lease_lost)),
         ("jobs expired", sum(|one| one.expired)),
     ];
     let any: Vec<String> = kinds.iter().filter(|(_, count)| *count > 0).map(|(kind, count)| format!("{count} {kind}")).collect();
-    (!any.is_empty()).then(|| format!("of these and besides: {}", any.join(", ")))
+    (!any.is_empty()).then(|| format!("further outcomes: {}", any.join(", ")))
 }
 
 fn left_out(found: &[Figures]) -> Option<String> {
@@ -161,14 +161,14 @@ mod tests {
     use super::*;
 
     #[test]
-    fn steps_are_about_twenty_of_a_length_that_people_think_in() {
-        let steps = [60, 3600, 6 * 3600, 86_400, 7 * 86_400, 30 * 86_400].map(|last| step_of(Duration::from_secs(last)).as_secs());
+    fn default_steps_are_about_twenty_of_a_round_length() {
+        let steps = [60, 3600, 6 * 3600, 86_400, 7 * 86_400, 30 * 86_400].map(|last| default_step(Duration::from_secs(last)).as_secs());
         assert_eq!(steps, [10, 300, 900, 3600, 12 * 3600, 86_400]);
     }
 
     #[test]
-    fn durations_are_as_long_as_they_are_known() {
-        let shown = [0.0, 0.0042, 0.25, 1.25, 90.0, 5400.0].map(|seconds| short(Duration::from_secs_f64(seconds)));
+    fn durations_have_the_precision_of_the_histogram() {
+        let shown = [0.0, 0.0042, 0.25, 1.25, 90.0, 5400.0].map(|seconds| format_short(Duration::from_secs_f64(seconds)));
         assert_eq!(shown, ["0.0ms", "4.2ms", "250ms", "1.2s", "2m", "1.5h"]);
     }
 }

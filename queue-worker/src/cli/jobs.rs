@@ -1,4 +1,4 @@
-//! `jobs`: what this binary can run. Asks no database.
+//! `jobs`: lists the job types of this binary. Needs no database.
 
 use std::time::Duration;
 
@@ -9,7 +9,7 @@ use serde::Serialize;
 use super::{print, problem::Problem};
 use crate::error::Error;
 
-/// One job type, as `--json` shows it.
+/// A job type, as `--json` shows it.
 #[derive(Serialize)]
 struct JobType {
     name: &'static str,
@@ -17,7 +17,7 @@ struct JobType {
     queue: &'static str,
     priority: i16,
     max_attempts: i16,
-    /// The waits after the first, second and third failed attempt, without jitter.
+    /// Delays after the first, second and third failed attempt, without jitter.
     backoff_ms: [u64; 3],
     timeout_ms: Option<u64>,
     retain: String,

@@ -1,4 +1,4 @@
-//! `limits`: how many jobs may run at once, or begin in a time.
+//! `limits`: limits on running jobs and on starts.
 
 use std::time::Duration;
 
@@ -10,8 +10,8 @@ use queue_core::{
 use serde_json::json;
 
 use super::{
-    known_queue::{check_filter, check_names, near},
-    noted::Noted,
+    audit::AuditedTransaction,
+    name_check::{check_filter, check_names, suggest_name},
     open::open_store,
     print,
     problem::{Problem, warn},
@@ -21,72 +21,72 @@ use super::{
 };
 use crate::live::Database;
 
-/// What is done to a limit.
+/// Operation on a limit.
 #[derive(Subcommand)]
 pub(super) enum LimitsCommand {
-    /// Set a limit for all workers, whatever code says: what is left out has no bound
+    /// Set a limit for all workers, overriding code; bounds left out are removed
     Set {
-        /// `type:send_email`, `queue:mail`, or the name that types share
+        /// `type:send_email`, `queue:mail`, or the name of a shared limit
         name: String,
-        /// How many run at once, or `none`
+        /// Maximum number of running jobs, or `none`
         #[arg(long, value_name = "N|none", value_parser = concurrency)]
-        concurrency: Option<Bound<u32>>,
-        /// How many begin in which time, such as 30/1m, or `none`
+        concurrency: Option<LimitBound<u32>>,
+        /// Maximum number of starts per period, such as 30/1m, or `none`
         #[arg(long, value_name = "N/PERIOD|none", value_parser = rate)]
-        rate: Option<Bound<(u32, Duration)>>,
-        /// How many of the rate begin close together
+        rate: Option<LimitBound<(u32, Duration)>>,
+        /// Maximum number of starts in a burst
         #[arg(long, value_name = "N", value_parser = whole_in::<u32>(1..=Limit::MOST_STARTS), requires = "rate")]
         burst: Option<u32>,
-        /// Why, for whoever wonders: up to 1000 characters
+        /// Reason, shown to other operators: up to 1000 characters
         #[arg(long, value_name = "TEXT")]
         reason: Option<String>,
-        /// The figures are those of each key
+        /// Apply the bounds to each key separately
         #[arg(long)]
         per_key: bool,
-        /// Of this key only: how many of its jobs run at once; `none` is what the limit says of each key
+        /// Only this key: its maximum number of running jobs; `none` restores the limit's bound per key
         #[arg(long, value_name = "KEY", requires = "concurrency", conflicts_with_all = ["rate", "burst", "reason", "per_key"])]
         key: Option<String>,
     },
-    /// Show the keys of a limit by key: what they hold, and what waits
+    /// Show the keys of a keyed limit: permits held and jobs waiting
     Keys {
-        /// The limit's name
+        /// Limit name
         name: String,
     },
-    /// Take away what was set, so that code's word holds again
+    /// Remove what was set here; the limit from code applies again
     Unset {
-        /// The limit's name
+        /// Limit name
         name: String,
     },
 }
 
-/// A figure, or none.
+/// A bound, or none.
 #[derive(Clone, Copy)]
-pub(super) struct Bound<T>(Option<T>);
+pub(super) struct LimitBound<T>(Option<T>);
 
-fn concurrency(text: &str) -> Result<Bound<u32>, String> {
+fn concurrency(text: &str) -> Result<LimitBound<u32>, String> {
     if text == "none" {
-        return Ok(Bound(None));
+        return Ok(LimitBound(None));
     }
-    text.parse().map(|most| Bound(Some(most))).map_err(|_| "expected a whole number from 0 to 1000000, or `none`".to_owned())
+    text.parse().map(|most| LimitBound(Some(most))).map_err(|_| "expected a whole number from 0 to 1000000 or `none`".to_owned())
 }
 
-/// How a rate is written.
-const RATE: &str = "how many in how long, such as `30/1m`, or `none`";
+/// Expected format of a rate.
+const RATE: &str = "expected starts per period, such as `30/1m`, or `none`";
 
-fn rate(text: &str) -> Result<Bound<(u32, Duration)>, String> {
+fn rate(text: &str) -> Result<LimitBound<(u32, Duration)>, String> {
     if text == "none" {
-        return Ok(Bound(None));
+        return Ok(LimitBound(None));
     }
     let parts = text.split_once('/').and_then(|(starts, period)| Some((starts.parse().ok()?, period)));
     let (starts, period) = parts.ok_or(RATE)?;
     let period: Span = period.parse().map_err(|error| format!("{RATE}: {error}"))?;
-    Ok(Bound(Some((starts, period.0))))
+    Ok(LimitBound(Some((starts, period.0))))
 }
 
-/// Does what was said, and shows the limits.
+/// Runs the operation and prints the limits.
 pub(super) async fn limits(settings: &Settings, command: Option<LimitsCommand>, as_json: bool) -> Result<(), Problem> {
     if let Some(LimitsCommand::Set { name, concurrency: None, rate: None, .. }) = &command {
-        return Err(Problem::usage(format!("nothing is said of the limit `{name}`; give `--concurrency`, `--rate` or both")));
+        return Err(Problem::usage(format!("no bounds are given for the limit `{name}`; give `--concurrency`, `--rate` or both")));
     }
     let (database, store) = open_store(settings).await?;
     let mut only = None;
@@ -95,18 +95,18 @@ pub(super) async fn limits(settings: &Settings, command: Option<LimitsCommand>, 
         Some(LimitsCommand::Keys { name }) => {
             let found = operate::limit_keys(database.pool(), store, &name).await?;
             database.close().await;
-            return keys(&name, &found, as_json);
+            return print_keys(&name, &found, as_json);
         }
         Some(LimitsCommand::Set { name, concurrency, key: Some(key), .. }) => {
-            let mut noted = Noted::begin(database.pool(), store).await?;
-            operate::set_limit_key(&mut *noted, store, &name, &key, concurrency.and_then(|bound| bound.0)).await?;
-            noted.commit("limited", format!("key {key} of limit {name}"), 0).await?;
+            let mut tx = AuditedTransaction::begin(database.pool(), store).await?;
+            operate::set_limit_key(&mut *tx, store, &name, &key, concurrency.and_then(|bound| bound.0)).await?;
+            tx.commit("limited", format!("key {key} of limit {name}"), 0).await?;
             let found = operate::limit_keys(database.pool(), store, &name).await?;
-            if let Some(fix) = unknown(&database, store, &name).await? {
+            if let Some(fix) = advice_if_unknown(&database, store, &name).await? {
                 warn(&format!("no type has used the limit `{name}` so far, so this has no effect yet; {fix}"));
             }
             database.close().await;
-            return keys(&name, &found, as_json);
+            return print_keys(&name, &found, as_json);
         }
         Some(LimitsCommand::Set { name, concurrency, rate, burst, reason, per_key, key: None }) => {
             let mut limit = Limit::new();
@@ -114,20 +114,20 @@ pub(super) async fn limits(settings: &Settings, command: Option<LimitsCommand>, 
             limit.concurrency = concurrency.and_then(|bound| bound.0);
             limit.rate = rate.and_then(|bound| bound.0);
             limit.burst = burst;
-            let covered = covered(&name);
+            let covered = filter_of_limit(&name);
             check_names(&covered)?;
-            let mut noted = Noted::begin(database.pool(), store).await?;
-            operate::set_limit(&mut *noted, store, &name, limit, reason.as_deref()).await?;
-            noted.commit("limited", format!("limit {name}"), 0).await?;
-            warn_of_unknown(&database, store, &name, &covered).await?;
+            let mut tx = AuditedTransaction::begin(database.pool(), store).await?;
+            operate::set_limit(&mut *tx, store, &name, limit, reason.as_deref()).await?;
+            tx.commit("limited", format!("limit {name}"), 0).await?;
+            warn_if_unknown(&database, store, &name, &covered).await?;
             only = Some(name);
         }
         Some(LimitsCommand::Unset { name }) => {
-            let mut noted = Noted::begin(database.pool(), store).await?;
-            if !operate::unset_limit(&mut *noted, store, &name).await? {
-                return Err(Problem::refused(format!("{name}: nobody has set this limit; `queue-worker limits` shows those there are")));
+            let mut tx = AuditedTransaction::begin(database.pool(), store).await?;
+            if !operate::unset_limit(&mut *tx, store, &name).await? {
+                return Err(Problem::refused(format!("{name}: no operator has set this limit; `queue-worker limits` lists the limits")));
             }
-            noted.commit("unlimited", format!("limit {name}"), 0).await?;
+            tx.commit("unlimited", format!("limit {name}"), 0).await?;
             only = Some(name);
         }
     }
@@ -138,14 +138,14 @@ pub(super) async fn limits(settings: &Settings, command: Option<LimitsCommand>, 
         return print::json(&json!({ "limits": found }));
     }
     match (only, found.as_slice()) {
-        (Some(name), []) => print::lines(&format!("{name}: no limit any more")),
-        (None, []) => print::lines("there is no limit"),
+        (Some(name), []) => print::lines(&format!("{name}: no longer limited")),
+        (None, []) => print::lines("no limits"),
         (_, found) => print::lines(&table(found)),
     }
 }
 
-/// The queue or the job type that a limit applies to if its name says so.
-fn covered(name: &str) -> Filter {
+/// Returns a filter for the queue or job type that the limit's name designates.
+fn filter_of_limit(name: &str) -> Filter {
     match name.split_once(':') {
         Some(("queue", queue)) => Filter { queue: Some(queue.to_owned()), ..Filter::default() },
         Some(("type", job_type)) => Filter::default().job_type(job_type),
@@ -153,33 +153,35 @@ fn covered(name: &str) -> Filter {
     }
 }
 
-/// Warns if a limit of this name applies to nothing that is known.
-async fn warn_of_unknown(database: &Database, store: Store, name: &str, covered: &Filter) -> Result<(), Problem> {
+/// Warns if a limit of this name applies to nothing known.
+async fn warn_if_unknown(database: &Database, store: Store, name: &str, covered: &Filter) -> Result<(), Problem> {
     if *covered != Filter::default() {
         return check_filter(database, store, covered).await;
     }
-    let Some(fix) = unknown(database, store, name).await? else { return Ok(()) };
+    let Some(fix) = advice_if_unknown(database, store, name).await? else { return Ok(()) };
     match name.split_once(':') {
         Some((kind, _)) => {
-            warn(&format!("`{kind}:` is no kind of limit; write `queue:NAME` or `type:NAME`, unless types share a limit of this name"));
+            warn(&format!("`{kind}:` is not a kind of limit; write `queue:NAME` or `type:NAME`, unless types share a limit of this name"));
         }
         None => warn(&format!("no type has used the limit `{name}` so far; {fix}")),
     }
     Ok(())
 }
 
-/// What to do about a limit that no code has, in the store or in this binary, and whose name says neither a queue nor a type; none if it is known.
-async fn unknown(database: &Database, store: Store, name: &str) -> Result<Option<String>, Problem> {
+/// Returns advice about a limit that no code declares, in the store or in this binary, and whose name designates neither a queue nor a
+/// type. Returns `None` for a known limit.
+async fn advice_if_unknown(database: &Database, store: Store, name: &str) -> Result<Option<String>, Problem> {
     let types = Registry::linked().unwrap_or_default();
     let of_types = types.names().flat_map(|(_, found)| found.options().limits).filter_map(|limit| limit.name.map(str::to_owned));
     let mut stored = operate::limits(database.pool(), store).await?;
-    stored.retain(|limit| limit.in_code.is_some() || covered(&limit.name) != Filter::default());
+    stored.retain(|limit| limit.in_code.is_some() || filter_of_limit(&limit.name) != Filter::default());
     let known: Vec<String> = stored.into_iter().map(|limit| limit.name).chain(of_types).collect();
-    Ok((!known.iter().any(|known| known == name)).then(|| near(name, known).unwrap_or_else(|| "it takes effect once one does".to_owned())))
+    Ok((!known.iter().any(|known| known == name))
+        .then(|| suggest_name(name, known).unwrap_or_else(|| "it takes effect once one does".to_owned())))
 }
 
-/// The keys that hold permits or wait.
-fn keys(name: &str, found: &[LimitKey], as_json: bool) -> Result<(), Problem> {
+/// Prints the keys that hold permits or wait.
+fn print_keys(name: &str, found: &[LimitKey], as_json: bool) -> Result<(), Problem> {
     if as_json {
         return print::json(&json!({ "limit": name, "keys": found }));
     }
@@ -196,7 +198,7 @@ fn keys(name: &str, found: &[LimitKey], as_json: bool) -> Result<(), Problem> {
         let own = found.concurrency.map(|most| format!("{most} at once")).unwrap_or_default();
         [key, own, found.used.to_string(), counted(found.waiting, found.partial), next.unwrap_or_default()]
     });
-    print::lines(&print::table(["key", "of its own", "used", "waiting", "next"], rows))
+    print::lines(&print::table(["key", "own bound", "used", "waiting", "next"], rows))
 }
 
 fn table(limits: &[LimitStatus]) -> String {
@@ -205,19 +207,20 @@ fn table(limits: &[LimitStatus]) -> String {
         let next = match (limit.awaits, limit.next_ms) {
             (0, None) => String::new(),
             (0, Some(ms)) => format!("in {}", humantime::format_duration(Duration::from_millis(ms))),
-            (workers, _) => format!("once {workers} workers know it"),
+            (workers, _) => format!("after {workers} workers acknowledge it"),
         };
         let reason = limit.reason.clone().unwrap_or_default();
-        let overridden = limit.in_code.filter(|_| limit.by_operator).map(|code| format!("code: {}", told(code))).unwrap_or_default();
+        let overridden =
+            limit.in_code.filter(|_| limit.by_operator).map(|code| format!("code: {}", describe_bounds(code))).unwrap_or_default();
         let why = [reason, overridden].into_iter().filter(|part| !part.is_empty()).collect::<Vec<_>>().join("; ");
-        let figures = if limit.keyed { format!("{} of each key", told(limit.figures)) } else { told(limit.figures) };
+        let figures = if limit.keyed { format!("{} per key", describe_bounds(limit.figures)) } else { describe_bounds(limit.figures) };
         [limit.name.clone(), figures, limit.used.to_string(), counted(limit.waiting, limit.partial), next, by, why]
     });
     print::table(["limit", "in force", "used", "waiting", "next", "by", "why"], rows)
 }
 
-/// In words: `3 at once, 30/1m, burst 5`.
-fn told(figures: LimitFigures) -> String {
+/// Formats bounds as `3 at once, 30/1m, burst 5`.
+fn describe_bounds(figures: LimitFigures) -> String {
     let concurrency = figures.concurrency.map(|most| format!("{most} at once"));
     let rate = figures.starts.zip(figures.period());
     let rate = rate.map(|(starts, period)| format!("{starts}/{}", Span(period)));

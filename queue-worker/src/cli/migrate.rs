@@ -1,14 +1,14 @@
-//! `migrate`: the schema of a store.
+//! `migrate`: creates or updates the schema of a store.
 
 use queue_core::migrate::{LATEST, print as sql, status};
 use serde_json::json;
 
-use super::{args::Step, open::open, print, problem::Problem, settings::Settings};
+use super::{args::MigrateStep, open::open, print, problem::Problem, settings::Settings};
 
-pub(super) async fn migrate(settings: &Settings, step: Option<Step>, as_json: bool) -> Result<(), Problem> {
+pub(super) async fn migrate(settings: &Settings, step: Option<MigrateStep>, as_json: bool) -> Result<(), Problem> {
     let store = settings.store()?;
-    match step.unwrap_or(Step::Run) {
-        Step::Run => {
+    match step.unwrap_or(MigrateStep::Run) {
+        MigrateStep::Run => {
             let database = open(settings).await?;
             let applied = database.migrate(store).await?;
             database.close().await;
@@ -21,9 +21,9 @@ pub(super) async fn migrate(settings: &Settings, step: Option<Step>, as_json: bo
                 applied => print::lines(&format!("the schema `{schema}` is now at version {LATEST}; applied {}", versions(applied))),
             }
         }
-        Step::Print if as_json => print::json(&json!({ "schema": store.schema(), "sql": sql(store) })),
-        Step::Print => print::lines(&sql(store)),
-        Step::Status => {
+        MigrateStep::Print if as_json => print::json(&json!({ "schema": store.schema(), "sql": sql(store) })),
+        MigrateStep::Print => print::lines(&sql(store)),
+        MigrateStep::Status => {
             let database = open(settings).await?;
             let mut connection = database.pool().acquire().await?;
             let migrations = status(&mut connection, store).await?;
@@ -41,7 +41,7 @@ pub(super) async fn migrate(settings: &Settings, step: Option<Step>, as_json: bo
     }
 }
 
-/// Which were applied: they follow each other.
+/// Formats the range of applied migrations. Their versions are consecutive.
 pub(super) fn versions(applied: &[i32]) -> String {
     match applied {
         [first, .., last] => format!("{first} to {last}"),

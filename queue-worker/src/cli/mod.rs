@@ -1,21 +1,22 @@
-//! The command line: the bundled binary's, and through [`main!`](crate::main!) that of every user's worker.
+//! Command line of the bundled binary and, through [`main!`](crate::main!), of each user's worker.
 //!
-//! A command reads its settings, opens the database, calls `queue_core::operate` or the worker, and prints. It decides nothing about jobs.
+//! A command reads its settings, connects to the database, calls `queue_core::operate` or the worker, and prints the result. It makes no
+//! decisions about jobs.
 
 mod args;
-mod chosen;
+mod selection;
 mod values;
 mod settings;
 mod span;
 mod stores;
-mod own_file;
+mod default_file;
 mod subscription;
 mod variables;
 mod weight;
-mod known_queue;
+mod name_check;
 mod limits;
 mod run;
-mod noted;
+mod audit;
 mod open;
 mod migrate;
 mod roles;
@@ -33,7 +34,7 @@ mod try_one;
 mod top;
 mod act;
 mod act_args;
-mod named;
+mod job_name;
 #[cfg(feature = "dashboard")]
 mod dashboard;
 #[cfg(feature = "dashboard")]
@@ -62,21 +63,21 @@ use self::{
 };
 use crate::{
     error::Error,
-    inert,
+    escape,
     logs::{WORKER_LOG, log_to_stderr},
     program,
     worker::Worker,
 };
 
-/// The `main` of a worker binary: links the crates named, so that their job types can be run, and hands over to the command line.
+/// Defines the `main` function of a worker binary: links the given crates, so that their job types can run, and starts the command line.
 ///
 /// ```no_run
 /// # mod my_app {}
 /// queue_worker::main!(my_app);
 /// ```
 ///
-/// Several crates are separated by commas. What handlers ask for with `cx.state::<T>()` is made by functions that are given the pool; one value
-/// a type, `; state = ..` for each:
+/// Separate several crates by commas. The state that handlers get with `cx.state::<T>()` is created by async functions that take the pool.
+/// There is one value per type, and one `; state = ..` for each:
 ///
 /// ```no_run
 /// # mod my_app {}
@@ -89,7 +90,7 @@ use crate::{
 /// queue_worker::main!(my_app; state = templates);
 /// ```
 ///
-/// For anything else write `main` yourself and call [`cli::main_with`](crate::cli::main_with).
+/// For other setups write `main` yourself and call [`cli::main_with`](crate::cli::main_with).
 #[macro_export]
 macro_rules! main {
     (@run) => { $crate::cli::main() };
@@ -110,35 +111,35 @@ macro_rules! main {
     };
     ($($other:tt)*) => {
         ::core::compile_error!(
-            "`main!` takes the crates with job types, as code names them, and functions that make state of the pool: \
+            "`main!` takes the crates with job types, as named in code, and functions that create state from the pool: \
             `main!(my_app, other_app; state = setup)`; a `-` in a crate's name is `_` in code"
         );
-        // So that this is the only message.
+        // Suppresses further error messages.
         fn main() {}
     };
 }
 
-/// Reads the arguments, does what they say, and reports what went wrong. The exit codes are in `--help`.
+/// Runs the command line: parses the arguments, runs the command and reports its errors. `--help` lists the exit codes.
 pub fn main() -> ExitCode {
     main_of_linked(async |worker| Ok(worker))
 }
 
-/// As [`main_with`], for a worker that runs the job types linked into this binary and no others.
+/// Runs the command line as [`main_with`] does, for a worker that runs only the job types linked into this binary.
 #[doc(hidden)]
 pub fn main_of_linked(prepare: impl AsyncFnOnce(Worker) -> Result<Worker, BoxError>) -> ExitCode {
-    let args = parsed();
+    let args = parse_args();
     let empty = args.command.runs().then(Registry::linked);
-    // Said before a database is looked for, or an embedded one is made, for a worker that could do nothing with it.
+    // Checked before a database is opened or an embedded server is started: a worker without job types has no use for it.
     match empty {
         Some(Ok(registry)) if registry.is_empty() => Problem::from(Error::from(queue_core::RegistryError::Empty)).report(),
         _ => finish(start(args, prepare)),
     }
 }
 
-/// What `main!` does with each `state = ..`.
+/// Adds the state of one `state = ..` of `main!`.
 ///
 /// # Errors
-/// What the function returns.
+/// Returns the error of the function.
 #[doc(hidden)]
 pub async fn with_state<T, E>(worker: Worker, setup: impl AsyncFnOnce(PgPool) -> Result<T, E>) -> Result<Worker, BoxError>
 where
@@ -149,7 +150,7 @@ where
     Ok(worker.state(state))
 }
 
-/// As [`main()`], with a last word on the worker before it runs: its state, above all.
+/// Runs the command line as [`main()`] does. `prepare` configures the worker before it runs, for example with its state.
 ///
 /// ```no_run
 /// # #[derive(Default)] struct Mailer;
@@ -158,16 +159,16 @@ where
 /// }
 /// ```
 pub fn main_with(prepare: impl AsyncFnOnce(Worker) -> Result<Worker, BoxError>) -> ExitCode {
-    finish(start(parsed(), prepare))
+    finish(start(parse_args(), prepare))
 }
 
-/// The driver warns of a statement that takes a second, and prints it; whoever waits for a command can see that.
+/// Default log filter of commands. The driver would log each statement that takes a second, which the user of a command notices anyway.
 const COMMAND_LOG: &str = "warn,sqlx::query=error";
 
-/// The arguments; help, and what is wrong with them, end the process here.
-fn parsed() -> Args {
+/// Parses the arguments. For `--help` and for invalid arguments the process exits here.
+fn parse_args() -> Args {
     program::remember();
-    let matches = help::named(Args::command()).try_get_matches().unwrap_or_else(|error| help::without_value_tip(error).exit());
+    let matches = help::with_program_name(Args::command()).try_get_matches().unwrap_or_else(|error| help::without_value_tip(error).exit());
     Args::from_arg_matches(&matches).unwrap_or_else(|error| error.exit())
 }
 
@@ -177,30 +178,30 @@ fn finish(result: Result<ExitCode, Problem>) -> ExitCode {
 
 fn start(args: Args, prepare: impl AsyncFnOnce(Worker) -> Result<Worker, BoxError>) -> Result<ExitCode, Problem> {
     let Args { config, settings, command } = args;
-    // What stands in the environment is meant for other commands, too.
-    let names_one = settings.schema.is_some() && settings.schema != std::env::var("QUEUE_SCHEMA").ok();
-    if matches!(command, Command::Stores(_)) && names_one {
-        return Err(Problem::usage("`--schema` names one store, and `stores` is about all of them; leave out one of the two"));
+    // A schema from the environment is meant for other commands, too.
+    let is_schema_given = settings.schema.is_some() && settings.schema != std::env::var("QUEUE_SCHEMA").ok();
+    if matches!(command, Command::Stores(_)) && is_schema_given {
+        return Err(Problem::usage("`--schema` selects one store, but `stores` covers all stores; omit one of the two"));
     }
-    // In the environment `RUST_LOG` stands behind our own variable, and like it before the file.
+    // `RUST_LOG` ranks below `QUEUE_LOG` and, like it, above the settings file.
     let rust_log = Settings { log: std::env::var("RUST_LOG").ok(), ..Settings::default() };
     let set = std::env::vars_os().filter_map(|(name, _)| name.into_string().ok());
-    let mut notes = variables::unknown(&Args::command(), set);
-    let settings = settings.of_options().over(rust_log).over(Settings::read(config.as_deref(), &mut notes)?);
-    let settings = own_settings(&command).over(settings);
+    let mut notes = variables::unknown_variables(&Args::command(), set);
+    let settings = settings.without_foreign_urls().with_fallback(rust_log).with_fallback(Settings::read(config.as_deref(), &mut notes)?);
+    let settings = command_settings(&command).with_fallback(settings);
     log(&settings, if command.runs() { WORKER_LOG } else { COMMAND_LOG })?;
     for note in notes {
-        tracing::warn!("{}", inert::lines(&note));
+        tracing::warn!("{}", escape::lines(&note));
     }
     let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build().map_err(Problem::failed)?;
-    let result = runtime.block_on(obey(command, &settings, prepare));
-    // Not waited for: a handler that never yields has had its grace period.
+    let result = runtime.block_on(run_command(command, &settings, prepare));
+    // Does not wait: a handler that never yields has had its grace period.
     runtime.shutdown_background();
     result
 }
 
-/// What only this command has.
-fn own_settings(command: &Command) -> Settings {
+/// Returns the settings that only this command has.
+fn command_settings(command: &Command) -> Settings {
     match command {
         #[cfg(feature = "dashboard")]
         Command::Run { worker, dashboard } => Settings { worker: worker.clone(), dashboard: dashboard.clone(), ..Settings::default() },
@@ -213,7 +214,7 @@ fn own_settings(command: &Command) -> Settings {
     }
 }
 
-async fn obey(
+async fn run_command(
     command: Command,
     settings: &Settings,
     prepare: impl AsyncFnOnce(Worker) -> Result<Worker, BoxError>,
@@ -251,17 +252,16 @@ async fn obey(
         Command::Weight { job_type, key, weight, output } => {
             weight::weight(settings, job_type.as_deref(), key.as_deref(), weight, output.json).await?;
         }
-        Command::Help(command) => help::help(help::named(Args::command()), command)?,
+        Command::Help(command) => help::help(help::with_program_name(Args::command()), command)?,
     }
     Ok(ExitCode::SUCCESS)
 }
 
-/// Logs go to stderr: stdout is for what was asked for.
+/// Sets up logging to stderr. Stdout is reserved for the output of commands.
 fn log(settings: &Settings, default: &str) -> Result<(), Problem> {
     let filter = settings.log.as_deref().unwrap_or(default);
-    let filter = EnvFilter::try_new(filter).map_err(|error| {
-        Problem::usage(format!("the log filter cannot be read: {error}; write it like `info` or `queue_worker=debug,sqlx=warn`"))
-    })?;
+    let filter = EnvFilter::try_new(filter)
+        .map_err(|error| Problem::usage(format!("invalid log filter: {error}; write it like `info` or `queue_worker=debug,sqlx=warn`")))?;
     log_to_stderr(filter, matches!(settings.log_format, Some(LogFormat::Json)));
     crate::live::log_panics();
     Ok(())

@@ -1,4 +1,4 @@
-//! The database that a command works on.
+//! Opens the database of a command.
 
 use queue_core::Store;
 
@@ -8,40 +8,40 @@ use crate::{
     live::{Database, OnStandby},
 };
 
-/// The database that the settings name.
+/// Connects to the database of the settings.
 pub(super) async fn open(settings: &Settings) -> Result<Database, Problem> {
-    check_place(settings, !cfg!(debug_assertions))?;
+    check_addresses(settings, !cfg!(debug_assertions))?;
     Ok(settings.database().connect().await?)
 }
 
-/// As [`open`], for whoever waits until the database takes writes.
-pub(super) async fn open_patiently(settings: &Settings, on_standby: OnStandby) -> Result<Database, Problem> {
-    check_place(settings, !cfg!(debug_assertions))?;
+/// Connects as [`open`] does, with the given policy while the database is a standby, and through the pooler if one is set.
+pub(super) async fn open_for_worker(settings: &Settings, on_standby: OnStandby) -> Result<Database, Problem> {
+    check_addresses(settings, !cfg!(debug_assertions))?;
     Ok(settings.database_and_pooler().on_standby(on_standby).connect().await?)
 }
 
-/// As [`open`], with the store checked to be what this release needs.
+/// Connects as [`open`] does and verifies that the store's schema fits this release.
 pub(super) async fn open_store(settings: &Settings) -> Result<(Database, Store), Problem> {
-    checked(settings, open(settings).await?).await
+    verify(settings, open(settings).await?).await
 }
 
-/// As [`open_store`], for what only looks: where that is to be done.
-pub(super) async fn open_to_look(settings: &Settings) -> Result<(Database, Store), Problem> {
-    checked(settings, open_unchecked(settings).await?).await
+/// Connects as [`open_store`] does for a command that only reads, to the read URL if one is set.
+pub(super) async fn open_for_reading(settings: &Settings) -> Result<(Database, Store), Problem> {
+    verify(settings, open_unverified(settings).await?).await
 }
 
-/// The same, whatever is there.
-pub(super) async fn open_unchecked(settings: &Settings) -> Result<Database, Problem> {
+/// Connects for a command that only reads, without verifying the schema.
+pub(super) async fn open_unverified(settings: &Settings) -> Result<Database, Problem> {
     match &settings.read_url {
         Some(url) => {
-            check_place(settings, !cfg!(debug_assertions))?;
+            check_addresses(settings, !cfg!(debug_assertions))?;
             Ok(Database::options().url(url).connect().await?)
         }
         None => open(settings).await,
     }
 }
 
-async fn checked(settings: &Settings, database: Database) -> Result<(Database, Store), Problem> {
+async fn verify(settings: &Settings, database: Database) -> Result<(Database, Store), Problem> {
     let store = settings.store()?;
     let mut connection = database.pool().acquire().await?;
     queue_core::migrate::verify(&mut connection, store).await.map_err(|error| database.placed(error))?;
@@ -49,16 +49,16 @@ async fn checked(settings: &Settings, database: Database) -> Result<(Database, S
     Ok((database, store))
 }
 
-/// Without a word a development build has a database of its own; a release build is told where it is, lest a deployment whose variable is missing
-/// works on one that nobody else sees.
-fn check_place(settings: &Settings, is_release: bool) -> Result<(), Problem> {
+/// Refuses contradictory or missing addresses. A development build defaults to an embedded database. A release build needs an explicit
+/// choice: otherwise a deployment that lacks a variable would work on a private database.
+fn check_addresses(settings: &Settings, is_release: bool) -> Result<(), Problem> {
     let beside = [&settings.direct_url, &settings.read_url].into_iter().any(Option::is_some);
     match (&settings.database_url, settings.embedded) {
-        (None, _) if beside => Err(Problem::usage(
-            "QUEUE_DIRECT_URL and QUEUE_READ_URL lead to the database that DATABASE_URL names, and that names none; set it, or leave them out",
-        )),
+        (None, _) if beside => {
+            Err(Problem::usage("QUEUE_DIRECT_URL and QUEUE_READ_URL need DATABASE_URL, which is not set; set it, or unset them"))
+        }
         (Some(_), Some(true)) => Err(Problem::usage(
-            "a database URL and the embedded PostgreSQL are both named; leave out DATABASE_URL, or `--embedded` (QUEUE_EMBEDDED)",
+            "a database URL and the embedded PostgreSQL are both set; omit DATABASE_URL, or `--embedded` (QUEUE_EMBEDDED)",
         )),
         (Some(_), _) | (None, Some(true)) => Ok(()),
         (None, None) if !is_release => Ok(()),
@@ -71,7 +71,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_release_build_has_a_database_of_its_own_only_if_that_is_said() {
+    fn a_release_build_embeds_a_database_only_on_request() {
         let url = Some("postgres:///d".to_owned());
         for (database_url, embedded, is_release, wanted) in [
             (None, None, false, Ok(())),
@@ -80,25 +80,25 @@ mod tests {
             (None, Some(false), false, Err("no database is named")),
             (url.clone(), None, true, Ok(())),
             (url.clone(), Some(false), true, Ok(())),
-            (url, Some(true), false, Err("both named")),
+            (url, Some(true), false, Err("both set")),
         ] {
             let settings = Settings { database_url, embedded, ..Settings::default() };
-            let said = check_place(&settings, is_release).map_err(|problem| problem.to_string());
+            let said = check_addresses(&settings, is_release).map_err(|problem| problem.to_string());
             match (said, wanted) {
                 (Ok(()), Ok(())) => {}
                 (Err(said), Err(wanted)) if said.contains(wanted) => {}
-                (said, wanted) => panic!("{said:?} where {wanted:?} was to be"),
+                (said, wanted) => panic!("got {said:?}, expected {wanted:?}"),
             }
         }
     }
     #[test]
-    fn an_address_beside_a_database_that_is_not_named_is_refused() {
+    fn direct_and_read_urls_need_a_database_url() {
         let url = || Some("postgres:///d".to_owned());
         for (direct_url, read_url, embedded) in [(url(), None, None), (None, url(), None), (url(), None, Some(true))] {
             let settings = Settings { direct_url, read_url, embedded, ..Settings::default() };
-            assert!(check_place(&settings, false).unwrap_err().to_string().contains("DATABASE_URL"));
+            assert!(check_addresses(&settings, false).unwrap_err().to_string().contains("DATABASE_URL"));
         }
         let both = Settings { database_url: url(), direct_url: url(), read_url: url(), ..Settings::default() };
-        assert!(check_place(&both, true).is_ok());
+        assert!(check_addresses(&both, true).is_ok());
     }
 }

@@ -1,4 +1,4 @@
-//! Everything that goes to stdout: one JSON document, or tables and lines for people. Whatever is printed is made inert here.
+//! Writes to stdout: a JSON document, or tables and lines for people. Control characters in the output are escaped here.
 
 use std::io::{ErrorKind, Write as _, stdout};
 
@@ -7,55 +7,59 @@ use comfy_table::{Table, presets};
 use serde::Serialize;
 
 use super::problem::Problem;
-use crate::inert;
+use crate::escape;
 
 /// Prints one JSON document.
 pub(super) fn json(document: &impl Serialize) -> Result<(), Problem> {
     let text = serde_json::to_string_pretty(document).map_err(Problem::failed)?;
-    write(&inert::json(&text))
+    write(&escape::json(&text))
 }
 
-/// Prints each on a line of its own; false once nobody reads any more.
+/// Prints each document on its own line. Returns false once the reader has closed stdout.
 pub(super) fn json_lines(documents: &[impl Serialize]) -> Result<bool, Problem> {
     let mut text = String::new();
     for document in documents {
-        text += &inert::json(&serde_json::to_string(document).map_err(Problem::failed)?);
+        text += &escape::json(&serde_json::to_string(document).map_err(Problem::failed)?);
         text.push('\n');
     }
-    unless_closed(&text)
+    write_unless_closed(&text)
 }
 
-/// Prints each text on one line; false once nobody reads any more.
+/// Prints each text on one line. Returns false once the reader has closed stdout.
 pub(super) fn each_line(texts: impl Iterator<Item = String>) -> Result<bool, Problem> {
-    unless_closed(&texts.map(|text| inert::line(&text) + "\n").collect::<String>())
+    write_unless_closed(&texts.map(|text| escape::line(&text) + "\n").collect::<String>())
 }
 
-fn unless_closed(text: &str) -> Result<bool, Problem> {
+fn write_unless_closed(text: &str) -> Result<bool, Problem> {
     let mut out = stdout().lock();
     match out.write_all(text.as_bytes()).and_then(|()| out.flush()) {
         Ok(()) => Ok(true),
         Err(error) if error.kind() == ErrorKind::BrokenPipe => Ok(false),
-        Err(error) => Err(unwritten(&error)),
+        Err(error) => Err(write_error(&error)),
     }
 }
 
-/// Prints text whose lines stay lines.
+/// Prints text and keeps its line breaks.
 pub(super) fn lines(text: &str) -> Result<(), Problem> {
-    write(&inert::lines(text))
+    write(&escape::lines(text))
 }
 
-/// Rows under a header, each cell on one line.
+/// Formats rows under a header, each cell on one line.
 pub(super) fn table<'a>(
     header: impl IntoIterator<Item = &'a str>,
     rows: impl IntoIterator<Item = impl IntoIterator<Item = String>>,
 ) -> String {
     let header: Vec<String> = header.into_iter().map(str::to_uppercase).collect();
-    let rows: Vec<Vec<String>> = rows.into_iter().map(|row| row.into_iter().map(|cell| inert::line(&cell)).collect()).collect();
-    if rows.iter().chain([&header]).flatten().all(|cell| cell.is_ascii()) { aligned(&header, &rows) } else { measured(&header, &rows) }
+    let rows: Vec<Vec<String>> = rows.into_iter().map(|row| row.into_iter().map(|cell| escape::line(&cell)).collect()).collect();
+    if rows.iter().chain([&header]).flatten().all(|cell| cell.is_ascii()) {
+        align_ascii(&header, &rows)
+    } else {
+        align_by_width(&header, &rows)
+    }
 }
 
-/// A character is a column wide: ten thousand rows are no wait.
-fn aligned(header: &[String], rows: &[Vec<String>]) -> String {
+/// Aligns ASCII text, whose characters are one column wide. Fast enough for ten thousand rows.
+fn align_ascii(header: &[String], rows: &[Vec<String>]) -> String {
     let all = || std::iter::once(header).chain(rows.iter().map(Vec::as_slice));
     let columns = all().map(<[String]>::len).max().unwrap_or_default();
     let width = |column| all().filter_map(|row| row.get(column)).map(String::len).max().unwrap_or_default();
@@ -65,8 +69,8 @@ fn aligned(header: &[String], rows: &[Vec<String>]) -> String {
     all().map(line).collect::<Vec<_>>().join("\n")
 }
 
-/// As wide as characters are.
-fn measured(header: &[String], rows: &[Vec<String>]) -> String {
+/// Aligns text by the display width of its characters.
+fn align_by_width(header: &[String], rows: &[Vec<String>]) -> String {
     let mut table = Table::new();
     table.load_style(presets::NOTHING).set_header(header);
     for row in rows {
@@ -78,30 +82,30 @@ fn measured(header: &[String], rows: &[Vec<String>]) -> String {
     table.trim_fmt()
 }
 
-/// A time as people read it, in UTC and to the second.
+/// Formats a time in UTC, to the second.
 pub(super) fn time(time: DateTime<Utc>) -> String {
     time.round_subsecs(0).format("%Y-%m-%d %H:%M:%SZ").to_string()
 }
 
-/// Prints a text of our own as it is.
+/// Prints a trusted text unchanged.
 pub(super) fn text(text: &[u8]) -> Result<(), Problem> {
-    all_of(&[text])
+    write_parts(&[text])
 }
 
 fn write(text: &str) -> Result<(), Problem> {
-    all_of(&[text.as_bytes(), b"\n"])
+    write_parts(&[text.as_bytes(), b"\n"])
 }
 
-/// A reader that has seen enough (`| head`) is no failure.
-fn all_of(parts: &[&[u8]]) -> Result<(), Problem> {
+/// A closed pipe (`| head`) is not an error.
+fn write_parts(parts: &[&[u8]]) -> Result<(), Problem> {
     let mut out = stdout().lock();
     match parts.iter().try_for_each(|part| out.write_all(part)).and_then(|()| out.flush()) {
-        Err(error) if error.kind() != ErrorKind::BrokenPipe => Err(unwritten(&error)),
+        Err(error) if error.kind() != ErrorKind::BrokenPipe => Err(write_error(&error)),
         _ => Ok(()),
     }
 }
 
-fn unwritten(error: &std::io::Error) -> Problem {
+fn write_error(error: &std::io::Error) -> Problem {
     Problem::failed(format!("cannot write to stdout: {error}"))
 }
 
@@ -110,16 +114,16 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_aligned_looks_as_what_is_measured() {
+    fn both_alignments_agree_on_ascii() {
         let header = ["A", "LONGER", "C"].map(str::to_owned);
         let row = |cells: [&str; 3]| cells.map(str::to_owned).to_vec();
         for rows in [vec![], vec![row(["", "", ""])], vec![row(["a long cell", "1", ""]), row(["x", "", "an end"]), row(["", "22", " "])]] {
-            assert_eq!(aligned(&header, &rows), measured(&header, &rows), "{rows:?}");
+            assert_eq!(align_ascii(&header, &rows), align_by_width(&header, &rows), "{rows:?}");
         }
     }
 
     #[test]
-    fn a_table_is_as_wide_as_what_stands_in_it() {
+    fn a_table_is_as_wide_as_its_cells() {
         let rows = [["mail", "1"], ["m\u{fc}ll", "22"]].map(|row| row.map(str::to_owned));
         assert_eq!(table(["queue", "jobs"], rows), "QUEUE  JOBS\nmail   1\nm\u{fc}ll   22");
     }

@@ -1,16 +1,16 @@
-//! What is said when a command cannot do what it should, and the exit code that goes with it.
+//! Error reports of commands and their exit codes.
 
 use std::{fmt, process::ExitCode};
 
 use clap::builder::styling::{AnsiColor, Style};
 use queue_core::Error as CoreError;
 
-use crate::{error::Error, inert, program};
+use crate::{error::Error, escape, program};
 
-/// Whatever kept a worker from being prepared.
+/// Error of the function that prepares a worker.
 pub type BoxError = Box<dyn std::error::Error + Send + Sync>;
 
-/// A text, its fix, an exit code.
+/// An error report: a text, optionally a fix, and an exit code.
 #[derive(Debug)]
 pub(super) struct Problem {
     text: String,
@@ -18,70 +18,69 @@ pub(super) struct Problem {
     code: u8,
 }
 
-/// Says on stderr what may be wrong with what is done all the same.
+/// Prints a warning to stderr. The command continues.
 pub(super) fn warn(text: &str) {
-    // With stderr closed there is nobody to tell.
+    // With stderr closed there is no reader.
     let _ = Problem::new(text, FAILED).write_as("warning", AnsiColor::Yellow, &mut anstream::stderr());
 }
 
-/// Says on stderr how far something is.
+/// Prints a progress note to stderr.
 pub(super) fn note(text: &str) {
-    // With stderr closed there is nobody to tell.
+    // With stderr closed there is no reader.
     let _ = Problem::new(text, FAILED).write_as("note", AnsiColor::Blue, &mut anstream::stderr());
 }
 
-/// As [`note`], in the place of the one before it unless it is the first, for what is said again and again. A terminal that cannot do that is told
-/// once.
-pub(super) fn note_again(text: &str, is_first: bool) {
+/// Prints a progress note over the previous one, unless it is the first. Without cursor movement only the first is printed.
+pub(super) fn replace_note(text: &str, is_first: bool) {
     let mut out = anstream::stderr();
     let can_move = out.current_choice() != anstream::ColorChoice::Never;
-    // As above.
+    // With stderr closed there is no reader.
     let _ = Problem::new(text, FAILED).write_again(is_first, can_move, &mut out);
 }
 
-/// Something failed.
+/// Exit code: something failed.
 pub(super) const FAILED: u8 = 1;
-/// Usage or configuration.
+/// Exit code: invalid usage or configuration.
 const USAGE: u8 = 2;
-/// No such job, not in this state, or locked.
+/// Exit code: the job does not exist, is in the wrong state, or is locked.
 pub(super) const REFUSED: u8 = 3;
 
 impl Problem {
-    /// Something failed.
+    /// Reports a failure.
     pub(super) fn failed(text: impl fmt::Display) -> Self {
         Self::new(&text.to_string(), FAILED)
     }
 
-    /// There is nothing to do it to.
+    /// Reports that the target does not exist or refuses the operation.
     pub(super) fn refused(text: impl fmt::Display) -> Self {
         Self::new(&text.to_string(), REFUSED)
     }
 
-    /// The settings or arguments are wrong.
+    /// Reports invalid settings or arguments.
     pub(super) fn usage(text: impl fmt::Display) -> Self {
         Self::new(&text.to_string(), USAGE)
     }
 
-    /// Whether the settings or arguments are wrong.
+    /// Returns whether the settings or arguments are invalid.
     pub(super) fn is_usage(&self) -> bool {
         self.code == USAGE
     }
 
-    /// Its text with its fix.
-    pub(super) fn whole(&self) -> String {
+    /// Returns the text with the fix.
+    pub(super) fn text_with_fix(&self) -> String {
         self.fix.iter().fold(self.text.clone(), |text, fix| format!("{text}; {fix}"))
     }
 
-    /// Our errors say what is wrong, then, after a semicolon, what to do about it.
+    /// Splits the text at its semicolon: our errors state the problem, then the fix.
     fn new(text: &str, code: u8) -> Self {
         let text = &*program::commands(text);
-        let (text, fix) = split(text).map_or((text, None), |(text, fix)| (text, Some(fix)));
-        Self { text: inert::lines(text), fix: fix.map(inert::lines), code }
+        let (text, fix) = split_fix(text).map_or((text, None), |(text, fix)| (text, Some(fix)));
+        Self { text: escape::lines(text), fix: fix.map(escape::lines), code }
     }
 
-    /// Says it on stderr as clap says what is wrong with the arguments: in colours on a terminal, else as bare text.
+    /// Prints the report to stderr in the format of clap's errors, with colours on a terminal. Returns the exit code.
     pub(super) fn report(self) -> ExitCode {
-        // With stderr closed there is nobody to tell.
+        // With stderr closed there is no reader.
         let _ = self.write(&mut anstream::stderr());
         ExitCode::from(self.code)
     }
@@ -94,7 +93,7 @@ impl Problem {
         match (is_first, can_move) {
             (true, _) => {}
             (false, false) => return Ok(()),
-            // To where it began, and nothing below that.
+            // Moves to the start of the previous note and clears the screen below.
             (false, true) => write!(out, "\x1b[{}A\r\x1b[J", 1 + u8::from(self.fix.is_some()))?,
         }
         self.write_as("note", AnsiColor::Blue, out)
@@ -108,8 +107,8 @@ impl Problem {
     }
 }
 
-/// At the first semicolon, but for those in what is quoted.
-fn split(text: &str) -> Option<(&str, &str)> {
+/// Splits at the first semicolon outside of backticks.
+fn split_fix(text: &str) -> Option<(&str, &str)> {
     let is_quoted = |at: usize| text[..at].matches('`').count() % 2 == 1;
     let (at, mark) = text.match_indices("; ").find(|(at, _)| !is_quoted(*at))?;
     Some((&text[..at], &text[at + mark.len()..]))
@@ -154,7 +153,7 @@ impl From<sqlx::Error> for Problem {
     }
 }
 
-/// Of an error that is ours the exit code is kept; of any other the causes are said.
+/// Keeps the exit code of our own errors. Other errors are printed with their causes.
 impl From<BoxError> for Problem {
     fn from(error: BoxError) -> Self {
         match error.downcast::<Error>() {
@@ -162,7 +161,7 @@ impl From<BoxError> for Problem {
             Err(error) => {
                 let causes = std::iter::successors(Some(&*error as &(dyn std::error::Error + 'static)), |error| error.source());
                 let causes: Vec<String> = causes.map(ToString::to_string).collect();
-                Self { text: inert::lines(&causes.join(": ")), fix: None, code: FAILED }
+                Self { text: escape::lines(&causes.join(": ")), fix: None, code: FAILED }
             }
         }
     }
@@ -185,7 +184,7 @@ mod tests {
     }
 
     #[test]
-    fn a_note_that_is_said_again_stands_where_it_stood_or_is_said_once() {
+    fn a_repeated_note_replaces_the_previous_one_or_is_printed_once() {
         let said = |can_move| {
             let mut out = Vec::new();
             for (text, is_first) in [("back to 9; it goes on", true), ("back to 8; it goes on", false)] {
@@ -200,7 +199,7 @@ mod tests {
     }
 
     #[test]
-    fn a_problem_is_its_text_and_then_what_to_do_about_it() {
+    fn a_problem_is_printed_with_its_fix() {
         assert_eq!(said(&Problem::failed("no way in; set DATABASE_URL")), "error: no way in\nhelp: set DATABASE_URL\n");
         assert_eq!(said(&Problem::failed("`x; y` is none; name one")), "error: `x; y` is none\nhelp: name one\n");
         assert_eq!(said(&Problem::usage("no\u{1b}[31m name")), "error: no\\u{1b}[31m name\n", "it brings no colours of its own");

@@ -1,9 +1,9 @@
-//! `roles`: who may do what with the store.
+//! `roles`: creates the database roles of a store.
 
 use queue_core::Roles;
 use serde_json::json;
 
-use super::{args::RolesArgs, known_queue::check_queue, open::open_store, print, problem::Problem, settings::Settings};
+use super::{args::RolesArgs, name_check::check_queue, open::open_store, print, problem::Problem, settings::Settings};
 
 pub(super) async fn roles(settings: &Settings, asked: &RolesArgs) -> Result<(), Problem> {
     let store = settings.store()?;
@@ -34,6 +34,6 @@ pub(super) async fn roles(settings: &Settings, asked: &RolesArgs) -> Result<(), 
     }
     let shown = names.join(", ");
     let example = names.iter().find(|name| !name.ends_with("_owner"));
-    let example = example.map_or_else(String::new, |name| format!("\nlet users in with: grant \"{name}\" to somebody"));
+    let example = example.map_or_else(String::new, |name| format!("\ngrant access with: grant \"{name}\" to USER"));
     print::lines(&format!("the schema `{schema}` has the roles {shown}{example}"))
 }

@@ -1,7 +1,7 @@
 //! Settings from options, environment, file and defaults, merged in that order into one [`Config`].
 //!
-//! The two structs are read by clap (option, then environment) and by serde (file) alike, so that a setting is named once; a worker's are the
-//! list in `live`. Nothing here connects to anything.
+//! clap (option, then environment) and serde (file) read the same two structs, so each setting is declared once. The worker's settings are
+//! listed in `live`. Nothing here opens a connection.
 
 use std::{io::ErrorKind, path::Path};
 
@@ -12,7 +12,7 @@ use serde::Deserialize;
 #[cfg(feature = "dashboard")]
 use super::dashboard_settings::DashboardSettings;
 use super::{
-    own_file::read_unasked,
+    default_file::read_default_file,
     problem::Problem,
     span::Span,
     stores::settings::StoresSettings,
@@ -21,34 +21,35 @@ use super::{
 };
 use crate::live::{Config, Database, DatabaseOptions, OnStandby, each_setting};
 
-/// Heading of the options that every command takes.
-pub(super) const EVERYWHERE: &str = "Everywhere";
+/// Heading of the options of all commands.
+pub(super) const GLOBAL_HEADING: &str = "Global options";
 
-/// What every command needs.
+/// Settings of all commands.
 #[derive(clap::Args, Clone, Default, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub(super) struct Settings {
-    /// The database, as `postgres://user:password@host:5432/name`, or with several hosts; without one, an embedded PostgreSQL is used
-    #[arg(long, global = true, env = "DATABASE_URL", hide_env_values = true, value_name = "URL", help_heading = EVERYWHERE)]
+    /// Database URL, as `postgres://user:password@host:5432/name`, also with several hosts; without one, an embedded PostgreSQL is used
+    #[arg(long, global = true, env = "DATABASE_URL", hide_env_values = true, value_name = "URL", help_heading = GLOBAL_HEADING)]
     pub(super) database_url: Option<String>,
-    /// Where the server itself is, if the database's URL leads to a pooler of transactions: for all but what handlers do; default the same
-    #[arg(long, global = true, env = "QUEUE_DIRECT_URL", hide_env_values = true, value_name = "URL", help_heading = EVERYWHERE)]
+    /// URL of the server itself, if the database URL leads to a transaction pooler; used for everything but handlers; default: the database
+    /// URL
+    #[arg(long, global = true, env = "QUEUE_DIRECT_URL", hide_env_values = true, value_name = "URL", help_heading = GLOBAL_HEADING)]
     pub(super) direct_url: Option<String>,
-    /// A standby, or several hosts of which one will do, for commands and pages that only look; default the database
-    #[arg(long, global = true, env = "QUEUE_READ_URL", hide_env_values = true, value_name = "URL", help_heading = EVERYWHERE)]
+    /// URL of a standby, or of several hosts, any of which is used, for commands and pages that only read; default: the database
+    #[arg(long, global = true, env = "QUEUE_READ_URL", hide_env_values = true, value_name = "URL", help_heading = GLOBAL_HEADING)]
     pub(super) read_url: Option<String>,
-    /// Use a PostgreSQL of this machine's own, which is started when needed; a release build does so only if it is said
+    /// Use an embedded PostgreSQL on this machine, started when needed; in a release build only if set explicitly
     #[arg(long, global = true, env = "QUEUE_EMBEDDED", num_args = 0..=1, require_equals = true, default_missing_value = "true",
-        value_name = "true|false", help_heading = EVERYWHERE)]
+        value_name = "true|false", help_heading = GLOBAL_HEADING)]
     pub(super) embedded: Option<bool>,
-    /// The schema with the queue's tables; default queue
-    #[arg(long, global = true, env = "QUEUE_SCHEMA", value_name = "NAME", help_heading = EVERYWHERE)]
+    /// Schema of the queue's tables; default queue
+    #[arg(long, global = true, env = "QUEUE_SCHEMA", value_name = "NAME", help_heading = GLOBAL_HEADING)]
     pub(super) schema: Option<String>,
-    /// What to log to stderr, as `info` or `queue_worker=debug,sqlx=warn`; default info for run, else warn. `RUST_LOG` counts too
-    #[arg(long, global = true, env = "QUEUE_LOG", value_name = "FILTER", help_heading = EVERYWHERE)]
+    /// Log filter for stderr, as `info` or `queue_worker=debug,sqlx=warn`; default info for run, else warn. `RUST_LOG` is read, too
+    #[arg(long, global = true, env = "QUEUE_LOG", value_name = "FILTER", help_heading = GLOBAL_HEADING)]
     pub(super) log: Option<String>,
-    /// How to log; default text
-    #[arg(long, global = true, env = "QUEUE_LOG_FORMAT", value_name = "FORMAT", help_heading = EVERYWHERE)]
+    /// Log format; default text
+    #[arg(long, global = true, env = "QUEUE_LOG_FORMAT", value_name = "FORMAT", help_heading = GLOBAL_HEADING)]
     pub(super) log_format: Option<LogFormat>,
     #[arg(skip)]
     pub(super) worker: WorkerSettings,
@@ -61,31 +62,32 @@ pub(super) struct Settings {
 
 macro_rules! worker_settings {
     ($($(#[$said:meta])* $name:ident($variable:literal, $value:literal): $type:ty, $taken:ty, $written:ty = $default:expr;)*) => {
-        /// What `run` needs besides: the list of a worker's settings, and what is its process's.
+        /// Settings of `run`: the list of a worker's settings, and those of its process.
         #[derive(clap::Args, Clone, Default, Deserialize)]
         #[serde(deny_unknown_fields, default)]
         pub(super) struct WorkerSettings {
-            /// Serve this queue, so many handlers at a time; may be repeated. Default: every queue with this binary's job types
+            /// Serve this queue, with this many handlers at a time; may be repeated. Default: every queue with this binary's job types
             #[arg(long = "queue", env = "QUEUE_QUEUES", value_delimiter = ',', value_name = "NAME[=CONCURRENCY]")]
             queues: Option<Vec<Subscription>>,
             $($(#[$said])* #[arg(long, env = $variable, value_name = $value, allow_hyphen_values = true)] $name: Option<$written>,)*
-            /// How many connections handlers have to share. Default 20; the worker has its own
+            /// Number of connections shared by handlers. Default 20; the worker's own connections come on top
             #[arg(long, env = "QUEUE_POOL_SIZE", value_name = "N", value_parser = whole::<u32>)]
             pool_size: Option<u32>,
-            /// Do not wait for the disk with verdicts: after a crash of the database's machine the last jobs may run again
+            /// Commit verdicts without waiting for the disk: after a crash of the database server the last jobs may run again
             #[arg(long, env = "QUEUE_RELAXED", num_args = 0..=1, require_equals = true, default_missing_value = "true", value_name = "true|false")]
             relaxed: Option<bool>,
-            /// Bring the schema up to date first, as is always done with the embedded database
+            /// Update the schema before starting; always done with the embedded database
             #[arg(long, env = "QUEUE_MIGRATE", num_args = 0..=1, require_equals = true, default_missing_value = "true", value_name = "true|false")]
             migrate: Option<bool>,
-            /// Answer health checks here, as `[::]:8080`: /livez and /readyz. Default: nowhere. A taken address is waited for while jobs run
+            /// Serve health checks on this address, as `[::]:8080`: /livez and /readyz. Default: not served. While the address is in use,
+            /// jobs run and binding is retried
             #[cfg(feature = "health")]
             #[arg(long, env = "QUEUE_HEALTH", value_name = "ADDR", value_parser = super::values::address)]
             pub(super) health: Option<std::net::SocketAddr>,
         }
 
         impl WorkerSettings {
-            fn over(self, lower: Self) -> Self {
+            fn with_fallback(self, lower: Self) -> Self {
                 Self {
                     queues: self.queues.or(lower.queues),
                     $($name: self.$name.or(lower.$name),)*
@@ -97,8 +99,8 @@ macro_rules! worker_settings {
                 }
             }
 
-            /// These, else what stands there.
-            fn put(self, config: &mut Config) {
+            /// Writes these settings into the configuration. Others keep their defaults.
+            fn apply_to(self, config: &mut Config) {
                 $(if let Some(said) = self.$name {
                     config.$name = said.into();
                 })*
@@ -113,33 +115,33 @@ macro_rules! worker_settings {
 }
 each_setting!(worker_settings);
 
-/// How log lines look.
+/// Format of log lines.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize, ValueEnum)]
 #[serde(rename_all = "lowercase")]
 pub(super) enum LogFormat {
-    /// For people
+    /// Human-readable
     #[default]
     Text,
-    /// One object a line
+    /// One JSON object per line
     Json,
 }
 
-/// The settings file that is read unasked, if it is there.
+/// The default settings file, optional.
 const DEFAULT_FILE: &str = "queue.toml";
 
 impl Settings {
-    /// The settings in `file`, or in the default file if that exists and is the user's own; none at all otherwise. Why that was passed over
-    /// goes to `notes`.
+    /// Reads the settings in `file`, or in the default file if that exists and no other user can have written it. Otherwise returns empty
+    /// settings. Adds a note if the default file was ignored.
     pub(super) fn read(file: Option<&Path>, notes: &mut Vec<String>) -> Result<Self, Problem> {
         let path = file.unwrap_or(Path::new(DEFAULT_FILE));
         let read = match file {
             Some(file) => std::fs::read_to_string(file).map(Ok),
-            None => read_unasked(path),
+            None => read_default_file(path),
         };
         match read {
             Ok(Ok(text)) => Self::parse(&text, path),
             Ok(Err(why)) => {
-                notes.push(format!("./{DEFAULT_FILE} is not read: {why}; name it with `--config` if it is meant"));
+                notes.push(format!("./{DEFAULT_FILE} is ignored: {why}; pass it with `--config` to use it"));
                 Ok(Self::default())
             }
             Err(error) if file.is_none() && error.kind() == ErrorKind::NotFound => Ok(Self::default()),
@@ -147,7 +149,7 @@ impl Settings {
         }
     }
 
-    /// Errors name the key and the line; they never show the line, which may hold a password.
+    /// Parses a settings file. Errors name the key and the line. They never show the line, which may contain a password.
     fn parse(text: &str, path: &Path) -> Result<Self, Problem> {
         let place = |error: &toml::de::Error| {
             let line = error.span().map(|span| text[..span.start.min(text.len())].matches('\n').count() + 1);
@@ -162,10 +164,10 @@ impl Settings {
         })
     }
 
-    /// These, and where they are silent, those of `lower`.
-    pub(super) fn over(self, lower: Self) -> Self {
+    /// Fills unset settings from `lower`.
+    pub(super) fn with_fallback(self, lower: Self) -> Self {
         let given = |text: &String| !text.is_empty();
-        // They stand beside the database that is named with them, and not beside another.
+        // The direct and read URLs belong to the database URL of the same source, not to another database.
         let is_named = self.database_url.as_ref().is_some_and(given);
         let beside = |url: Option<String>| url.filter(|url| given(url) && !is_named);
         Self {
@@ -176,15 +178,15 @@ impl Settings {
             schema: self.schema.or(lower.schema),
             log: self.log.filter(given).or(lower.log),
             log_format: self.log_format.or(lower.log_format),
-            worker: self.worker.over(lower.worker),
-            stores: self.stores.over(lower.stores),
+            worker: self.worker.with_fallback(lower.worker),
+            stores: self.stores.with_fallback(lower.stores),
             #[cfg(feature = "dashboard")]
-            dashboard: self.dashboard.over(lower.dashboard),
+            dashboard: self.dashboard.with_fallback(lower.dashboard),
         }
     }
 
-    /// Without addresses of the environment, if the database is named by an option: they stand beside the environment's.
-    pub(super) fn of_options(mut self) -> Self {
+    /// Drops direct and read URLs of the environment if an option names another database: they belong to the environment's database.
+    pub(super) fn without_foreign_urls(mut self) -> Self {
         let said = |name| std::env::var(name).ok();
         if self.database_url.is_some() && self.database_url != said("DATABASE_URL") {
             self.direct_url = self.direct_url.filter(|url| Some(url) != said("QUEUE_DIRECT_URL").as_ref());
@@ -193,38 +195,39 @@ impl Settings {
         self
     }
 
-    /// The store meant.
+    /// Returns the selected store.
     pub(super) fn store(&self) -> Result<Store, Problem> {
         Ok(self.schema.as_deref().map_or_else(|| Ok(Store::default()), Store::new)?)
     }
 
-    /// The database meant; the embedded one if none is named. Past a pooler, if that is known.
+    /// Returns the options of the selected database, without the pooler if a direct URL is set. Without any URL this is the embedded
+    /// database.
     pub(super) fn database(&self) -> DatabaseOptions {
         self.direct_url.iter().chain(&self.database_url).take(1).fold(self.worker.pool(Database::options()), DatabaseOptions::url)
     }
 
-    /// The same for a worker, whose handlers go through the pooler.
+    /// Returns the options of a worker's database: handlers go through the pooler.
     pub(super) fn database_and_pooler(&self) -> DatabaseOptions {
         let both = self.database_url.as_ref().zip(self.direct_url.as_ref());
         both.map_or_else(|| self.database(), |(url, direct)| self.worker.pool(Database::options()).url(url).direct_url(direct))
     }
 
-    /// What a worker is given: these settings, else its defaults.
+    /// Returns the worker's configuration: these settings over its defaults.
     pub(super) fn config(&self) -> Result<Config, Problem> {
         let mut config = Config { store: self.store()?, ..Config::default() };
-        self.worker.clone().put(&mut config);
+        self.worker.clone().apply_to(&mut config);
         config.check()?;
         Ok(config)
     }
 }
 
 impl WorkerSettings {
-    /// Where the pool that handlers share leads, and how large it is.
+    /// Applies the size of the pool that handlers share.
     pub(super) fn pool(&self, options: DatabaseOptions) -> DatabaseOptions {
         self.pool_size.into_iter().fold(options, DatabaseOptions::pool_size)
     }
 
-    /// Whether the schema is to be brought up to date first.
+    /// Returns whether to update the schema before starting.
     pub(super) fn migrate(&self) -> bool {
         self.migrate.unwrap_or(false)
     }
@@ -258,7 +261,7 @@ mod tests {
     #[test]
     fn an_option_wins_over_the_file_and_the_file_over_the_default() {
         let lower = file("schema = 'b'\nlog = 'debug'\n[worker]\nconcurrency = 7\nlease_ttl = '5s'\nqueues = ['mail=3', 'web']").unwrap();
-        let settings = said("w --schema a --lease-ttl 9s").over(lower);
+        let settings = said("w --schema a --lease-ttl 9s").with_fallback(lower);
         let config = settings.config().unwrap();
         assert_eq!((config.store.schema(), settings.log.as_deref()), ("a", Some("debug")));
         assert_eq!((config.lease_ttl, config.concurrency), (Duration::from_secs(9), 7));
@@ -282,9 +285,9 @@ mod tests {
             let is_key = ["1", "'1s'", "'text'", "true", "['mail']", "'[::1]:1'", "'wait'"]
                 .iter()
                 .any(|value| file(&format!("{section}{key} = {value}")).is_ok());
-            assert!(is_key, "`{key}` is no key of the file");
+            assert!(is_key, "`{key}` is not a key of the file");
         }
-        // The list, from which the methods of `Worker` come too.
+        // This list also generates the methods of `Worker`.
         macro_rules! names {
             ($($(#[$said:meta])* $name:ident($variable:literal, $value:literal): $type:ty, $taken:ty, $written:ty = $default:expr;)*) => {
                 [$((stringify!($name), $variable)),*]
@@ -303,7 +306,7 @@ mod tests {
     #[test]
     fn queues_named_on_the_command_line_replace_those_of_the_file() {
         let lower = file("[worker]\nqueues = ['mail=3', 'web']").unwrap();
-        let config = said("w --queue reports=2 --queue mail").over(lower).config().unwrap();
+        let config = said("w --queue reports=2 --queue mail").with_fallback(lower).config().unwrap();
         assert_eq!(config.queues, [("reports".to_owned(), 2), ("mail".to_owned(), Config::default().concurrency)]);
     }
 
@@ -350,14 +353,14 @@ mod tests {
     #[test]
     fn an_empty_database_url_is_none() {
         let settings = Settings { database_url: Some(String::new()), ..Settings::default() };
-        assert_eq!(settings.over(file("database_url = 'postgres:///d'").unwrap()).database_url.as_deref(), Some("postgres:///d"));
+        assert_eq!(settings.with_fallback(file("database_url = 'postgres:///d'").unwrap()).database_url.as_deref(), Some("postgres:///d"));
     }
     #[test]
-    fn addresses_stand_beside_the_database_that_is_named_with_them_and_beside_no_other() {
+    fn direct_and_read_urls_belong_to_their_database_url() {
         let lower = || file("database_url = 'postgres:///a'\ndirect_url = 'postgres:///a-too'\nread_url = 'postgres:///a-looks'").unwrap();
-        let same = Settings::default().over(lower());
+        let same = Settings::default().with_fallback(lower());
         assert_eq!((same.direct_url.as_deref(), same.read_url.as_deref()), (Some("postgres:///a-too"), Some("postgres:///a-looks")));
-        let other = said("w --database-url postgres:///b").over(lower());
+        let other = said("w --database-url postgres:///b").with_fallback(lower());
         assert_eq!((other.database_url.as_deref(), other.direct_url, other.read_url), (Some("postgres:///b"), None, None));
     }
 }

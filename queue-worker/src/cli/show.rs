@@ -14,18 +14,18 @@ use serde_json::value::RawValue;
 use sqlx::PgPool;
 
 use super::{
-    list::{Served, of_version, paused_by},
-    named::JobName,
-    open::open_to_look,
-    pause::told,
+    job_name::JobName,
+    list::{ListedJob, blocking_pause, versioned_type},
+    open::open_for_reading,
+    pause::describe_pause,
     print,
     problem::Problem,
     settings::Settings,
 };
-use crate::{inert, program};
+use crate::{escape, program};
 
 pub(super) async fn show(settings: &Settings, id: JobId, with: (bool, bool), as_json: bool) -> Result<(), Problem> {
-    let (database, store) = open_to_look(settings).await?;
+    let (database, store) = open_for_reading(settings).await?;
     let detail = JobDetail::read(database.pool(), store, id, with).await?;
     database.close().await;
     if as_json { print::json(&detail.document()) } else { print::lines(&detail.text(&id)) }
@@ -42,12 +42,12 @@ pub(super) struct JobDetail {
     signals: Vec<JobSignal>,
     children: Vec<JobChild>,
     gathers: Vec<JobGather>,
-    /// Which has it, if it runs.
+    /// The worker that runs the job.
     worker: Option<WorkerRecord>,
 }
 
 impl JobDetail {
-    /// With its payload and its output, and with what it has logged, if that is wanted.
+    /// Loads a job, with its payload and output, and with its logs, if requested.
     pub(super) async fn read(pool: &PgPool, store: Store, id: JobId, (payload, logs): (bool, bool)) -> Result<Self, Error> {
         let job = JobRef::from_id(id).in_store(store);
         let job = if payload { job.find(pool).await? } else { job.find_without_payload(pool).await? };
@@ -67,10 +67,10 @@ impl JobDetail {
         })
     }
 
-    /// As `--json` shows it.
+    /// Returns the document of `--json`.
     pub(super) fn document(&self) -> impl Serialize {
-        Shown {
-            job: Served::new(&self.job, &self.pauses, &self.unserved),
+        JobDocument {
+            job: ListedJob::new(&self.job, &self.pauses, &self.unserved),
             waits_for: &self.limits,
             steps: &self.steps,
             signals: &self.signals,
@@ -81,22 +81,23 @@ impl JobDetail {
         }
     }
 
-    /// For people, to whom the job goes by this name.
+    /// Formats the job for people, under the given name.
     pub(super) fn text(&self, name: &impl JobName) -> String {
         describe(self, name)
-            + &stepped(&self.steps)
-            + &signalled(&self.signals)
-            + &with_children(&self.children)
-            + &gathered(&self.gathers)
-            + &self.logs.as_deref().map_or_else(String::new, logged)
+            + &format_steps(&self.steps)
+            + &format_signals(&self.signals)
+            + &format_children(&self.children)
+            + &format_maps(&self.gathers)
+            + &self.logs.as_deref().map_or_else(String::new, format_logs)
     }
 }
 
-/// A job in JSON, the limits that have no room for it, and, if it is durable, what it has done so far, and what it was sent and has not received.
+/// A job as `--json` shows it: with the exhausted limits that it waits for and, for a durable job, its progress and the signals it has not
+/// received yet.
 #[derive(Serialize)]
-struct Shown<'a> {
+struct JobDocument<'a> {
     #[serde(flatten)]
-    job: Served<'a>,
+    job: ListedJob<'a>,
     #[serde(skip_serializing_if = "<[_]>::is_empty")]
     waits_for: &'a [LimitWait],
     #[serde(skip_serializing_if = "<[_]>::is_empty")]
@@ -113,8 +114,8 @@ struct Shown<'a> {
     logs: Option<&'a [AttemptLog]>,
 }
 
-/// `permit stripe/42: 3 of 3`, or `rate stripe/42: next 2026-11-23 12:00:05Z`.
-fn waits(limit: &LimitWait) -> String {
+/// Formats a limit as `permit stripe/42: 3 of 3`, or `rate stripe/42: next 2026-11-23 12:00:05Z`.
+fn format_limit_wait(limit: &LimitWait) -> String {
     let key = match &limit.key {
         _ if !limit.keyed => String::new(),
         Some(key) => format!("/{key}"),
@@ -123,7 +124,7 @@ fn waits(limit: &LimitWait) -> String {
     };
     let name = format!("{}{key}", limit.name);
     match (limit.next_ms, limit.concurrency) {
-        _ if limit.awaits > 0 => format!("limit {name}: once {} workers know it", limit.awaits),
+        _ if limit.awaits > 0 => format!("limit {name}: after {} workers acknowledge it", limit.awaits),
         (Some(ms), _) => format!("rate {name}: next {}", print::time(Utc::now() + Duration::from_millis(ms.max(0.0).ceil() as u64))),
         (None, Some(most)) => format!("permit {name}: {} of {most}", limit.used),
         (None, None) => format!("permit {name}: {}", limit.used),
@@ -131,24 +132,24 @@ fn waits(limit: &LimitWait) -> String {
 }
 
 fn describe<I: JobName>(JobDetail { job, pauses, limits, unserved, worker, .. }: &JobDetail, name: &I) -> String {
-    let (paused, waits_for_nobody) = (paused_by(job, pauses), unserved.contains(&job.id));
+    let (paused, is_unserved) = (blocking_pause(job, pauses), unserved.contains(&job.id));
     let mut said = Vec::new();
     let mut say = |name: &str, value: &str| said.push(format!("{name:<10} {}", value.trim_end().replace('\n', "\n           ")));
     say("job", &name.to_string());
-    say("type", &of_version(&job.job_type, job.version));
+    say("type", &versioned_type(&job.job_type, job.version));
     say("queue", &format!("{}, priority {}", job.queue, job.priority));
     say("state", &if job.cancelling { format!("{}, cancelling", job.state) } else { job.state.to_string() });
     if let Some(pause) = paused {
-        say("waits", &told(pause));
+        say("waits", &describe_pause(pause));
     }
     for limit in limits {
-        say("waits", &inert::short(&waits(limit), 200));
+        say("waits", &escape::short(&format_limit_wait(limit), 200));
     }
-    if waits_for_nobody {
+    if is_unserved {
         let version = if job.version > 1 { " in this version" } else { "" };
-        say("worker", &format!("none that lives serves this queue and type{version}"));
+        say("worker", &format!("no living worker serves this queue and type{version}"));
     }
-    let crashes = if job.crashes > 0 { format!("; the process ended during {} of them", job.crashes) } else { String::new() };
+    let crashes = if job.crashes > 0 { format!("; {} of them ended with their process", job.crashes) } else { String::new() };
     say("attempts", &format!("{} of {}{crashes}", job.attempts, job.max_attempts));
     say("enqueued", &print::time(job.enqueued_at));
     if let Some(run_at) = job.run_at {
@@ -161,23 +162,23 @@ fn describe<I: JobName>(JobDetail { job, pauses, limits, unserved, worker, .. }:
         say("ran", &format_duration(ran).to_string());
     }
     if let Some(id) = job.worker {
-        let gone = || format!("{id}, which is gone");
+        let gone = || format!("{id}, which no longer exists");
         say("worker", &worker.as_ref().map_or_else(gone, |worker| format!("{} ({}:{}), {id}", worker.name, worker.host, worker.pid)));
     }
     if let Some(meta) = &job.meta {
-        say("meta", &inert::json(meta.get()));
+        say("meta", &escape::json(meta.get()));
     }
     if let Some(system) = &job.system {
-        say("system", &inert::json(system.get()));
+        say("system", &escape::json(system.get()));
     }
     if let Some(progress) = &job.progress {
-        say("progress", &how_far(progress));
+        say("progress", &format_progress(progress));
     }
     if let Some(payload) = &job.payload {
-        say("payload", &pretty(payload));
+        say("payload", &format_json(payload));
     }
     if let Some(output) = &job.output {
-        say("output", &pretty(output));
+        say("output", &format_json(output));
     }
     if let (Some(error), []) = (&job.error, job.failures.as_slice()) {
         say("error", error);
@@ -192,8 +193,8 @@ fn describe<I: JobName>(JobDetail { job, pauses, limits, unserved, worker, .. }:
     said.join("\n")
 }
 
-/// What a durable job has done so far, below the rest: a line a step.
-fn stepped(steps: &[JobStep]) -> String {
+/// Formats the steps of a durable job, one per line.
+fn format_steps(steps: &[JobStep]) -> String {
     let of = |step: &JobStep| {
         let said = match step.until {
             Some(until) if step.is_timed_out() => format!("timed out at {}", print::time(until)),
@@ -204,53 +205,53 @@ fn stepped(steps: &[JobStep]) -> String {
         format!(
             "\nstep       {}, {}: attempt {}, {said}",
             print::time(step.at),
-            inert::line(step.waits_for().unwrap_or(&step.name)),
+            escape::line(step.waits_for().unwrap_or(&step.name)),
             step.attempt
         )
     };
     steps.iter().map(of).collect()
 }
 
-/// What it has spawned: a line each.
-fn with_children(children: &[JobChild]) -> String {
-    let of = |child: &JobChild| format!("\nchild      {}, {}: {}", inert::line(&child.name), child.id, child.whereabouts());
+/// Formats the child jobs, one per line.
+fn format_children(children: &[JobChild]) -> String {
+    let of = |child: &JobChild| format!("\nchild      {}, {}: {}", escape::line(&child.name), child.id, child.whereabouts());
     children.iter().map(of).collect()
 }
 
-/// What it has mapped.
-fn gathered(gathers: &[JobGather]) -> String {
+/// Formats the maps of the job, one per line.
+fn format_maps(gathers: &[JobGather]) -> String {
     let of = |gather: &JobGather| {
         let JobGather { name, total, need, completed, dead, cancelled, most, .. } = gather;
         let total = total.map_or_else(|| "more to come".to_owned(), |total| format!("of {total}"));
         let most = most.map_or_else(String::new, |most| format!(", {most} at once"));
         format!(
-            "\nmapped     {}, {total}: {completed} completed, {dead} dead, {cancelled} cancelled, {need} not over{most}",
-            inert::line(name)
+            "\nmapped     {}, {total}: {completed} completed, {dead} dead, {cancelled} cancelled, {need} unfinished{most}",
+            escape::line(name)
         )
     };
     gathers.iter().map(of).collect()
 }
 
-/// What a durable job was sent and has not received: a line each.
-fn signalled(signals: &[JobSignal]) -> String {
-    let of = |signal: &JobSignal| format!("\nsignal     {}, {}: not received yet", print::time(signal.at), inert::line(&signal.name));
+/// Formats the signals that a durable job has not received yet, one per line.
+fn format_signals(signals: &[JobSignal]) -> String {
+    let of = |signal: &JobSignal| format!("\nsignal     {}, {}: not received yet", print::time(signal.at), escape::line(&signal.name));
     signals.iter().map(of).collect()
 }
 
-/// What each attempt has logged, below the rest.
-fn logged(logs: &[AttemptLog]) -> String {
+/// Formats the logs of each attempt.
+fn format_logs(logs: &[AttemptLog]) -> String {
     if logs.is_empty() {
-        return "\nlogged     nothing that is kept".to_owned();
+        return "\nlogged     nothing kept".to_owned();
     }
     let of = |log: &AttemptLog| {
-        let text = inert::lines(log.text.trim_end()).replace('\n', "\n           ");
+        let text = escape::lines(log.text.trim_end()).replace('\n', "\n           ");
         format!("\nlogged     {}, attempt {}:\n           {text}", print::time(log.at), log.attempt)
     };
     logs.iter().map(of).collect()
 }
 
-/// Percent, stage and counts, as far as they were said, and when.
-fn how_far(progress: &Progress) -> String {
+/// Formats the reported percentage, stage and counts, and the time of the report.
+fn format_progress(progress: &Progress) -> String {
     let percent = progress.fraction.map(|fraction| format!("{}%", percent(fraction)));
     let counts = progress.counts.iter().map(|(name, count)| format!("{name} {count}"));
     let when = progress.updated_at.map(|at| format!("attempt {}, {}", progress.attempt, print::time(at)));
@@ -258,8 +259,8 @@ fn how_far(progress: &Progress) -> String {
     parts.join("; ")
 }
 
-/// The JSON over several lines; as it is when it is nested too deeply for that.
-fn pretty(json: &RawValue) -> String {
+/// Indents JSON. Returns it unchanged if it is nested too deeply.
+fn format_json(json: &RawValue) -> String {
     let indented = serde_json::from_str::<serde_json::Value>(json.get()).and_then(|value| serde_json::to_string_pretty(&value));
-    inert::json(&indented.unwrap_or_else(|_| json.get().to_owned()))
+    escape::json(&indented.unwrap_or_else(|_| json.get().to_owned()))
 }

@@ -1,4 +1,4 @@
-//! Sends a signal to a durable job, as whoever waits for an answer of a person needs it.
+//! `signal`: sends a signal to a durable job, for example a person's decision.
 
 use std::{
     fs::File,
@@ -11,59 +11,59 @@ use serde_json::{json, value::RawValue};
 use sqlx::PgConnection;
 
 use super::{
-    noted::Noted,
+    audit::AuditedTransaction,
     open::open_store,
     print,
     problem::Problem,
     settings::Settings,
-    values::{Output, id},
+    values::{OutputArgs, id},
 };
-use crate::{inert, program};
+use crate::{escape, program};
 
 pub(super) const MANUAL: &str = "\
 Examples:
-  queue-worker signal 1879032461361152001 approved                           a signal that says nothing more
+  queue-worker signal 1879032461361152001 approved                           a signal without a payload
   queue-worker signal 1879032461361152001 approved --payload '{\"by\": \"Ada\"}'
   queue-worker signal 1879032461361152001 approved --payload @answer.json    from a file
   make-answer | queue-worker signal 1879032461361152001 approved --payload -
 
-`queue-worker why ID` says what a job waits for. A signal may come before the job asks for it; each is received once, in the order in which they were
-sent. Exit code 3 if there is no such job, it is over, or this binary has its type and that is not durable.";
+`queue-worker why ID` shows what a job waits for. A signal may be sent before the job waits for it. Each is received once, in the order
+of sending. Exit code 3 if the job does not exist or is finished, or if this binary has its type and that is not durable.";
 
-/// No more of a file is read: it is far above the most that a payload has.
-const LONGEST: u64 = 4 * 1024 * 1024;
+/// Maximum number of bytes read from a file or stdin, far above the maximum payload size.
+const MAX_BYTES: u64 = 4 * 1024 * 1024;
 
 #[derive(Args)]
 pub(super) struct SignalArgs {
-    /// The job's id
+    /// Job id
     #[arg(value_parser = id)]
     id: JobId,
-    /// The signal's name, as the job asks for it
+    /// Name of the signal, as in the job's code
     name: String,
-    /// What it says: JSON, @FILE with JSON, or - for JSON on stdin
+    /// Payload: JSON, @FILE with JSON, or - for JSON on stdin
     #[arg(long, value_name = "JSON", allow_hyphen_values = true)]
     payload: Option<String>,
     #[command(flatten)]
-    output: Output,
+    output: OutputArgs,
 }
 
-/// Sends it, and notes that.
+/// Sends the signal and records it in the audit log.
 pub(super) async fn signal(settings: &Settings, SignalArgs { id, name, payload, output }: SignalArgs) -> Result<(), Problem> {
-    let payload = payload.as_deref().map(said).transpose()?;
+    let payload = payload.as_deref().map(parse_payload).transpose()?;
     let (database, store) = open_store(settings).await?;
-    let mut noted = Noted::begin(database.pool(), store).await?;
+    let mut tx = AuditedTransaction::begin(database.pool(), store).await?;
     let job = JobRef::from_id(id).in_store(store);
-    let sent = job.signal(&mut *noted, &name, &payload).await.map_err(problem)?;
-    // Rolled back with the transaction.
+    let sent = job.signal(&mut *tx, &name, &payload).await.map_err(as_usage_error)?;
+    // The signal is rolled back with the transaction.
     if sent == Signalled::Sent
-        && let Some(job_type) = deaf(&mut noted, job).await?
+        && let Some(job_type) = type_without_signals(&mut tx, job).await?
     {
         return Err(Problem::refused(format!(
             "job {id} is of the type `{job_type}`, which is not durable and receives no signals; signal a job whose type has `#[job(durable)]`"
         )));
     }
     match sent {
-        Signalled::Sent => noted.commit("signalled", format!("job {id}: {name}"), 1).await?,
+        Signalled::Sent => tx.commit("signalled", format!("job {id}: {name}"), 1).await?,
         Signalled::Over => {
             return Err(Problem::refused(format!(
                 "job {id} is finished and receives no signals; `queue-worker show {id}` shows how it ended"
@@ -72,47 +72,47 @@ pub(super) async fn signal(settings: &Settings, SignalArgs { id, name, payload, 
         _ => return Err(Error::NotFound { job: id }.into()),
     }
     database.close().await;
-    if output.json { print::json(&json!({ "signalled": id, "name": name })) } else { print::lines(&told(id, &name)) }
+    if output.json { print::json(&json!({ "signalled": id, "name": name })) } else { print::lines(&sent_text(id, &name)) }
 }
 
-/// The job's type, if that is known to receive no signals.
-async fn deaf(on: &mut PgConnection, job: JobRef) -> Result<Option<String>, Error> {
+/// Returns the job's type, if this binary knows that it receives no signals.
+async fn type_without_signals(on: &mut PgConnection, job: JobRef) -> Result<Option<String>, Error> {
     Ok(Some(job.find_without_payload(on).await?.job_type).filter(|job_type| program::ignores_signals(job_type)))
 }
 
-fn told(id: JobId, name: &str) -> String {
-    format!("sent {} to {id}", inert::line(name))
+fn sent_text(id: JobId, name: &str) -> String {
+    format!("sent {} to {id}", escape::line(name))
 }
 
-/// A name or a payload that cannot be is a mistake of whoever typed it.
-fn problem(error: Error) -> Problem {
+/// Maps an invalid name or payload to a usage error.
+fn as_usage_error(error: Error) -> Problem {
     match error {
         Error::OutOfRange { .. } | Error::Signal { .. } => Problem::usage(error),
         error => error.into(),
     }
 }
 
-/// The JSON itself, of a file, or of stdin. What is wrong with it is said without a word of it.
-fn said(payload: &str) -> Result<Box<RawValue>, Problem> {
+/// Reads the JSON from the argument, a file or stdin. Errors do not show its text.
+fn parse_payload(payload: &str) -> Result<Box<RawValue>, Problem> {
     let text = match payload.strip_prefix('@') {
-        Some(path) => read(File::open(path), &format!("the file of the payload, {path},"))?,
-        None if payload == "-" => read(Ok(stdin().lock()), "the payload on stdin")?,
+        Some(path) => read_payload(File::open(path), &format!("the payload file {path}"))?,
+        None if payload == "-" => read_payload(Ok(stdin().lock()), "the payload on stdin")?,
         None => payload.to_owned(),
     };
     if text.trim().is_empty() {
-        return Err(Problem::usage("the payload is empty; give JSON, or leave out `--payload` for a signal without one"));
+        return Err(Problem::usage("the payload is empty; give JSON, or omit `--payload` for a signal without one"));
     }
     RawValue::from_string(text.trim().to_owned()).map_err(|error| {
         let (line, column) = (error.line(), error.column());
         Problem::usage(format!(
-            "the payload is no JSON, at line {line}, column {column}; a text stands in double quotes: --payload '\"yes\"'"
+            "the payload is not JSON, at line {line}, column {column}; write a string in double quotes: --payload '\"yes\"'"
         ))
     })
 }
 
-fn read(from: std::io::Result<impl Read>, what: &str) -> Result<String, Problem> {
+fn read_payload(from: std::io::Result<impl Read>, what: &str) -> Result<String, Problem> {
     let mut text = String::new();
-    let read = from.and_then(|from| from.take(LONGEST).read_to_string(&mut text));
+    let read = from.and_then(|from| from.take(MAX_BYTES).read_to_string(&mut text));
     read.map_err(|error| Problem::usage(format!("{what} cannot be read: {error}")))?;
     Ok(text)
 }

@@ -1,10 +1,10 @@
-//! Durations as they are written.
+//! Durations in options and settings.
 
 use std::{fmt, str::FromStr, time::Duration};
 
 use serde::{Deserialize, Deserializer, de::Error as _};
 
-/// A duration, written `30s` or `1h 30m`. Days and weeks are its longest units: months and years differ in length.
+/// A duration, written `30s` or `1h 30m`. Weeks are the longest unit: months and years differ in length.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Span(pub(super) Duration);
 
@@ -27,7 +27,7 @@ impl FromStr for Span {
     }
 }
 
-/// Whether this is of months or years, of which no two need be as long: an `M` is a month, and an `m` a minute.
+/// Returns whether the text has a unit of months or years, whose length varies. `M` is a month, `m` a minute.
 pub(super) fn has_calendar_unit(text: &str) -> bool {
     let mut units = text.split(|letter: char| !letter.is_ascii_alphabetic());
     units.any(|unit| ["M", "mon", "mons", "month", "months", "y", "Y", "yr", "yrs", "year", "years"].contains(&unit))
@@ -68,7 +68,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_duration_is_read_as_it_is_shown_and_has_no_units_of_a_calendar() {
+    fn durations_round_trip_and_have_no_calendar_units() {
         for (text, shown) in
             [("90s", "1m 30s"), ("2w", "14d"), ("45d", "45d"), ("400d 1h", "400d 1h"), ("0s", "0s"), ("1500ms", "1s 500ms")]
         {

@@ -1,4 +1,4 @@
-//! `stats`: the store in figures.
+//! `stats`: job counts, waiting times and workers.
 
 use std::{collections::BTreeMap, time::Duration};
 
@@ -10,21 +10,21 @@ use queue_core::{
 use serde::Serialize;
 
 use super::{
-    list::of_version,
-    open::open_to_look,
+    list::versioned_type,
+    open::open_for_reading,
     pause, print,
     problem::Problem,
     settings::Settings,
-    values::{Exact, counted},
+    values::{ExactArgs, counted},
 };
 
-/// What `--json` shows.
+/// The document of `--json`.
 #[derive(Serialize)]
 struct Stats {
     counts: Vec<Count>,
-    /// Of all queues and types; empty where all of them are shown.
+    /// Totals over all queues and types. Empty if all of them are listed.
     totals: Vec<StateCount>,
-    /// So many more queues and types were seen.
+    /// Number of further queues and types.
     more: i64,
     oldest: Vec<Oldest>,
     paused: Vec<Pause>,
@@ -32,11 +32,11 @@ struct Stats {
     workers: Vec<WorkerRecord>,
 }
 
-/// So many queues are shown of each kind, unless all are wanted.
-const SHOWN: u16 = 50;
+/// Maximum number of queues per section, without `--all`.
+const SHOWN_QUEUES: u16 = 50;
 
-pub(super) async fn stats(settings: &Settings, all: bool, Exact { exact }: Exact, as_json: bool) -> Result<(), Problem> {
-    let (database, store) = open_to_look(settings).await?;
+pub(super) async fn stats(settings: &Settings, all: bool, ExactArgs { exact }: ExactArgs, as_json: bool) -> Result<(), Problem> {
+    let (database, store) = open_for_reading(settings).await?;
     let pool = database.pool();
     let counted = async {
         if exact {
@@ -45,13 +45,13 @@ pub(super) async fn stats(settings: &Settings, all: bool, Exact { exact }: Exact
         if all {
             return operate::counts(pool, store).await.map(|counts| (counts, Vec::new(), 0));
         }
-        operate::busiest(pool, store, SHOWN).await.map(|busiest| (busiest.counts, busiest.totals, busiest.more))
+        operate::busiest(pool, store, SHOWN_QUEUES).await.map(|busiest| (busiest.counts, busiest.totals, busiest.more))
     };
-    // What takes about as long, beside it and on one connection: a further one would read the server's catalogue anew.
+    // Runs beside the counts on one connection. Each new connection would load the server's catalogue again.
     let others = async {
         let mut on = pool.acquire().await?;
         let oldest =
-            if all || exact { operate::oldest(&mut *on, store).await? } else { operate::oldest_of(&mut *on, store, SHOWN).await? };
+            if all || exact { operate::oldest(&mut *on, store).await? } else { operate::oldest_of(&mut *on, store, SHOWN_QUEUES).await? };
         let (paused, unserved) = (operate::pauses(&mut *on, store).await?, operate::unserved(&mut *on, store).await?);
         Ok::<_, queue_core::Error>((oldest, paused, unserved, operate::workers(&mut *on, store).await?))
     };
@@ -61,25 +61,25 @@ pub(super) async fn stats(settings: &Settings, all: bool, Exact { exact }: Exact
     if as_json {
         return print::json(&stats);
     }
-    let parts = [by_state(&stats), waiting(&stats.oldest)].into_iter();
+    let parts = [count_table(&stats), oldest_table(&stats.oldest)].into_iter();
     let parts = parts.chain(pause::table(&stats.paused));
-    let parts = parts.chain(without_worker(&stats.unserved)).chain([working(&stats.workers)]);
+    let parts = parts.chain(unserved_table(&stats.unserved)).chain([worker_table(&stats.workers)]);
     print::lines(&parts.collect::<Vec<_>>().join("\n\n"))
 }
 
-/// A row for each queue and type, a column for each state; and one for all of them, if not all are shown.
-fn by_state(stats: &Stats) -> String {
+/// Formats one row per queue and type and one column per state. Adds totals if some rows are left out.
+fn count_table(stats: &Stats) -> String {
     let none = || JobState::ALL.map(|_| "-".to_owned());
     let mut rows: BTreeMap<(&str, &str), [String; JobState::ALL.len()]> = BTreeMap::new();
     for count in &stats.counts {
-        set(rows.entry((&count.queue, &count.job_type)).or_insert_with(none), count.state, count.jobs, count.partial);
+        set_cell(rows.entry((&count.queue, &count.job_type)).or_insert_with(none), count.state, count.jobs, count.partial);
     }
     if rows.is_empty() {
         return "no jobs".to_owned();
     }
     let mut of_all = none();
     for total in &stats.totals {
-        set(&mut of_all, total.state, total.jobs, total.partial);
+        set_cell(&mut of_all, total.state, total.jobs, total.partial);
     }
     let last = (stats.more > 0).then_some((("all", "all"), of_all));
     let rows = rows.into_iter().chain(last);
@@ -88,13 +88,13 @@ fn by_state(stats: &Stats) -> String {
     if stats.more > 0 { format!("{table}\n{} more queues and types: --all", stats.more) } else { table }
 }
 
-fn set(row: &mut [String; JobState::ALL.len()], state: JobState, jobs: i64, partial: bool) {
+fn set_cell(row: &mut [String; JobState::ALL.len()], state: JobState, jobs: i64, partial: bool) {
     if let Some(place) = JobState::ALL.iter().position(|one| *one == state) {
         row[place] = counted(jobs, partial);
     }
 }
 
-fn waiting(oldest: &[Oldest]) -> String {
+fn oldest_table(oldest: &[Oldest]) -> String {
     if oldest.is_empty() {
         return "no job is waiting for a worker".to_owned();
     }
@@ -105,14 +105,15 @@ fn waiting(oldest: &[Oldest]) -> String {
     print::table(["queue", "oldest ready since", "waited"], rows)
 }
 
-/// Nothing where all is well.
-fn without_worker(unserved: &[Unserved]) -> Option<String> {
-    let rows =
-        unserved.iter().map(|waits| [waits.queue.clone(), of_version(&waits.job_type, waits.version), counted(waits.jobs, waits.partial)]);
+/// Formats jobs without a worker. Returns `None` if there are none.
+fn unserved_table(unserved: &[Unserved]) -> Option<String> {
+    let rows = unserved
+        .iter()
+        .map(|waits| [waits.queue.clone(), versioned_type(&waits.job_type, waits.version), counted(waits.jobs, waits.partial)]);
     (!unserved.is_empty()).then(|| print::table(["no worker for queue", "type", "ready"], rows))
 }
 
-fn working(workers: &[WorkerRecord]) -> String {
+fn worker_table(workers: &[WorkerRecord]) -> String {
     if workers.is_empty() {
         return "no workers".to_owned();
     }

@@ -1,14 +1,14 @@
-//! `stores`: the commands of many stores. Each does to all of them, or to one by its name, what a command of a single store does to that.
+//! `stores`: commands over many stores. Each runs on all stores, or on one given by name, what the command of a single store does.
 
 mod act;
 mod jobs;
-mod known;
-mod look;
+mod manage;
+mod overview;
 mod open;
 mod run;
 pub(super) mod settings;
 mod tenants;
-mod told;
+mod failures;
 
 use std::process::ExitCode;
 
@@ -18,34 +18,34 @@ use queue_core::stores::StoreJob;
 use self::settings::{StoresSettings, StoresWorkerSettings};
 use super::{
     act_args::ActCommand,
-    chosen::List,
-    named::JobName as _,
+    job_name::JobName as _,
     problem::{BoxError, Problem},
+    selection::ListArgs,
     settings::{Settings, WorkerSettings},
-    values::Output,
+    values::OutputArgs,
 };
 use crate::worker::Worker;
 
 pub(super) const MANUAL: &str = "\
 Examples:
-  queue-worker stores migrate                       the tables in which it stands which stores there are, and where tenants are
-  queue-worker stores add jobs_a main jobs_a --migrate     a store more: a schema of the database `main`, which is made first
-  queue-worker stores counts                        how many jobs each store has in each state
-  queue-worker stores jobs --state dead             the dead letters of all stores, each as STORE/ID
+  queue-worker stores migrate                       create the placement tables, which list stores and tenants
+  queue-worker stores add jobs_a main jobs_a --migrate     another store: a schema of the database `main`, created first
+  queue-worker stores counts                        job counts by state of each store
+  queue-worker stores jobs --state dead             dead letters of all stores, shown as STORE/ID
   queue-worker stores why jobs_a/1879032461361152001
-  queue-worker stores requeue --all --type send_email      in every store; it says how many, and asks
-  queue-worker stores move acme jobs_b --wait       move a tenant, and wait until nothing of it is left in its old store
-  queue-worker stores run --slots 50                run jobs of all stores, and tend to stores and moves
+  queue-worker stores requeue --all --type send_email      in every store; shows the count and asks for confirmation
+  queue-worker stores move acme jobs_b --wait       move a tenant, and wait until its old store has no more of its jobs
+  queue-worker stores run --slots 50                run jobs of all stores, and maintain stores and moves
 
-Which stores there are stands in the schema `homes` (--homes) of the database that DATABASE_URL names. That database is called `main`;
-others are named by --database, or in the file:
+The list of stores is in the schema `homes` (--homes) of the database of DATABASE_URL. That database is called `main`;
+name others with --database, or in the file:
   [stores]
   homes = \"homes\"
   [stores.databases]
   eu = \"postgres://app@db.eu/app\"
-A store that does not answer is told of beside the others' answers, and the exit code is 1.";
+A store that does not answer is reported beside the results of the others, with exit code 1.";
 
-/// What is done with many stores.
+/// Arguments of `stores`.
 #[derive(clap::Args)]
 pub(super) struct StoresArgs {
     #[command(flatten)]
@@ -56,153 +56,153 @@ pub(super) struct StoresArgs {
 
 #[derive(Subcommand)]
 enum StoresCommand {
-    /// Run jobs of all stores until SIGTERM or SIGINT, and tend to them: new stores are picked up, and moves of tenants brought to their ends
+    /// Run jobs of all stores until SIGTERM or SIGINT and maintain them: picks up new stores, completes moves of tenants
     #[command(after_long_help = "\
 Examples:
   queue-worker stores run --slots 50 --queue mail=20
-  queue-worker stores run --migrate                 bring the tables of placements and all stores up to date first
+  queue-worker stores run --migrate                 migrate the placement tables and all stores first
 
-Options of a worker are those of each store: with --concurrency 20 each has 20 handlers at once at most. State is made once, with
-the pool of the database that is named everywhere, and shared. A store or database that is not there keeps nobody from the others.")]
+Worker options apply to each store: with --concurrency 20 each store runs at most 20 handlers. State is created once, with
+the pool of the database of DATABASE_URL, and shared. An unavailable store or database does not affect the others.")]
     Run {
         #[command(flatten)]
         worker: Box<WorkerSettings>,
         #[command(flatten)]
         stores: StoresWorkerSettings,
     },
-    /// Create the tables in which it stands which stores there are and where tenants are, or bring them up to date, in all databases named
+    /// Create or update the placement tables, which list stores and tenants, in all named databases
     Migrate {
-        /// The tables of every store, too
+        /// Also migrate the tables of every store
         #[arg(long)]
         all: bool,
         #[command(flatten)]
-        output: Output,
+        output: OutputArgs,
     },
-    /// List the stores, and how many tenants are in each; asks none of them
-    List(Output),
-    /// Count jobs by state in each store, and in all
+    /// List stores with their number of tenants; queries no store
+    List(OutputArgs),
+    /// Count jobs by state, per store and in total
     #[command(after_long_help = "\
-A number with a + is counted so far and no further: there may be more. With --json such a number has \"partial\": true.")]
-    Counts(Output),
-    /// List jobs of all stores, the newest first
+A number with a + is a lower bound, because counting stops there. With --json such a number has \"partial\": true.")]
+    Counts(OutputArgs),
+    /// List jobs of all stores, newest first
     #[command(after_long_help = "\
 Examples:
   queue-worker stores jobs --state dead --limit 20
-  queue-worker stores jobs --meta of_tenant=acme    those of a tenant, wherever they are
+  queue-worker stores jobs --meta of_tenant=acme    jobs of a tenant, in all stores
   queue-worker stores jobs --state dead --json | jq -r '.jobs[].store_job'")]
-    Jobs(List),
-    /// Show one job, with why each attempt failed
+    Jobs(ListArgs),
+    /// Show a job with the errors of its attempts
     Show {
-        /// The job, as `jobs` shows it
-        #[arg(value_name = StoreJob::SHOWN, value_parser = StoreJob::read)]
+        /// Job, as shown by `jobs`
+        #[arg(value_name = StoreJob::PLACEHOLDER, value_parser = StoreJob::parse_name)]
         job: StoreJob,
-        /// Show its payload and its output too
+        /// Include the payload and the output
         #[arg(long)]
         payload: bool,
-        /// Show what its attempts have logged, if its type keeps that
+        /// Include the logs of its attempts, if its type keeps them
         #[arg(long)]
         logs: bool,
         #[command(flatten)]
-        output: Output,
+        output: OutputArgs,
     },
-    /// Say why a job is not running, the most likely cause first, and what to do about it
+    /// Explain why a job is not running, most likely cause first, and how to fix it
     Why {
-        /// The job, as `jobs` shows it
-        #[arg(value_name = StoreJob::SHOWN, value_parser = StoreJob::read)]
+        /// Job, as shown by `jobs`
+        #[arg(value_name = StoreJob::PLACEHOLDER, value_parser = StoreJob::parse_name)]
         job: StoreJob,
         #[command(flatten)]
-        output: Output,
+        output: OutputArgs,
     },
     #[command(flatten)]
     Act(ActCommand<StoreJob>),
-    /// Make a store known: from then on it takes new tenants, and is worked on; one that was closed is open again
+    /// Add a store, or reopen a closed one: it takes new tenants and workers serve it
     #[command(after_long_help = "\
 Examples:
-  queue-worker stores add jobs_a main jobs_a        the schema jobs_a of the database `main`, which is migrated
+  queue-worker stores add jobs_a main jobs_a        the schema jobs_a of the database `main`, already migrated
   queue-worker stores add eu_1 eu jobs --migrate --database eu=postgres://app@db.eu/app
 
-Programs that do not know the database by this name leave the store alone, and say so.")]
+Programs without a database of this name skip the store and log that.")]
     Add {
-        /// What it is called
+        /// Store name
         name: String,
-        /// The name of its database
+        /// Name of its database
         database: String,
-        /// Its schema there
+        /// Its schema in the database
         #[arg(id = "schema_there", value_name = "SCHEMA")]
         schema: String,
-        /// Create its tables and those of placements first, or bring them up to date
+        /// Create or update its tables and the placement tables first
         #[arg(long)]
         migrate: bool,
         #[command(flatten)]
-        output: Output,
+        output: OutputArgs,
     },
-    /// Let no new tenants come into a store; those that are there stay, and `add` opens it again
+    /// Stop a store from taking new tenants; its tenants stay, and `add` reopens it
     Close {
-        /// The store
+        /// Store name
         name: String,
         #[command(flatten)]
-        output: Output,
+        output: OutputArgs,
     },
-    /// Take a store in which no tenant is off the list; its tables stay, and nobody works on them
+    /// Remove a store without tenants from the list; its tables stay, but workers no longer serve it
     Remove {
-        /// The store
+        /// Store name
         name: String,
-        /// Do not ask, whatever waits in it
+        /// Do not ask for confirmation, even if jobs wait in it
         #[arg(long)]
         yes: bool,
         #[command(flatten)]
-        output: Output,
+        output: OutputArgs,
     },
-    /// Say in which store a tenant is
+    /// Show the store of a tenant
     Where {
-        /// The tenant's key
+        /// Tenant key
         key: String,
         #[command(flatten)]
-        output: Output,
+        output: OutputArgs,
     },
-    /// Put a new tenant into a store
+    /// Place a new tenant into a store
     Place {
-        /// The tenant's key
+        /// Tenant key
         key: String,
-        /// The store
+        /// Store name
         store: String,
         #[command(flatten)]
-        output: Output,
+        output: OutputArgs,
     },
-    /// Move a tenant into another store: what is enqueued goes there at once, and what waits in the old one is run there
+    /// Move a tenant to another store: new jobs go there immediately, waiting jobs still run in the old store
     #[command(after_long_help = "\
 Examples:
-  queue-worker stores move acme jobs_b              begin; `stores run`, or any program that tends to stores, brings it to its end
-  queue-worker stores move acme jobs_b --wait       and wait for that, or go on with it
+  queue-worker stores move acme jobs_b              start; `stores run`, or any program that maintains stores, completes it
+  queue-worker stores move acme jobs_b --wait       and wait until it is finished; also continues a started move
 
-A move loses nothing, and can be broken off anywhere: the same command goes on with it. What it promises is in docs/STORES.md.")]
+A move loses no jobs and can be interrupted at any point; the same command continues it. docs/STORES.md describes its guarantees.")]
     Move {
-        /// The tenant's key
+        /// Tenant key
         key: String,
-        /// Where to
+        /// Destination store
         store: String,
-        /// Return once nothing of the tenant is left to run in its old store
+        /// Return once all jobs of the tenant in the old store are finished
         #[arg(long)]
         wait: bool,
         #[command(flatten)]
-        output: Output,
+        output: OutputArgs,
     },
-    /// List the tenants that move, those first that have for longest
-    Moves(Output),
+    /// List moving tenants, longest first
+    Moves(OutputArgs),
 }
 
 impl StoresArgs {
-    /// Whether it runs jobs.
+    /// Returns whether the command runs jobs.
     pub(super) fn runs(&self) -> bool {
         matches!(self.command, StoresCommand::Run { .. })
     }
 
-    /// What only these commands have.
+    /// Returns the settings that only these commands have.
     pub(super) fn settings(&self) -> Settings {
         match &self.command {
             StoresCommand::Run { worker, stores } => {
                 let worker = WorkerSettings::clone(worker);
-                Settings { worker, stores: self.settings.clone().and(stores.clone()), ..Settings::default() }
+                Settings { worker, stores: self.settings.clone().with_worker(stores.clone()), ..Settings::default() }
             }
             _ => Settings { stores: self.settings.clone(), ..Settings::default() },
         }
@@ -216,18 +216,18 @@ pub(super) async fn stores(
 ) -> Result<ExitCode, Problem> {
     match args.command {
         StoresCommand::Run { .. } => run::run(settings, prepare).await?,
-        StoresCommand::Migrate { all, output } => return known::migrate(settings, all, output.json).await,
-        StoresCommand::List(output) => look::list(settings, output.json).await?,
-        StoresCommand::Counts(output) => return look::counts(settings, output.json).await,
+        StoresCommand::Migrate { all, output } => return manage::migrate(settings, all, output.json).await,
+        StoresCommand::List(output) => overview::list(settings, output.json).await?,
+        StoresCommand::Counts(output) => return overview::counts(settings, output.json).await,
         StoresCommand::Jobs(list) => return jobs::jobs(settings, &list).await,
         StoresCommand::Show { job, payload, logs, output } => jobs::show(settings, &job, (payload, logs), output.json).await?,
         StoresCommand::Why { job, output } => return jobs::why(settings, &job, output.json).await,
         StoresCommand::Act(command) => return act::act(settings, command).await,
         StoresCommand::Add { name, database, schema, migrate, output } => {
-            known::add(settings, (&name, &database, &schema), migrate, output.json).await?;
+            manage::add(settings, (&name, &database, &schema), migrate, output.json).await?;
         }
-        StoresCommand::Close { name, output } => known::close(settings, &name, output.json).await?,
-        StoresCommand::Remove { name, yes, output } => known::remove(settings, &name, yes, output.json).await?,
+        StoresCommand::Close { name, output } => manage::close(settings, &name, output.json).await?,
+        StoresCommand::Remove { name, yes, output } => manage::remove(settings, &name, yes, output.json).await?,
         StoresCommand::Where { key, output } => tenants::find(settings, &key, output.json).await?,
         StoresCommand::Place { key, store, output } => tenants::place(settings, &key, &store, output.json).await?,
         StoresCommand::Move { key, store, wait, output } => tenants::move_tenant(settings, (&key, &store), wait, output.json).await?,

@@ -1,4 +1,4 @@
-//! `--queue mail=20`.
+//! Queue options such as `--queue mail=20`.
 
 use std::str::FromStr;
 

@@ -1,7 +1,6 @@
-//! `tail`: jobs as they come and change, a line each, until a signal; or one job, until it is over.
+//! `tail`: follows jobs, one line per change, until a signal; or one job until it is finished.
 //!
-//! It looks, and is told by nobody, so workers do nothing for it. What comes and goes between two looks is seen as it is then: of a short job
-//! that is its end.
+//! It polls, so that workers have no extra work. Changes between two polls are combined: of a short job only the end is shown.
 
 use std::{
     collections::HashMap,
@@ -15,112 +14,116 @@ use queue_core::{
 };
 use sqlx::PgPool;
 
-use super::{chosen::Tail, known_queue::check_filter, list::of_version, open::open_to_look, print, problem::Problem, settings::Settings};
-use crate::{inert, live::shutdown_signal};
+use super::{
+    list::versioned_type, name_check::check_filter, open::open_for_reading, print, problem::Problem, selection::TailArgs,
+    settings::Settings,
+};
+use crate::{escape, live::shutdown_signal};
 
-/// So many of the newest jobs, and so many running ones, are seen in a look.
-const SEEN: u32 = 500;
+/// Maximum number of newest jobs, and of running jobs, loaded per poll.
+const MAX_LISTED: u32 = 500;
 
-/// So many jobs that are not over are kept in mind.
-const KEPT: usize = 5_000;
+/// Maximum number of unfinished jobs tracked.
+const MAX_TRACKED: usize = 5_000;
 
-/// So many of those that are in no list are looked for in a look.
-const LOST: usize = 100;
+/// Maximum number of tracked jobs in neither list that are loaded one by one per poll.
+const MAX_LOOKUPS: usize = 100;
 
-/// Between two looks, if they are quick: never more than a fifth of the time is spent on them.
-const PAUSE: Duration = Duration::from_millis(500);
+/// Minimum poll interval. Polling takes at most a fifth of the time.
+const MIN_INTERVAL: Duration = Duration::from_millis(500);
 
-pub(super) async fn tail(settings: &Settings, asked: &Tail) -> Result<(), Problem> {
-    let (database, store) = open_to_look(settings).await?;
+pub(super) async fn tail(settings: &Settings, asked: &TailArgs) -> Result<(), Problem> {
+    let (database, store) = open_for_reading(settings).await?;
     check_filter(&database, store, &asked.filter()).await?;
     let stop = shutdown_signal();
     tokio::pin!(stop);
-    let mut tail = Follow { pool: database.pool(), store, only: asked.id, filter: asked.filter(), known: HashMap::new(), newest: None };
+    let mut tail =
+        JobFollower { pool: database.pool(), store, only: asked.id, filter: asked.filter(), known: HashMap::new(), newest: None };
     let mut shown = asked.lines as usize;
     loop {
         let began = Instant::now();
-        let changed = tail.look(shown).await?;
-        // Of what was there before it looked first, only so many.
+        let changed = tail.poll(shown).await?;
+        // Of the jobs that exist at the first poll, shows only the newest.
         let from = changed.len().saturating_sub(shown);
-        if !say(&changed[from..], asked.output.json)? || tail.is_over() {
+        if !print_jobs(&changed[from..], asked.output.json)? || tail.is_finished() {
             break;
         }
         if shown < usize::MAX {
-            tail.meet_running().await?;
+            tail.skip_running().await?;
             shown = usize::MAX;
         }
         tokio::select! {
             () = &mut stop => break,
-            () = tokio::time::sleep(PAUSE.max(4 * began.elapsed())) => {}
+            () = tokio::time::sleep(MIN_INTERVAL.max(4 * began.elapsed())) => {}
         }
     }
     database.close().await;
     Ok(())
 }
 
-/// What was seen of the jobs that are followed.
-struct Follow<'a> {
+/// State of the followed jobs.
+struct JobFollower<'a> {
     pool: &'a PgPool,
     store: Store,
-    /// This job alone.
+    /// Follows only this job.
     only: Option<JobId>,
     filter: Filter,
-    /// As they were last seen, but for those that were over then and are older than `newest`.
-    known: HashMap<JobId, Seen>,
-    /// Jobs up to this id, if they are not known, are none that came since.
+    /// Tracked jobs as last seen. Finished jobs older than the newest ones are dropped.
+    known: HashMap<JobId, FollowedState>,
+    /// Highest id seen. Untracked jobs up to it are not new.
     newest: Option<JobId>,
 }
 
-/// What makes a line when it changes.
+/// State of a job whose change prints a line.
 #[derive(Clone, PartialEq, Eq)]
-struct Seen {
+struct FollowedState {
     state: JobState,
     attempts: i16,
 }
 
-impl Follow<'_> {
-    /// The jobs that have come or changed since the last look, the oldest first: all of them, or at least so many of the newest.
-    async fn look(&mut self, shown: usize) -> Result<Vec<JobRecord>, Problem> {
+impl JobFollower<'_> {
+    /// Returns the jobs that are new or changed since the last poll, oldest first: all of them, or at least the `shown` newest.
+    async fn poll(&mut self, shown: usize) -> Result<Vec<JobRecord>, Problem> {
         let mut found = match self.only {
             Some(id) => vec![JobRef::from_id(id).in_store(self.store).find_without_payload(self.pool).await?],
-            None => self.listed(shown).await?,
+            None => self.load_jobs(shown).await?,
         };
         found.sort_by_key(|job| job.id);
         found.dedup_by_key(|job| job.id);
-        found.retain(|job| self.is_news(job));
+        found.retain(|job| self.is_change(job));
         if self.only.is_none() {
-            self.forget();
+            self.prune();
         }
         Ok(found)
     }
 
-    /// Those that run already are no news when they are seen next.
-    async fn meet_running(&mut self) -> Result<(), Problem> {
+    /// Tracks jobs that already run, so that they are not reported as changed.
+    async fn skip_running(&mut self) -> Result<(), Problem> {
         if let (None, Some(newest)) = (self.only, self.newest) {
-            let running = Filter { state: Some(JobState::Running), limit: SEEN, ..self.filter.clone() };
+            let running = Filter { state: Some(JobState::Running), limit: MAX_LISTED, ..self.filter.clone() };
             for job in operate::list(self.pool, self.store, &running).await?.jobs.into_iter().filter(|job| job.id <= newest) {
-                self.known.entry(job.id).or_insert(Seen { state: job.state, attempts: job.attempts });
+                self.known.entry(job.id).or_insert(FollowedState { state: job.state, attempts: job.attempts });
             }
         }
         Ok(())
     }
 
-    /// The newest jobs, those that run, and those known that are in neither list now. No more than the newest if those are as many as are shown:
-    /// whoever has just come need not wait for the others, which are older.
-    async fn listed(&self, shown: usize) -> Result<Vec<JobRecord>, Problem> {
-        let newest = Filter { limit: SEEN, ..self.filter.clone() };
+    /// Loads the newest jobs, the running jobs, and tracked jobs that are in neither list. Loads only the newest jobs if they suffice: the
+    /// first output need not wait for older ones.
+    async fn load_jobs(&self, shown: usize) -> Result<Vec<JobRecord>, Problem> {
+        let newest = Filter { limit: MAX_LISTED, ..self.filter.clone() };
         let running = Filter { state: Some(JobState::Running), ..newest.clone() };
         let mut found = operate::list(self.pool, self.store, &newest).await?.jobs;
         if found.len() >= shown {
             return Ok(found);
         }
         found.extend(operate::list(self.pool, self.store, &running).await?.jobs);
-        // What ran is likely to have ended; what waits may wait for long.
-        let is_lost = |(id, seen): &(&JobId, &Seen)| !is_over(seen.state) && !found.iter().any(|job| job.id == **id);
+        // A job that ran has probably ended. A job that waits may wait for long.
+        let is_lost = |(id, seen): &(&JobId, &FollowedState)| !is_finished(seen.state) && !found.iter().any(|job| job.id == **id);
         let mut lost: Vec<(bool, JobId)> =
             self.known.iter().filter(is_lost).map(|(id, seen)| (seen.state != JobState::Running, *id)).collect();
         lost.sort_unstable();
-        for (_, id) in lost.into_iter().take(LOST) {
+        for (_, id) in lost.into_iter().take(MAX_LOOKUPS) {
             match JobRef::from_id(id).in_store(self.store).find_without_payload(self.pool).await {
                 Ok(job) => found.push(job),
                 Err(queue_core::Error::NotFound { .. }) => {}
@@ -130,41 +133,41 @@ impl Follow<'_> {
         Ok(found)
     }
 
-    fn is_news(&mut self, job: &JobRecord) -> bool {
-        let seen = Seen { state: job.state, attempts: job.attempts };
+    fn is_change(&mut self, job: &JobRecord) -> bool {
+        let seen = FollowedState { state: job.state, attempts: job.attempts };
         let before = self.known.insert(job.id, seen.clone());
         match before {
             Some(before) => before != seen,
-            // An older one that begins or ends is news as well; one that is merely listed now, for newer ones were deleted, is not.
-            None => self.newest.is_none_or(|newest| job.id > newest) || !is_over(job.state),
+            // An older job that starts or ends is a change. One that is only listed because newer ones were deleted is not.
+            None => self.newest.is_none_or(|newest| job.id > newest) || !is_finished(job.state),
         }
     }
 
-    /// Keeps what may still change, and what would be taken for new.
-    fn forget(&mut self) {
+    /// Drops finished jobs, except the newest, which would otherwise look new.
+    fn prune(&mut self) {
         let mut ids: Vec<JobId> = self.known.keys().copied().collect();
         ids.sort_unstable();
         self.newest = ids.last().copied().max(self.newest);
-        let newest = ids[ids.len().saturating_sub(SEEN as usize)..].first().copied();
-        self.known.retain(|id, seen| newest.is_some_and(|newest| *id >= newest) || !is_over(seen.state));
-        let too_many = ids.len().saturating_sub(KEPT);
+        let newest = ids[ids.len().saturating_sub(MAX_LISTED as usize)..].first().copied();
+        self.known.retain(|id, seen| newest.is_some_and(|newest| *id >= newest) || !is_finished(seen.state));
+        let too_many = ids.len().saturating_sub(MAX_TRACKED);
         for id in &ids[..too_many] {
             self.known.remove(id);
         }
     }
 
-    /// Whether the one job is over.
-    fn is_over(&self) -> bool {
-        self.only.and_then(|id| self.known.get(&id)).is_some_and(|seen| is_over(seen.state))
+    /// Returns whether the single followed job is finished.
+    fn is_finished(&self) -> bool {
+        self.only.and_then(|id| self.known.get(&id)).is_some_and(|seen| is_finished(seen.state))
     }
 }
 
-fn is_over(state: JobState) -> bool {
+fn is_finished(state: JobState) -> bool {
     matches!(state, JobState::Completed | JobState::Dead | JobState::Cancelled | JobState::Expired)
 }
 
-/// A line for each; false once nobody reads any more.
-fn say(jobs: &[JobRecord], as_json: bool) -> Result<bool, Problem> {
+/// Prints one line per job. Returns false once the reader has closed stdout.
+fn print_jobs(jobs: &[JobRecord], as_json: bool) -> Result<bool, Problem> {
     if as_json {
         return print::json_lines(jobs);
     }
@@ -175,7 +178,7 @@ fn line(job: &JobRecord) -> String {
     let attempts = if job.attempts > 0 { format!(" {}/{}", job.attempts, job.max_attempts) } else { String::new() };
     let due = job.run_at.map(|at| format!(" due {}", print::time(at))).unwrap_or_default();
     let ran = job.ran.map(|ran| format!(" in {}", humantime::format_duration(ran))).unwrap_or_default();
-    let error = job.error.as_deref().map(|error| format!(" {}", inert::short(error, 100))).unwrap_or_default();
-    let what = of_version(&job.job_type, job.version);
+    let error = job.error.as_deref().map(|error| format!(" {}", escape::short(error, 100))).unwrap_or_default();
+    let what = versioned_type(&job.job_type, job.version);
     format!("{} {} {:<9} {}/{what}{attempts}{ran}{due}{error}", print::time(Utc::now()), job.id, job.state.name(), job.queue)
 }

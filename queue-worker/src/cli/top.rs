@@ -1,11 +1,11 @@
-//! `top`: queues, workers and running jobs on a terminal, anew each second, until `q` or a signal. It only reads.
+//! `top`: monitors queues, workers and running jobs on a terminal, updated every second, until `q` or a signal. It only reads.
 //!
-//! Three parts: `ask` asks the database, on a connection and in a task of its own, so that keys answer while it is away; `draw` makes a picture of
-//! what was seen (`look`), and knows neither; here keys, signals and time come together.
+//! Three parts: `query` queries the database, on its own connection and task, so that keys work while the database is unavailable. `draw`
+//! renders the results (`state`) and knows neither keys nor database. This module combines keys, signals and time.
 
-mod ask;
+mod query;
 mod draw;
-mod look;
+mod state;
 mod view;
 
 use std::{
@@ -24,43 +24,41 @@ use ratatui::{
 };
 use tokio::sync::{mpsc, watch};
 
-use self::{ask::follow, look::Look, view::View};
-use super::{open::open_to_look, problem::Problem, settings::Settings};
+use self::{query::poll_store, state::TopState, view::View};
+use super::{open::open_for_reading, problem::Problem, settings::Settings};
 use crate::live::shutdown_signal;
 
-/// What was pressed is heard within this time, and what is shown grows older in steps of it.
-const STEP: Duration = Duration::from_millis(100);
+/// Poll interval of the keyboard thread.
+const KEY_INTERVAL: Duration = Duration::from_millis(100);
 
 pub(super) async fn top(settings: &Settings) -> Result<ExitCode, Problem> {
     if !(stdin().is_terminal() && stdout().is_terminal()) {
-        return Err(Problem::usage(
-            "`top` draws on a terminal, and this is none; `queue-worker stats --json` and `history` are for programs",
-        ));
+        return Err(Problem::usage("`top` needs a terminal; `queue-worker stats --json` and `history` are for programs"));
     }
-    let (database, store) = open_to_look(settings).await?;
+    let (database, store) = open_for_reading(settings).await?;
     let stop = shutdown_signal();
-    let (seen, looks) = watch::channel(Look::default());
-    let asking = tokio::spawn(follow(database.pool().clone(), store, seen));
+    let (seen, states) = watch::channel(TopState::default());
+    let polling = tokio::spawn(poll_store(database.pool().clone(), store, seen));
     let terminal = ratatui::try_init().map_err(|error| {
-        // It may have gone half of the way.
+        // Initialization may have changed the terminal before it failed.
         let _ = ratatui::try_restore();
         Problem::failed(format!("cannot draw on this terminal: {error}"))
     })?;
-    // Given back however this ends; at a panic by the library's hook, before the message.
-    let screen = Screen(terminal);
-    tell_of_panics();
-    let keys = PressedKeys::listen();
-    let drawn = show(screen, keys, looks, stop).await;
-    asking.abort();
+    // Restores the terminal on drop. On a panic, the library's hook restores it before the message is printed.
+    let screen = TerminalGuard(terminal);
+    hook_panics();
+    let keys = KeyReader::start();
+    let drawn = run_screen(screen, keys, states, stop).await;
+    polling.abort();
     database.close().await;
     drawn.map(|()| ExitCode::SUCCESS).map_err(|error| Problem::failed(format!("cannot draw on this terminal: {error}")))
 }
 
-/// Some thread has panicked, and the terminal is not ours to draw on any more: the message stands there.
+/// Set after a panic of any thread. The terminal then shows the message and must not be drawn on.
 static HAS_PANICKED: AtomicBool = AtomicBool::new(false);
 
-fn tell_of_panics() {
-    // The library's: it gives the terminal back, and goes on to the one before, which tells.
+fn hook_panics() {
+    // The library's hook, which restores the terminal and calls the previous hook, which prints the message.
     let before = std::panic::take_hook();
     std::panic::set_hook(Box::new(move |info| {
         HAS_PANICKED.store(true, Relaxed);
@@ -68,50 +66,50 @@ fn tell_of_panics() {
     }));
 }
 
-/// The terminal, which is given back as it was.
-struct Screen(DefaultTerminal);
+/// Restores the terminal on drop.
+struct TerminalGuard(DefaultTerminal);
 
-impl Drop for Screen {
+impl Drop for TerminalGuard {
     fn drop(&mut self) {
-        // With the terminal gone there is nothing to give back.
+        // Fails only if the terminal is gone.
         let _ = ratatui::try_restore();
     }
 }
 
-async fn show(
-    mut screen: Screen,
-    mut keys: PressedKeys,
-    mut looks: watch::Receiver<Look>,
+async fn run_screen(
+    mut screen: TerminalGuard,
+    mut keys: KeyReader,
+    mut states: watch::Receiver<TopState>,
     stop: impl Future<Output = ()>,
 ) -> std::io::Result<()> {
     tokio::pin!(stop);
-    let mut view = View::new(looks.borrow_and_update().schema);
+    let mut view = View::new(states.borrow_and_update().schema);
     loop {
         if HAS_PANICKED.load(Relaxed) {
             return Err(std::io::Error::other("a thread has panicked"));
         }
-        let look = looks.borrow_and_update().clone();
-        screen.0.draw(|frame| draw::draw(frame, &mut view, &look))?;
+        let state = states.borrow_and_update().clone();
+        screen.0.draw(|frame| draw::draw(frame, &mut view, &state))?;
         tokio::select! {
             () = &mut stop => return Ok(()),
             event = keys.next() => match event {
-                Some(event) if !obey(&event, &mut view) => return Ok(()),
+                Some(event) if !handle_event(&event, &mut view) => return Ok(()),
                 Some(_) => {}
                 // The terminal is gone.
                 None => return Ok(()),
             },
-            _ = looks.changed() => {}
+            _ = states.changed() => {}
             () = tokio::time::sleep(Duration::from_secs(1)) => {}
         }
     }
 }
 
-/// Does what a key says; false if that is to end.
-fn obey(event: &Event, view: &mut View) -> bool {
+/// Handles a key. Returns false if `top` is to quit.
+fn handle_event(event: &Event, view: &mut View) -> bool {
     let Event::Key(KeyEvent { code, modifiers, kind: KeyEventKind::Press | KeyEventKind::Repeat, .. }) = event else { return true };
     match code {
         KeyCode::Char('q') | KeyCode::Esc => return false,
-        // The terminal sends no signal while keys are read one by one.
+        // In raw mode the terminal sends no signal for these keys.
         KeyCode::Char('c' | 'd') if modifiers.contains(KeyModifiers::CONTROL) => return false,
         KeyCode::Up | KeyCode::Char('k') => view.move_by(-1),
         KeyCode::Down | KeyCode::Char('j') => view.move_by(1),
@@ -125,31 +123,31 @@ fn obey(event: &Event, view: &mut View) -> bool {
     true
 }
 
-/// What is pressed, read on a thread of its own: reading waits.
-struct PressedKeys {
+/// Reads keys on a thread of its own, since reading blocks.
+struct KeyReader {
     pressed: mpsc::UnboundedReceiver<Event>,
     ends: Arc<AtomicBool>,
 }
 
-impl PressedKeys {
-    fn listen() -> Self {
-        let (tell, pressed) = mpsc::unbounded_channel();
+impl KeyReader {
+    fn start() -> Self {
+        let (sender, pressed) = mpsc::unbounded_channel();
         let ends = Arc::new(AtomicBool::new(false));
-        let is_over = Arc::clone(&ends);
+        let is_ended = Arc::clone(&ends);
         let read = move || {
-            while !is_over.load(Relaxed) {
-                let pressed = match event::poll(STEP) {
+            while !is_ended.load(Relaxed) {
+                let pressed = match event::poll(KEY_INTERVAL) {
                     Ok(false) => continue,
                     Ok(true) => event::read(),
                     Err(_) => return,
                 };
                 let Ok(pressed) = pressed else { return };
-                if tell.send(pressed).is_err() {
+                if sender.send(pressed).is_err() {
                     return;
                 }
             }
         };
-        // Without the thread the channel is closed, which ends all.
+        // If the thread cannot be started, the channel is closed and `top` quits.
         let _ = std::thread::Builder::new().name("queue keys".to_owned()).spawn(read);
         Self { pressed, ends }
     }
@@ -159,7 +157,7 @@ impl PressedKeys {
     }
 }
 
-impl Drop for PressedKeys {
+impl Drop for KeyReader {
     fn drop(&mut self) {
         self.ends.store(true, Relaxed);
     }

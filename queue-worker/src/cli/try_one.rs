@@ -1,9 +1,12 @@
-//! `try`: runs a job's handler here, rolls back, and says how it ended. Nothing of the store changes.
+//! `try`: runs a job's handler in a transaction that is rolled back, and reports the result. The store is not changed.
 
 use std::process::ExitCode;
 
 use humantime::format_duration;
-use queue_core::{JobId, JobRef, JobState, runner::percent};
+use queue_core::{
+    JobId, JobRef, JobState,
+    runner::{SettlePath, percent},
+};
 use serde_json::{Value, json};
 
 use super::{
@@ -12,49 +15,49 @@ use super::{
     problem::{BoxError, Problem, warn},
     settings::Settings,
     span::Span,
-    values::{Output, id},
+    values::{OutputArgs, id},
 };
 use crate::{
-    inert,
+    escape,
     live::shutdown_signal,
     worker::{
         Worker,
-        tried::{Rollback, Trial, Tried},
+        trial::{Rollback, TrialOptions, TrialResult},
     },
 };
 
-/// Which job, and what is allowed.
+/// The job and the permitted side effects.
 #[derive(clap::Args)]
 pub(super) struct TryArgs {
-    /// The job's id
+    /// Job id
     #[arg(value_parser = id)]
     id: JobId,
-    /// Let the handler do what is not rolled back: write through `cx.pool()`. A handler that is not transactional needs this to be tried at all
+    /// Permit changes that are not rolled back: writes through `cx.pool()`. Required for handlers that are not transactional
     #[arg(long)]
     yes: bool,
-    /// Give up after this time, whatever the type's timeout is
+    /// Maximum run time, regardless of the type's timeout
     #[arg(long, value_name = "DURATION", default_value = "10m")]
     within: Span,
     #[command(flatten)]
-    pub(super) output: Output,
+    pub(super) output: OutputArgs,
 }
 
 pub(super) const MANUAL: &str = "\
-It reads the job and runs its handler, with its middleware and state, in a transaction that cannot be committed and is rolled back. No attempt
-is counted, no lease is taken, the job stays as and where it is, and a worker may claim it meanwhile. A job that runs now is refused.
+It loads the job and runs its handler, with its middleware and state, in a transaction that cannot be committed and is rolled back. No attempt
+is counted, no lease is taken, the job is not changed, and a worker may claim it meanwhile. A running job is refused.
 
-What goes through the handler's transaction (`cx.transaction()`, `cx.begin()`, jobs enqueued on it) is rolled back; if the handler ends it by hand
-and goes on in another, what it wrote there may be kept, and that is said. What goes elsewhere is NOT:
-HTTP, mail, files, other databases, numbers that sequences have given out. Without --yes, `cx.pool()` only reads; with it, what is written there
-stays. A handler that is not transactional is run with --yes only. The login needs the right to make temporary tables in the database.
+Changes through the handler's transaction (`cx.transaction()`, `cx.begin()`, jobs enqueued on it) are rolled back. If the handler ends it
+itself and continues in another, changes there may be kept; the result reports that. Other effects are NOT rolled back:
+HTTP, mail, files, other databases, sequences. Without --yes, `cx.pool()` only reads; with it, changes through the pool are
+kept. A handler that is not transactional needs --yes. The login needs the privilege to create temporary tables in the database.
 
 Examples:
   queue-worker try 1879032461361152001
   queue-worker try 1879032461361152001 --yes --json | jq -r .error
 
-Exit codes: 0 it would complete, 3 no such job, it runs, or this binary has no handler for it, 4 it did not complete";
+Exit codes: 0 the job would complete, 3 the job does not exist or is running, or this binary has no handler for it, 4 it did not complete";
 
-/// The handler was run, and did not complete.
+/// Exit code: the handler ran and did not complete.
 const NOT_COMPLETED: u8 = 4;
 
 pub(super) async fn try_one(
@@ -67,11 +70,11 @@ pub(super) async fn try_one(
     let of = JobRef::from_id(args.id).in_store(store);
     let job = of.find(database.pool()).await?;
     if job.state == JobState::Running {
-        return Err(Problem::refused(format!("job {} runs on a worker now; wait until it has ended, or cancel it", job.id)));
+        return Err(Problem::refused(format!("job {} is running on a worker; wait until it finishes, or cancel it", job.id)));
     }
     let worker = prepare(Worker::new(database.pool().clone()).config(config)).await?;
-    let Some(known) = worker.known(&job.job_type)? else {
-        let text = format!("no handler for job type `{}` in this binary; run the `try` of the one that has it", job.job_type);
+    let Some(known) = worker.find_type(&job.job_type)? else {
+        let text = format!("no handler for job type `{}` in this binary; run `try` with the binary that has one", job.job_type);
         return Err(Problem::refused(text));
     };
     let (name, registration) = (known.0, &known.1);
@@ -81,96 +84,97 @@ pub(super) async fn try_one(
         return Err(Problem::refused(text));
     }
     if !registration.options().transactional && !args.yes {
-        let text =
-            format!("a handler of `{name}` is not transactional, so what it does outside its transaction is done; say `--yes` if it may");
+        let text = format!("the handler of `{name}` is not transactional, so its effects are not rolled back; pass `--yes` to permit that");
         return Err(Problem::usage(text));
     }
-    let trial = Trial { patience: args.within.0, may_write: args.yes };
-    let tried = worker.try_one(&job, &known, trial, shutdown_signal()).await?;
+    let trial = TrialOptions { limit: args.within.0, may_write: args.yes };
+    let result = worker.try_one(&job, &known, trial, shutdown_signal()).await?;
     let now = of.find_without_payload(database.pool()).await.ok();
     if now.as_ref().is_none_or(|now| (now.state, now.attempts) != (job.state, job.attempts)) {
-        warn(&format!("job {} has changed meanwhile: somebody else has claimed it or acted on it", job.id));
+        warn(&format!("job {} has changed meanwhile: it was claimed, or changed by an operator", job.id));
     }
     tokio::time::timeout(std::time::Duration::from_secs(2), database.close()).await.unwrap_or_default();
     if args.output.json {
-        print::json(&document(job.id, name, job.state, &tried))?;
+        print::json(&document(job.id, name, job.state, &result))?;
     } else {
-        print::lines(&describe(job.id, name, job.state, &tried))?;
+        print::lines(&describe(job.id, name, job.state, &result))?;
     }
-    let completes = tried.ending.as_ref().is_ok_and(queue_core::runner::Ending::is_complete);
+    let completes = result.ending.as_ref().is_ok_and(queue_core::runner::Ending::is_complete);
     Ok(if completes { ExitCode::SUCCESS } else { ExitCode::from(NOT_COMPLETED) })
 }
 
-/// What a worker would write, in one word.
-fn verdict(tried: &Tried) -> &'static str {
-    // Whether a record of it would be kept is another thing.
-    match &tried.ending {
+/// Returns the verdict that a worker would write, in one word.
+fn verdict(result: &TrialResult) -> &'static str {
+    // Independent of whether a record of the job would be kept.
+    match &result.ending {
         Ok(ending) if ending.is_complete() => "complete",
-        Ok(ending) if ending.is_park() => "park",
-        Ok(ending) if ending.is_restart() => "restart",
-        Ok(ending) => ending.word(),
+        Ok(ending) if ending.path() == SettlePath::Park => "park",
+        Ok(ending) if ending.path() == SettlePath::Restart => "restart",
+        Ok(ending) => ending.verdict_name(),
         Err(_) => "unknown",
     }
 }
 
-fn error(tried: &Tried) -> Option<&str> {
-    match &tried.ending {
+fn error(result: &TrialResult) -> Option<&str> {
+    match &result.ending {
         Ok(ending) => ending.error(),
         Err(why) => Some(why),
     }
 }
 
-/// Its output is not shown: it may be as secret as a payload.
-fn document(id: JobId, name: &str, state: JobState, tried: &Tried) -> Value {
-    let progress = tried.said.as_ref().map(|said| {
-        let counts: Value = serde_json::from_str(&said.counts).unwrap_or_default();
-        json!({ "fraction": said.fraction, "stage": said.stage, "counts": counts })
+/// Returns the document of `--json`. It omits the output, which may be as confidential as a payload.
+fn document(id: JobId, name: &str, state: JobState, result: &TrialResult) -> Value {
+    let progress = result.progress.as_ref().map(|progress| {
+        let counts: Value = serde_json::from_str(&progress.counts).unwrap_or_default();
+        json!({ "fraction": progress.fraction, "stage": progress.stage, "counts": counts })
     });
     json!({
         "job": id,
         "job_type": name,
         "state": state,
-        "verdict": verdict(tried),
-        "error": error(tried),
-        "ran_ms": tried.ran.as_millis() as u64,
+        "verdict": verdict(result),
+        "error": error(result),
+        "ran_ms": result.ran.as_millis() as u64,
         "progress": progress,
-        "rolled_back": is_rolled_back(&tried.rollback),
+        "rolled_back": is_rolled_back(&result.rollback),
     })
 }
 
-/// Whether all that its transaction has written is gone; `None` if that is not known.
+/// Returns whether everything written by the transaction is rolled back. `None` if that is unknown.
 fn is_rolled_back(rollback: &Rollback) -> Option<bool> {
     match rollback {
         Rollback::Done => Some(true),
-        Rollback::EndedByHand => Some(false),
-        // Before it was lost the handler may have ended its transaction by hand, and written on.
+        Rollback::EndedByHandler => Some(false),
+        // The handler may have ended its transaction and written more before the session was lost.
         Rollback::Lost | Rollback::Unknown(_) => None,
     }
 }
 
-fn describe(id: JobId, name: &str, state: JobState, tried: &Tried) -> String {
-    let ran = format_duration(std::time::Duration::from_millis(tried.ran.as_millis() as u64));
-    let mut said = vec![format!("job {id} of type {name}: {} after {ran}", verdict(tried))];
-    if let Some(error) = error(tried) {
-        said.push(format!("  {}", inert::line(error)));
+fn describe(id: JobId, name: &str, state: JobState, result: &TrialResult) -> String {
+    let ran = format_duration(std::time::Duration::from_millis(result.ran.as_millis() as u64));
+    let mut said = vec![format!("job {id} of type {name}: {} after {ran}", verdict(result))];
+    if let Some(error) = error(result) {
+        said.push(format!("  {}", escape::line(error)));
     }
-    if let Some(ending) = tried.ending.as_ref().ok().filter(|ending| ending.is_park()) {
-        let signals: Vec<String> = ending.signals().iter().map(|name| inert::line(name)).collect();
+    if let Some(ending) = result.ending.as_ref().ok().filter(|ending| ending.path() == SettlePath::Park) {
+        let signals: Vec<String> = ending.signals().iter().map(|name| escape::line(name)).collect();
         said.push(format!("  it waits for {}; a trial receives no signal", signals.join(", ")));
     }
-    if let Some(progress) = &tried.said {
+    if let Some(progress) = &result.progress {
         let fraction = progress.fraction.map_or_else(String::new, |fraction| format!(" {}%", percent(fraction)));
-        let stage = progress.stage.as_ref().map_or_else(String::new, |stage| format!(" {}", inert::line(stage)));
-        let counts = if progress.counts == "{}" { String::new() } else { format!(" {}", inert::line(&progress.counts)) };
+        let stage = progress.stage.as_ref().map_or_else(String::new, |stage| format!(" {}", escape::line(stage)));
+        let counts = if progress.counts == "{}" { String::new() } else { format!(" {}", escape::line(&progress.counts)) };
         said.push(format!("  it reported{fraction}{stage}{counts}"));
     }
-    said.push(match &tried.rollback {
+    said.push(match &result.rollback {
         Rollback::Done => format!("rolled back; the job is {state} as before"),
-        Rollback::EndedByHand => "the handler has ended its transaction by hand: what it wrote after that may be kept".to_owned(),
-        Rollback::Lost => "the session of its transaction was lost: the server has rolled back what was not committed; had the handler ended its transaction by \
-                            hand before, what it wrote after that may be kept"
-            .to_owned(),
-        Rollback::Unknown(why) => format!("whether its transaction was rolled back is not known: {}", inert::line(why)),
+        Rollback::EndedByHandler => "the handler ended its transaction itself: its later changes may be kept".to_owned(),
+        Rollback::Lost => {
+            "the session of its transaction was lost: the server rolled back uncommitted changes; if the handler had ended its transaction \
+                            itself before, its later changes may be kept"
+                .to_owned()
+        }
+        Rollback::Unknown(why) => format!("unknown whether its transaction was rolled back: {}", escape::line(why)),
     });
     said.join("\n")
 }

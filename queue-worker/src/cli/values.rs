@@ -1,4 +1,4 @@
-//! Options that commands share, and values as they are written.
+//! Options shared by commands, and parsers of their values.
 
 use std::{fmt::Display, ops::RangeInclusive, str::FromStr};
 
@@ -7,28 +7,28 @@ use queue_core::JobId;
 use serde::Deserialize;
 use serde_json::Value;
 
-/// How a command answers.
+/// Output format of a command.
 #[derive(clap::Args)]
-pub(super) struct Output {
+pub(super) struct OutputArgs {
     /// Print one JSON document; ids are strings
     #[arg(long, global = true)]
     pub(super) json: bool,
 }
 
-/// How far jobs are counted.
+/// Precision of job counts.
 #[derive(clap::Args, Clone, Copy)]
-pub(super) struct Exact {
-    /// Count all jobs: it takes time in proportion to them, about half a second a million
+pub(super) struct ExactArgs {
+    /// Count all jobs; takes time proportional to their number, about half a second per million
     #[arg(long)]
     pub(super) exact: bool,
 }
 
-/// What was counted, as it is shown: with a plus if there may be more.
+/// Formats a count, with a plus if there may be more.
 pub(super) fn counted(number: impl Display, partial: bool) -> String {
     format!("{number}{}", if partial { "+" } else { "" })
 }
 
-/// A whole number as it is written.
+/// A whole number.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
 #[serde(transparent)]
 pub(super) struct Whole(usize);
@@ -48,10 +48,10 @@ impl From<Whole> for usize {
 }
 
 pub(super) fn whole<T: FromStr>(text: &str) -> Result<T, &'static str> {
-    text.parse().map_err(|_| "expected a whole number such as 20, and not too large a one")
+    text.parse().map_err(|_| "expected a whole number within range, such as 20")
 }
 
-/// Reads a whole number in this range.
+/// Returns a parser of whole numbers in a range.
 pub(super) fn whole_in<T: TryFrom<u32>>(range: RangeInclusive<u32>) -> impl Fn(&str) -> Result<T, String> + Clone {
     move |text| {
         let number = text.parse().ok().filter(|number| range.contains(number));
@@ -61,16 +61,16 @@ pub(super) fn whole_in<T: TryFrom<u32>>(range: RangeInclusive<u32>) -> impl Fn(&
 }
 
 pub(super) fn priority(text: &str) -> Result<i16, &'static str> {
-    text.parse().map_err(|_| "a priority is a whole number from -32768 to 32767")
+    text.parse().map_err(|_| "expected a whole number from -32768 to 32767")
 }
 
-/// Where to listen.
+/// Parses an address to listen on.
 #[cfg(any(feature = "dashboard", feature = "health"))]
 pub(super) fn address(text: &str) -> Result<std::net::SocketAddr, &'static str> {
-    text.parse().map_err(|_| "an address is written like `127.0.0.1:8080`, or `[::]:8080` for every one of this machine")
+    text.parse().map_err(|_| "expected an address like `127.0.0.1:8080`, or `[::]:8080` for every interface")
 }
 
-/// As [`counted`], of jobs.
+/// Formats a count of jobs.
 pub(super) fn counted_jobs(number: u64, partial: bool) -> String {
     let noun = if number == 1 && !partial { "job" } else { "jobs" };
     format!("{} {noun}", counted(number, partial))
@@ -83,11 +83,11 @@ pub(super) struct NewCapacity(pub(super) Option<u64>);
 pub(super) fn new_capacity(text: &str) -> Result<NewCapacity, &'static str> {
     match text {
         "none" => Ok(NewCapacity(None)),
-        _ => text.parse().map(|capacity| NewCapacity(Some(capacity))).map_err(|_| "a capacity is a number of jobs, or `none`"),
+        _ => text.parse().map(|capacity| NewCapacity(Some(capacity))).map_err(|_| "expected a number of jobs, or `none`"),
     }
 }
 
-/// A weight, or `none` for as many turns as any other.
+/// A weight, or none for the same turns as any other key.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct NewWeight(pub(super) Option<u16>);
 
@@ -95,21 +95,21 @@ pub(super) fn new_weight(text: &str) -> Result<NewWeight, &'static str> {
     match text.parse() {
         _ if text == "none" => Ok(NewWeight(None)),
         Ok(weight @ 1..=1000) => Ok(NewWeight(Some(weight))),
-        _ => Err("a weight is a number from 1 to 1000, or `none`"),
+        _ => Err("expected a number from 1 to 1000, or `none`"),
     }
 }
 
 pub(super) fn id(text: &str) -> Result<JobId, &'static str> {
-    text.parse().map_err(|_| "a job's id is a number, as `list` shows it")
+    text.parse().map_err(|_| "expected a job id, a number as shown by `list`")
 }
 
 pub(super) fn time(text: &str) -> Result<DateTime<Utc>, &'static str> {
-    DateTime::parse_from_rfc3339(text).map(|time| time.to_utc()).map_err(|_| "a time is written like `2026-12-24T18:00:00Z`")
+    DateTime::parse_from_rfc3339(text).map(|time| time.to_utc()).map_err(|_| "expected a time like `2026-12-24T18:00:00Z`")
 }
 
-/// Jobs a second.
+/// Parses a rate into jobs per second.
 pub(super) fn rate(text: &str) -> Result<f64, &'static str> {
-    let wrong = "a rate is written like `50/s`, `10/m` or `100/h`, and is above zero";
+    let wrong = "expected a rate like `50/s`, `10/m` or `100/h`, above zero";
     let (number, unit) = text.split_once('/').ok_or(wrong)?;
     let seconds = match unit {
         "s" => 1.0,
@@ -120,8 +120,8 @@ pub(super) fn rate(text: &str) -> Result<f64, &'static str> {
     number.parse::<f64>().ok().filter(|number| number.is_finite() && *number > 0.0).map(|number| number / seconds).ok_or(wrong)
 }
 
-/// A key of metadata with its value: JSON, or else text.
+/// Parses a metadata key with its value, which is JSON or else text.
 pub(super) fn meta(text: &str) -> Result<(String, Value), &'static str> {
-    let (key, value) = text.split_once('=').filter(|(key, _)| !key.is_empty()).ok_or("metadata is written like `tenant=acme`")?;
+    let (key, value) = text.split_once('=').filter(|(key, _)| !key.is_empty()).ok_or("expected metadata like `tenant=acme`")?;
     Ok((key.to_owned(), serde_json::from_str(value).unwrap_or_else(|_| value.into())))
 }

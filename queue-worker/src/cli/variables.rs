@@ -1,21 +1,21 @@
-//! Variables of the environment that look like settings and are none: a misspelt one would change nothing, and nobody would know.
+//! Finds environment variables that look like settings but are not. A misspelt variable would otherwise be silently ignored.
 
 use clap::Command;
 
-/// Read by others than the command line.
-const BESIDE: [&str; 3] = ["QUEUE_PG_DATA", "QUEUE_PG_BIN", "QUEUE_MUTANTS"];
+/// Variables read by other parts of the program.
+const OTHER_VARIABLES: [&str; 3] = ["QUEUE_PG_DATA", "QUEUE_PG_BIN", "QUEUE_MUTANTS"];
 
-/// What begins as our variables do and is none of them, each with what may be meant.
-pub(super) fn unknown(command: &Command, set: impl Iterator<Item = String>) -> Vec<String> {
-    let mut known: Vec<String> = BESIDE.map(str::to_owned).to_vec();
+/// Returns a note for each unknown variable with our prefix, with the most similar known name.
+pub(super) fn unknown_variables(command: &Command, set: impl Iterator<Item = String>) -> Vec<String> {
+    let mut known: Vec<String> = OTHER_VARIABLES.map(str::to_owned).to_vec();
     collect(command, &mut known);
     let mut notes = Vec::new();
     for name in set.filter(|name| name.starts_with("QUEUE_") && !known.contains(name)) {
         let near = known.iter().map(|known| (strsim::damerau_levenshtein(&name, known), known)).min();
         let meant = near
             .filter(|(edits, _)| *edits <= 3)
-            .map_or_else(|| "; `--help` lists those that there are".to_owned(), |(_, known)| format!("; did you mean {known}?"));
-        notes.push(format!("the variable {name} is no setting{meant}"));
+            .map_or_else(|| "; `--help` lists the settings".to_owned(), |(_, known)| format!("; did you mean {known}?"));
+        notes.push(format!("the variable {name} is not a setting{meant}"));
     }
     notes.sort();
     notes

@@ -1,11 +1,13 @@
-//! `weight`: how many turns the jobs of a fair key have.
+//! `weight`: number of turns of fair keys.
 
 use queue_core::operate;
 use serde_json::json;
 
-use super::{known_queue::check_type, noted::Noted, open::open_store, print, problem::Problem, settings::Settings, values::NewWeight};
+use super::{
+    audit::AuditedTransaction, name_check::check_type, open::open_store, print, problem::Problem, settings::Settings, values::NewWeight,
+};
 
-/// Gives a fair key a weight, if one is named, and shows those that have one.
+/// Sets the weight of a fair key, if one is given, and prints the keys with a weight.
 pub(super) async fn weight(
     settings: &Settings,
     job_type: Option<&str>,
@@ -16,9 +18,9 @@ pub(super) async fn weight(
     let (database, store) = open_store(settings).await?;
     check_type(&database, store, job_type).await?;
     if let (Some(job_type), Some(key), Some(NewWeight(weight))) = (job_type, key, new) {
-        let mut noted = Noted::begin(database.pool(), store).await?;
-        operate::set_weight(&mut *noted, store, job_type, key, weight).await?;
-        noted.commit("weighted", format!("key {key} of type {job_type}"), 0).await?;
+        let mut tx = AuditedTransaction::begin(database.pool(), store).await?;
+        operate::set_weight(&mut *tx, store, job_type, key, weight).await?;
+        tx.commit("weighted", format!("key {key} of type {job_type}"), 0).await?;
     }
     let mut found = operate::weights(database.pool(), store, job_type).await?;
     database.close().await;

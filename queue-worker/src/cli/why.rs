@@ -1,4 +1,4 @@
-//! `why`: what keeps a job from running, or what came of it.
+//! `why`: why a job is not running, or how it ended.
 
 use std::process::ExitCode;
 
@@ -8,17 +8,17 @@ use queue_core::{
 };
 
 use super::{
-    list::of_version,
-    named::JobName,
-    open::open_to_look,
+    job_name::JobName,
+    list::versioned_type,
+    open::open_for_reading,
     print,
     problem::{Problem, REFUSED},
     settings::Settings,
 };
-use crate::{inert, program::name_commands};
+use crate::{escape, program::name_commands};
 
 pub(super) async fn why(settings: &Settings, id: JobId, as_json: bool) -> Result<ExitCode, Problem> {
-    let (database, store) = open_to_look(settings).await?;
+    let (database, store) = open_for_reading(settings).await?;
     let why = name_commands(operate::why(database.pool(), store, id).await?);
     database.close().await;
     if as_json {
@@ -29,25 +29,25 @@ pub(super) async fn why(settings: &Settings, id: JobId, as_json: bool) -> Result
     Ok(if why.is_absent() { ExitCode::from(REFUSED) } else { ExitCode::SUCCESS })
 }
 
-/// The answer on the first line; then the job, the other causes, the attempts that failed, and what to do.
+/// Formats the main cause first, then the job, other causes, failed attempts and fixes.
 pub(super) fn describe(why: &Why, name: &impl JobName) -> String {
-    let mut said = vec![inert::line(&why.first().says)];
+    let mut said = vec![escape::line(&why.first().says)];
     if let (Some(state), Some(queue), Some(job_type)) = (why.state, &why.queue, &why.job_type) {
-        let of = of_version(job_type, why.version.unwrap_or(1));
-        said.push(inert::line(&format!("  job {name}: {of}, queue {queue}, priority {}, {state}", why.priority.unwrap_or(0))));
+        let of = versioned_type(job_type, why.version.unwrap_or(1));
+        said.push(escape::line(&format!("  job {name}: {of}, queue {queue}, priority {}, {state}", why.priority.unwrap_or(0))));
     }
-    said.extend(why.causes[1..].iter().map(|cause| format!("also: {}", inert::line(&cause.says))));
+    said.extend(why.causes[1..].iter().map(|cause| format!("also: {}", escape::line(&cause.says))));
     for cause in &why.causes {
         said.extend(failures(cause));
     }
     said.extend(why.causes.iter().filter_map(|cause| {
         let what = if cause.kind == CauseKind::OldSnapshot { "if it is not needed" } else { "fix" };
-        cause.fix.as_ref().map(|fix| format!("{what}: {}", inert::line(fix)))
+        cause.fix.as_ref().map(|fix| format!("{what}: {}", escape::line(fix)))
     }));
     said.join("\n")
 }
 
-/// Each failed attempt of a job that is over.
+/// Formats the failed attempts of a finished job.
 fn failures(cause: &Cause) -> Vec<String> {
     let failures = cause.facts.get("failures").and_then(|failures| failures.as_array());
     let told = failures.into_iter().flatten().map(|failure| {
@@ -58,7 +58,7 @@ fn failures(cause: &Cause) -> Vec<String> {
             number("attempt"),
             text("at"),
             number("ran_ms"),
-            inert::short(&text("error"), 200)
+            escape::short(&text("error"), 200)
         )
     });
     told.collect()

@@ -1,4 +1,4 @@
-//! What all requests to a store share: the store, and few ways into its database.
+//! State shared by all requests to one store: the store, the connection limit and read-only or writing transactions.
 
 use std::{
     ops::{Deref, DerefMut},
@@ -17,144 +17,148 @@ use tokio::{
 };
 
 use super::{
-    live::Hub,
-    problem::{Answer, Problem},
-    way::Door,
+    live_hub::LiveHub,
+    problem::{HandlerResult, Problem},
+    request_context::DashboardState,
 };
 
-/// So many requests have a connection to a database at a time, whichever of its stores they are for; the others wait.
-const CONNECTIONS: usize = 3;
+/// Maximum number of requests that hold a connection to the same database at a time, across its stores. Further requests wait.
+const MAX_CONNECTIONS: usize = 3;
 
-/// They wait for so long.
-const PATIENCE: Duration = Duration::from_secs(10);
+/// Maximum time a request waits for a connection.
+const CONNECTION_TIMEOUT: Duration = Duration::from_secs(10);
 
-/// A connection that lives answers in this time.
-const AT_ONCE: Duration = Duration::from_millis(500);
+/// Maximum time for an idle connection to begin a transaction. A slower one counts as broken.
+const PROBE_TIMEOUT: Duration = Duration::from_millis(500);
 
-/// No statement takes longer, and none waits for longer for a lock. Said in one go with the beginning, and over with the transaction: it is the same
-/// behind a pooler.
-const LOOK: &str = "begin isolation level read committed, read only; set local statement_timeout = '5s'; set local lock_timeout = '2s'; \
+/// Begins a read-only transaction with timeouts for statements and locks. Sent as one message and scoped to the transaction, so it also
+/// holds behind a connection pooler.
+const BEGIN_READ: &str = "begin isolation level read committed, read only; set local statement_timeout = '5s'; set local lock_timeout = '2s'; \
                     set local idle_in_transaction_session_timeout = '20s'";
 
-/// The same for what changes something. At the isolation at which nothing fails because another has done something at the same time, whatever the
-/// login's is.
-const CHANGE: &str = "begin isolation level read committed; set local statement_timeout = '5s'; set local lock_timeout = '2s'; \
+/// Begins a writing transaction with the same timeouts. Under `read committed` no statement fails because of a concurrent change. It is set
+/// explicitly because the role may have another default.
+const BEGIN_WRITE: &str = "begin isolation level read committed; set local statement_timeout = '5s'; set local lock_timeout = '2s'; \
                       set local idle_in_transaction_session_timeout = '20s'";
 
-/// The state of a store's routes.
+/// State of the routes of one store.
 pub(super) struct App {
     pub(super) pool: PgPool,
     pub(super) store: Store,
-    /// What it goes by: one of many by its name, else by its schema.
+    /// Name of the store in the roster, or its schema if the dashboard serves a single store.
     pub(super) name: Arc<str>,
-    pub(super) door: Arc<Door>,
-    /// Who watches which page; what is told is the changing part of it.
-    pub(super) hub: Arc<Hub<String>>,
-    /// One of many: where it is listed, and as what.
-    listed: Option<(Roster, Member)>,
+    pub(super) dashboard: Arc<DashboardState>,
+    /// Subscribers of live pages. They receive the rendered live part as HTML.
+    pub(super) hub: Arc<LiveHub<String>>,
+    /// Roster and member, if the dashboard serves a roster.
+    membership: Option<(Roster, Member)>,
     connections: Arc<Semaphore>,
 }
 
-pub(super) type Shared = Arc<App>;
+pub(super) type AppState = Arc<App>;
 
-/// A transaction, and one of the few places.
-pub(super) struct Session {
+/// Transaction together with its connection permit.
+pub(super) struct DbSession {
     transaction: Transaction<'static, Postgres>,
-    _place: OwnedSemaphorePermit,
+    _permit: OwnedSemaphorePermit,
 }
 
 impl App {
-    /// Of the one store of its dashboard.
-    pub(super) fn new(pool: PgPool, store: Store, door: Arc<Door>) -> Self {
-        let (hub, connections) = (Arc::new(Hub::new(door.viewers.clone())), Arc::new(Semaphore::new(CONNECTIONS)));
-        Self { pool, store, name: store.schema().into(), door, hub, listed: None, connections }
+    /// Creates the state of a dashboard's single store.
+    pub(super) fn new(pool: PgPool, store: Store, dashboard: Arc<DashboardState>) -> Self {
+        let (hub, connections) = (Arc::new(LiveHub::new(dashboard.viewers.clone())), Arc::new(Semaphore::new(MAX_CONNECTIONS)));
+        Self { pool, store, name: store.schema().into(), dashboard, hub, membership: None, connections }
     }
 
-    /// Of one of many. It shares the places of `beside`, which is in its database.
-    pub(super) fn listed(roster: &Roster, member: &Member, door: Arc<Door>, beside: Option<&Self>) -> Self {
-        let own = Self::new(member.pool().clone(), member.store(), door);
+    /// Creates the state of one member of a roster. It shares the connection permits of `beside`, a store in the same database.
+    pub(super) fn for_member(roster: &Roster, member: &Member, dashboard: Arc<DashboardState>, beside: Option<&Self>) -> Self {
+        let own = Self::new(member.pool().clone(), member.store(), dashboard);
         let connections = beside.map_or(own.connections, |beside| beside.connections.clone());
-        Self { name: member.name().into(), listed: Some((roster.clone(), member.clone())), connections, ..own }
+        Self { name: member.name().into(), membership: Some((roster.clone(), member.clone())), connections, ..own }
     }
 
-    /// Whether it is this one of many, reached by the same pool: another one may lead there when this one is closed.
-    pub(super) fn is_of(&self, member: &Member) -> bool {
+    /// Whether this state belongs to the member with the same pool. A member that was removed and added again may have a new pool, because
+    /// the old one is closed.
+    pub(super) fn is_for(&self, member: &Member) -> bool {
         let is_same = |own: &Member| own.is_same(member) && Arc::ptr_eq(&own.pool().connect_options(), &member.pool().connect_options());
-        self.listed.as_ref().is_some_and(|(_, own)| is_same(own))
+        self.membership.as_ref().is_some_and(|(_, own)| is_same(own))
     }
 
-    /// Whether it is in the database of this one of many.
-    pub(super) fn is_beside(&self, member: &Member) -> bool {
-        self.listed.as_ref().is_some_and(|(_, own)| own.is_beside(member))
+    /// Whether the store is in the same database as the member.
+    pub(super) fn shares_database_with(&self, member: &Member) -> bool {
+        self.membership.as_ref().is_some_and(|(_, own)| own.is_beside(member))
     }
 
-    /// Whether both have the same places for connections.
-    pub(super) fn shares_with(&self, other: &Self) -> bool {
+    /// Whether both states share their connection permits.
+    pub(super) fn shares_connections_with(&self, other: &Self) -> bool {
         Arc::ptr_eq(&self.connections, &other.connections)
     }
 
-    /// Completes once it is one of many no more.
-    pub(super) async fn gone(self: Arc<Self>) {
-        let Some((roster, _)) = &self.listed else { return std::future::pending().await };
-        // Without an end of the roster, which is held here.
-        let _ = roster.watch().wait_for(|members| !members.iter().any(|found| self.is_of(found))).await;
+    /// Completes when the store is removed from the roster. Never completes for a single store.
+    pub(super) async fn removed(self: Arc<Self>) {
+        let Some((roster, _)) = &self.membership else { return std::future::pending().await };
+        // The channel cannot close: the roster held here owns its sender.
+        let _ = roster.watch().wait_for(|members| !members.iter().any(|found| self.is_for(found))).await;
     }
 
-    /// A transaction that only reads.
-    pub(super) async fn look(&self) -> Answer<Session> {
-        self.begin(self.reads(), LOOK).await
+    /// Begins a read-only transaction.
+    pub(super) async fn begin_read(&self) -> HandlerResult<DbSession> {
+        self.begin(self.read_pool(), BEGIN_READ).await
     }
 
-    /// A pool to read from leads to one database: that of the one store.
-    fn reads(&self) -> &PgPool {
-        self.door.options.reads.get().filter(|_| self.listed.is_none()).unwrap_or(&self.pool)
+    /// Returns the pool for reads. A separate read pool leads to one database, so it is used for a single store only.
+    fn read_pool(&self) -> &PgPool {
+        self.dashboard.options.read_pool.get().filter(|_| self.membership.is_none()).unwrap_or(&self.pool)
     }
 
-    /// One more for whoever has one, if there is a connection that nobody needs: to wait for it while holding another could stop everybody. The pool
-    /// does not ask whether that connection still lives, so one that does not answer at once is none.
-    pub(super) async fn look_beside(&self) -> Option<Session> {
-        let place = Arc::clone(&self.connections).try_acquire_owned().ok()?;
-        let pool = self.reads().clone();
-        let begun =
-            to_its_end(async move { Ok(pool.try_begin_with(LOOK).await?.map(|transaction| Session { transaction, _place: place })) });
-        timeout(AT_ONCE, begun).await.ok()?.ok()?
+    /// Begins a second read-only transaction for a request that already has one, if a connection is idle. Waiting for it while holding the
+    /// first could deadlock. The pool does not test idle connections, so one that does not respond within [`PROBE_TIMEOUT`] is skipped.
+    pub(super) async fn try_begin_read(&self) -> Option<DbSession> {
+        let permit = Arc::clone(&self.connections).try_acquire_owned().ok()?;
+        let pool = self.read_pool().clone();
+        let begun = run_to_completion(async move {
+            Ok(pool.try_begin_with(BEGIN_READ).await?.map(|transaction| DbSession { transaction, _permit: permit }))
+        });
+        timeout(PROBE_TIMEOUT, begun).await.ok()?.ok()?
     }
 
-    /// A transaction, to be committed; if anything may be changed here.
-    pub(super) async fn change(&self) -> Answer<Session> {
-        self.check_changes()?;
-        self.begin(&self.pool, CHANGE).await
+    /// Begins a writing transaction, to be committed by the caller. Fails if the dashboard is read-only.
+    pub(super) async fn begin_write(&self) -> HandlerResult<DbSession> {
+        self.check_writable()?;
+        self.begin(&self.pool, BEGIN_WRITE).await
     }
 
-    /// Whether anything may be changed here.
-    pub(super) fn check_changes(&self) -> Answer<()> {
-        if self.door.options.read_only { Err(Problem::forbidden("this dashboard is only for looking")) } else { Ok(()) }
+    /// Returns an error if the dashboard is read-only.
+    pub(super) fn check_writable(&self) -> HandlerResult<()> {
+        if self.dashboard.options.read_only { Err(Problem::forbidden("this dashboard is read-only")) } else { Ok(()) }
     }
 
-    async fn begin(&self, pool: &PgPool, statement: &'static str) -> Answer<Session> {
-        let (until, late) = (Instant::now() + PATIENCE, |_| Problem::busy("too many requests wait for the database; try again"));
-        // Nobody closes it.
-        let place = timeout_at(until, self.connections.clone().acquire_owned()).await.map_err(late)?;
-        let (place, pool) = (place.map_err(|_| Problem::busy("this is ending"))?, pool.clone());
-        let begun = to_its_end(async move { Ok(Session { transaction: pool.begin_with(statement).await?, _place: place }) });
+    async fn begin(&self, pool: &PgPool, statement: &'static str) -> HandlerResult<DbSession> {
+        let (until, late) = (Instant::now() + CONNECTION_TIMEOUT, |_| {
+            Problem::unavailable("too many requests are waiting for a database connection; try again")
+        });
+        // The semaphore is never closed.
+        let permit = timeout_at(until, self.connections.clone().acquire_owned()).await.map_err(late)?;
+        let (permit, pool) = (permit.map_err(|_| Problem::unavailable("the server is shutting down"))?, pool.clone());
+        let begun = run_to_completion(async move { Ok(DbSession { transaction: pool.begin_with(statement).await?, _permit: permit }) });
         timeout_at(until, begun).await.map_err(late)?
     }
 }
 
-/// Also if nobody waits for it any more: of a transaction that is left while it begins, whoever has its connection next would know nothing, and lose
-/// what is written there.
-async fn to_its_end<T: Send + 'static>(begin: impl Future<Output = Answer<T>> + Send + 'static) -> Answer<T> {
-    tokio::spawn(begin).await.unwrap_or_else(|_| Err(Problem::busy("this failed; the log says why")))
+/// Runs the begin of a transaction to completion, even if the request is dropped. Otherwise the next user of the connection would
+/// unknowingly write into an open transaction and lose its changes.
+async fn run_to_completion<T: Send + 'static>(begin: impl Future<Output = HandlerResult<T>> + Send + 'static) -> HandlerResult<T> {
+    tokio::spawn(begin).await.unwrap_or_else(|_| Err(Problem::unavailable("internal error; see the server log")))
 }
 
-impl Session {
-    /// Makes what was done last.
-    pub(super) async fn commit(self) -> Answer<()> {
+impl DbSession {
+    /// Commits the transaction.
+    pub(super) async fn commit(self) -> HandlerResult<()> {
         Ok(self.transaction.commit().await?)
     }
 }
 
-impl Deref for Session {
+impl Deref for DbSession {
     type Target = PgConnection;
 
     fn deref(&self) -> &PgConnection {
@@ -162,7 +166,7 @@ impl Deref for Session {
     }
 }
 
-impl DerefMut for Session {
+impl DerefMut for DbSession {
     fn deref_mut(&mut self) -> &mut PgConnection {
         &mut self.transaction
     }

@@ -1,4 +1,4 @@
-//! What pages link besides themselves: embedded in the binary, small, and kept by browsers for as long as it stays the same.
+//! Static files that pages link to. They are embedded in the binary and cached by browsers until a release changes them.
 
 use std::{
     hash::{DefaultHasher, Hash as _, Hasher as _},
@@ -11,15 +11,15 @@ use axum::{
 };
 
 use super::{
-    part::Path,
-    problem::{Answer, Problem},
+    path::Path,
+    problem::{HandlerResult, Problem},
 };
 
 struct Asset {
     name: &'static str,
     kind: &'static str,
     plain: &'static [u8],
-    /// The same, compressed; made once, by hand.
+    /// Content compressed in advance.
     gzip: Option<&'static [u8]>,
 }
 
@@ -38,7 +38,7 @@ static ASSETS: [Asset; 4] = [
     Asset { name: "icon.svg", kind: "image/svg+xml", plain: include_bytes!("../../assets/icon.svg"), gzip: None },
 ];
 
-/// Of all of them: links say it, so that what a browser keeps is never of another release.
+/// Hash over all assets. Links contain it, so that a browser never uses a cached file of another release.
 pub(super) static VERSION: LazyLock<String> = LazyLock::new(|| {
     let mut hash = DefaultHasher::new();
     for asset in &ASSETS {
@@ -47,8 +47,8 @@ pub(super) static VERSION: LazyLock<String> = LazyLock::new(|| {
     format!("{:016x}", hash.finish())
 });
 
-pub(super) async fn asset(Path(name): Path<String>, headers: HeaderMap) -> Answer<Response> {
-    let asset = ASSETS.iter().find(|asset| asset.name == name).ok_or_else(|| Problem::missing("there is nothing here"))?;
+pub(super) async fn asset(Path(name): Path<String>, headers: HeaderMap) -> HandlerResult<Response> {
+    let asset = ASSETS.iter().find(|asset| asset.name == name).ok_or_else(|| Problem::not_found("not found"))?;
     let tag = format!("\"{}\"", *VERSION);
     let kept = [(header::CACHE_CONTROL, "public, max-age=31536000, immutable".to_owned()), (header::ETAG, tag.clone())];
     if headers.get(header::IF_NONE_MATCH).is_some_and(|known| known.as_bytes() == tag.as_bytes()) {

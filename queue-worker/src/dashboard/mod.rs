@@ -1,4 +1,4 @@
-//! The dashboard: pages and a JSON API to look at a store, or at many, and to act on it, for a web server of yours or one of its own.
+//! Dashboard: web pages and a JSON API to inspect and operate one store or many. Runs inside your own web server or as a standalone one.
 //!
 //! ```no_run
 //! # async fn example(pool: sqlx::PgPool) -> Result<(), Box<dyn std::error::Error>> {
@@ -10,25 +10,25 @@
 //! # let _ = app; Ok(()) }
 //! ```
 //!
-//! It takes at most three connections of the pool at a time. No statement is unbounded, and none takes longer than five seconds. Nothing is loaded
-//! from elsewhere, nothing of a payload is in an address or in the log.
+//! The dashboard uses at most three connections of the pool at a time. Every statement is bounded in its result and limited to five seconds. Pages
+//! load nothing from other sites. Payloads never appear in URLs or logs.
 
 mod options;
 mod throttle;
 mod token;
 mod problem;
-mod live;
-mod acts;
-mod way;
+mod live_hub;
+mod operations;
+mod request_context;
 mod app;
-mod counted;
+mod store_counts;
 mod stores;
-mod show;
+mod display;
 mod assets;
 mod api;
 mod pages;
-mod part;
-mod door;
+mod path;
+mod guard;
 mod serve;
 
 use std::sync::Arc;
@@ -48,8 +48,8 @@ pub(crate) use self::serve::listen_beside;
 use self::{
     app::App,
     problem::Problem,
+    request_context::{DashboardState, PageScope},
     stores::Stores,
-    way::{Door, Shows},
 };
 pub use self::{
     options::{Actor, Options},
@@ -57,26 +57,26 @@ pub use self::{
 };
 use crate::error::Error;
 
-/// No body is longer: what is said is a few words.
+/// Maximum request body size in bytes.
 const LONGEST_BODY: usize = 64 * 1024;
 
-/// Pages and JSON API, for a router of yours: below a path by `nest_service`, at its root by `fallback_service`. Authentication is yours, or
-/// [`Options::token`].
+/// Returns the pages and the JSON API of one store as a service for your own [`Router`]. Use `nest_service` below a path, or `fallback_service` at
+/// the root. Authentication is yours, or by [`Options::token`].
 ///
-/// No [`Router`], as `nest` would take that, and axum then answers the path with a slash at its end with 404.
+/// The return type is not a [`Router`], because with `nest` axum would respond with 404 to the nesting path with a trailing slash.
 ///
 /// # Errors
-/// [`Error::Config`] for a token that is empty or too short.
+/// Returns [`Error::Config`] if the token or a host name is invalid.
 pub fn service(pool: PgPool, store: Store, options: Options) -> Result<RouterIntoService<Body>, Error> {
     options.check()?;
     Ok(routed(pool, store, options).into_service())
 }
 
-/// As [`service`], over the stores of a roster: the first page has the figures of all, and each has its own dashboard below `/stores/NAME`. It follows
-/// the roster: a store that is added is there, and one that is removed is not any more. A store that does not answer is shown as such beside the
-/// others. [`Options::read_from`] is of no use here: each store is read from where it is.
+/// Returns the pages and the JSON API of all stores of a roster, as [`service`] does for one. The first page shows the job counts of all stores, and
+/// each store has its own dashboard below `/stores/NAME`. Stores added to or removed from the roster appear and disappear. A store that does not
+/// respond is shown with its error beside the others. [`Options::read_from`] has no effect: each store is read from its own pool.
 ///
-/// Stores of one database share three connections of their pools. One that nobody looks at costs nothing.
+/// Stores of one database share three connections. A store without requests costs nothing.
 ///
 /// ```no_run
 /// # fn example(roster: queue_core::stores::Roster) -> Result<(), Box<dyn std::error::Error>> {
@@ -88,34 +88,34 @@ pub fn service(pool: PgPool, store: Store, options: Options) -> Result<RouterInt
 /// ```
 ///
 /// # Errors
-/// [`Error::Config`] for a token that is empty or too short.
+/// Returns [`Error::Config`] if the token or a host name is invalid.
 pub fn service_over(roster: &Roster, options: Options) -> Result<RouterIntoService<Body>, Error> {
     options.check()?;
     Ok(routed_over(roster, options).into_service())
 }
 
-/// With options that were checked.
+/// Builds the router of one store. The options must have been checked.
 fn routed(pool: PgPool, store: Store, options: Options) -> Router {
-    let door = Door::new(options, Shows::One(store.schema()));
-    let app = Arc::new(App::new(pool, store, door.clone()));
-    guarded(pages::routes().merge(api::routes()).with_state(app), door)
+    let dashboard = DashboardState::new(options, PageScope::One(store.schema()));
+    let app = Arc::new(App::new(pool, store, dashboard.clone()));
+    guarded(pages::routes().merge(api::routes()).with_state(app), dashboard)
 }
 
-/// With options that were checked.
+/// Builds the router of a roster's stores. The options must have been checked.
 fn routed_over(roster: &Roster, options: Options) -> Router {
-    let door = Door::new(options, Shows::All);
+    let dashboard = DashboardState::new(options, PageScope::All);
     let of_one = bounded(pages::routes().merge(api::routes()));
     let routes = stores::routes().merge(pages::of_stores()).merge(api::of_stores());
-    guarded(routes.with_state(Arc::new(Stores::new(roster, door.clone(), of_one))), door)
+    guarded(routes.with_state(Arc::new(Stores::new(roster, dashboard.clone(), of_one))), dashboard)
 }
 
-/// Nobody comes to the routes but through the door.
-fn guarded(routes: Router, door: Arc<Door>) -> Router {
+/// Wraps the routes, the login and the assets in the guard middleware.
+fn guarded(routes: Router, dashboard: Arc<DashboardState>) -> Router {
     let all = routes.merge(pages::login()).route("/assets/{name}", get(assets::asset));
-    bounded(all).layer(from_fn_with_state(door, door::guard))
+    bounded(all).layer(from_fn_with_state(dashboard, guard::guard_request))
 }
 
-/// To what is there, and to what may be said.
+/// Adds the 404 fallback and the body size limit.
 fn bounded<S: Clone + Send + Sync + 'static>(routes: Router<S>) -> Router<S> {
-    routes.fallback(async || Problem::missing("there is nothing here")).layer(DefaultBodyLimit::max(LONGEST_BODY))
+    routes.fallback(async || Problem::not_found("not found")).layer(DefaultBodyLimit::max(LONGEST_BODY))
 }

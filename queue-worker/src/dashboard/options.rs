@@ -1,4 +1,4 @@
-//! What a dashboard shows and lets be done, and to whom. Pure.
+//! Options of a dashboard: access, host names, and what is shown. Pure.
 
 use std::{
     collections::BTreeMap,
@@ -8,10 +8,9 @@ use std::{
 
 use sqlx::PgPool;
 
-use crate::{error::Error, inert};
+use crate::{error::Error, escape};
 
-/// What a dashboard shows and lets be done. The default shows everything and lets everything be done, without a token, to whoever reaches it under
-/// a name of this machine's own.
+/// Options of a dashboard. By default all data is shown and all operations are allowed, without a token, for requests under a loopback host name.
 ///
 /// ```
 /// use queue_worker::dashboard::Options;
@@ -27,12 +26,12 @@ pub struct Options {
     pub(super) hosts: Vec<String>,
     pub(super) read_only: bool,
     pub(super) hide_payloads: bool,
-    pub(super) reads: Arc<OnceLock<PgPool>>,
-    /// Job types with the keys that are not shown.
+    pub(super) read_pool: Arc<OnceLock<PgPool>>,
+    /// Keys to hide in payloads and outputs, by job type.
     pub(super) redacted: BTreeMap<String, Vec<String>>,
 }
 
-/// Who acts, for the record of acts: put into a request's extensions by a layer of yours that knows.
+/// Name of the operator for the audit log. Your own middleware inserts it into the extensions of a request.
 ///
 /// ```
 /// use axum::extract::Request;
@@ -47,28 +46,28 @@ pub struct Options {
 pub struct Actor(pub String);
 
 impl Options {
-    /// A shorter token could be guessed.
+    /// Minimum length of a token in characters. A shorter one could be guessed.
     pub const SHORTEST_TOKEN: usize = 16;
 
-    /// A longer token, in bytes, would make each wrong one that is said more work.
+    /// Maximum length of a token in bytes. It bounds the work to verify a wrong one.
     pub const LONGEST_TOKEN: usize = 4096;
 
-    /// Nobody comes in without this: said in a form, or as `Authorization: Bearer`. At least [`Options::SHORTEST_TOKEN`] characters and
-    /// at most [`Options::LONGEST_TOKEN`] bytes. Default: no
-    /// token, so that the network, or a layer of yours, has to keep strangers away.
+    /// Sets the token that every request must present, through the login form or as `Authorization: Bearer`. It must have at least
+    /// [`Options::SHORTEST_TOKEN`] characters and at most [`Options::LONGEST_TOKEN`] bytes. Default: no token. Access must then be
+    /// restricted by the network or by your own middleware.
     pub fn token(mut self, token: impl Into<String>) -> Self {
         self.token = Some(token.into());
         self
     }
 
-    /// No act is on more jobs than this; who asks for more is told to choose fewer. Default: a million, as counting more takes longer than somebody waits
-    /// for a number.
+    /// Sets the maximum number of jobs of a bulk operation. Requests for more are rejected. Default: 1,000,000, since counting more takes
+    /// too long for a request.
     pub fn most_jobs(mut self, most: u64) -> Self {
         self.most_jobs = most;
         self
     }
 
-    /// That the token, if there is one, is none that could be guessed.
+    /// Checks the length of the token and the form of the host names.
     pub(super) fn check(&self) -> Result<(), Error> {
         let is_short = |token: &String| token.chars().count() < Self::SHORTEST_TOKEN;
         if self.token.as_ref().is_some_and(is_short) {
@@ -77,45 +76,46 @@ impl Options {
         if self.token.as_ref().is_some_and(|token| token.len() > Self::LONGEST_TOKEN) {
             return Err(Error::Config { key: "dashboard_token", value: "too long".to_owned(), range: "at most 4096 bytes" });
         }
-        // Such a name is that of no request.
+        // No request carries such a name.
         if let Some(host) = self.hosts.iter().find(|host| host.is_empty() || host.contains(['/', ' ', ','])) {
             return Err(Error::Config {
                 key: "dashboard_host",
-                value: format!("`{}`", inert::line(host)),
+                value: format!("`{}`", escape::line(host)),
                 range: "a name such as `queue.example.com`",
             });
         }
         Ok(())
     }
 
-    /// A name under which browsers may ask for it, without a port; may be said again. `localhost` and the loopback addresses always are such names. A
-    /// request for any other is refused, as it comes from a page that has given its own name this machine's address.
+    /// Adds a host name, without a port, under which browsers may reach the dashboard. Can be called repeatedly. `localhost` and the
+    /// loopback addresses are always accepted. Requests for any other name are rejected, as a protection against DNS rebinding.
     pub fn host(mut self, host: impl Into<String>) -> Self {
         self.hosts.push(host.into().to_ascii_lowercase());
         self
     }
 
-    /// Nothing can be changed. Default: it can.
+    /// Rejects all operations that change something. Default: `false`.
     pub fn read_only(mut self, read_only: bool) -> Self {
         self.read_only = read_only;
         self
     }
 
-    /// What is shown is read from this pool, which may lead to a standby, and what is done goes to the router's own. A page that is loaded right after an
-    /// act may then show what was before it. Default: all of it is the router's. Of many stores each is read from its own pool.
+    /// Sets a pool for reads, for example of a standby. Changes still use the pool of the router. A page loaded right after a change may
+    /// then show the previous state. Default: all statements use the pool of the router. Has no effect with many stores: each is read from
+    /// its own pool.
     pub fn read_from(self, pool: PgPool) -> Self {
-        let _ = self.reads.set(pool);
+        let _ = self.read_pool.set(pool);
         self
     }
 
-    /// Payloads and outputs are neither shown nor read: for a user of the database who may not see them. Default: they are.
+    /// Neither reads nor shows payloads and outputs, for a database role without access to them. Default: `false`.
     pub fn hide_payloads(mut self, hide: bool) -> Self {
         self.hide_payloads = hide;
         self
     }
 
-    /// Of jobs of this type the values under these keys are not shown, however deep they stand in the payload or the output; `*` is any key. An alias
-    /// stands for its type. Errors, progress and metadata are shown as they are.
+    /// Hides the values under these keys in jobs of this type, at any depth of the payload or the output. `*` matches every key. An alias
+    /// of a job type applies to its type. Errors, progress and metadata are not redacted.
     pub fn redact<K: Into<String>>(mut self, job_type: impl Into<String>, keys: impl IntoIterator<Item = K>) -> Self {
         self.redacted.entry(job_type.into()).or_default().extend(keys.into_iter().map(Into::into));
         self
@@ -125,11 +125,11 @@ impl Options {
 impl Default for Options {
     fn default() -> Self {
         let (token, hosts, redacted) = (None, Vec::new(), BTreeMap::new());
-        Self { token, most_jobs: 1_000_000, hosts, read_only: false, hide_payloads: false, reads: Arc::default(), redacted }
+        Self { token, most_jobs: 1_000_000, hosts, read_only: false, hide_payloads: false, read_pool: Arc::default(), redacted }
     }
 }
 
-/// Without the token.
+/// Omits the token.
 impl fmt::Debug for Options {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let (hosts, read_only) = (&self.hosts, self.read_only);

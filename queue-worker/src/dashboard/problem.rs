@@ -1,4 +1,4 @@
-//! What is answered when something cannot be done: a status, and a sentence. Never a payload, never a DETAIL of the database.
+//! Error responses: a status and a message. They never contain a payload or a DETAIL of the database.
 
 use std::time::Duration;
 
@@ -12,38 +12,38 @@ use queue_core::Error;
 use serde::Serialize;
 use utoipa::ToSchema;
 
-use crate::{inert, program::commands};
+use crate::{escape, program::commands};
 
-/// A status and what is wrong.
+/// An error response.
 #[derive(Clone, Debug)]
 pub(super) struct Problem {
     pub(super) status: StatusCode,
     pub(super) text: String,
-    /// In so many seconds it is worth another try, if that is known.
-    pub(super) again: Option<u64>,
+    /// Seconds until a retry may succeed, if known.
+    pub(super) retry_after: Option<u64>,
 }
 
-/// What is wrong.
+/// An error.
 #[derive(Serialize, ToSchema)]
-pub(super) struct Wrong {
-    /// In a sentence.
+pub(super) struct ErrorResponse {
+    /// What failed, in one sentence.
     error: String,
 }
 
-/// The result of a handler.
-pub(super) type Answer<T> = Result<T, Problem>;
+/// Result of a request handler.
+pub(super) type HandlerResult<T> = Result<T, Problem>;
 
 impl Problem {
     pub(super) fn new(status: StatusCode, text: impl Into<String>) -> Self {
-        Self { status, text: inert::line(&commands(&text.into())), again: None }
+        Self { status, text: escape::line(&commands(&text.into())), retry_after: None }
     }
 
-    /// For so long there is no use in trying again.
-    pub(super) fn too_often(left: Duration, text: impl Into<String>) -> Self {
-        Self { again: Some(left.as_secs().saturating_add(1)), ..Self::new(StatusCode::TOO_MANY_REQUESTS, text) }
+    /// Creates a 429 response for a client that is blocked for this long.
+    pub(super) fn too_many_requests(left: Duration, text: impl Into<String>) -> Self {
+        Self { retry_after: Some(left.as_secs().saturating_add(1)), ..Self::new(StatusCode::TOO_MANY_REQUESTS, text) }
     }
 
-    pub(super) fn wrong(text: impl Into<String>) -> Self {
+    pub(super) fn bad_request(text: impl Into<String>) -> Self {
         Self::new(StatusCode::BAD_REQUEST, text)
     }
 
@@ -51,7 +51,7 @@ impl Problem {
         Self::new(StatusCode::FORBIDDEN, text)
     }
 
-    pub(super) fn missing(text: impl Into<String>) -> Self {
+    pub(super) fn not_found(text: impl Into<String>) -> Self {
         Self::new(StatusCode::NOT_FOUND, text)
     }
 
@@ -59,25 +59,25 @@ impl Problem {
         Self::new(StatusCode::CONFLICT, text)
     }
 
-    pub(super) fn busy(text: impl Into<String>) -> Self {
+    pub(super) fn unavailable(text: impl Into<String>) -> Self {
         Self::new(StatusCode::SERVICE_UNAVAILABLE, text)
     }
 }
 
 impl Problem {
-    /// Says in the head of an answer when it is worth another try.
-    pub(super) fn say_when(&self, response: &mut Response) {
-        if let Some(seconds) = self.again {
+    /// Sets the `Retry-After` header if the time is known.
+    pub(super) fn set_retry_after(&self, response: &mut Response) {
+        if let Some(seconds) = self.retry_after {
             response.headers_mut().insert(header::RETRY_AFTER, seconds.into());
         }
     }
 }
 
-/// As JSON; for whoever wants a page, the guard makes one of it.
+/// Renders JSON. For a page request the guard replaces it with an HTML page.
 impl IntoResponse for Problem {
     fn into_response(self) -> Response {
-        let mut response = (self.status, Json(Wrong { error: self.text.clone() })).into_response();
-        self.say_when(&mut response);
+        let mut response = (self.status, Json(ErrorResponse { error: self.text.clone() })).into_response();
+        self.set_retry_after(&mut response);
         response.extensions_mut().insert(self);
         response
     }
@@ -85,16 +85,19 @@ impl IntoResponse for Problem {
 
 impl From<Error> for Problem {
     fn from(error: Error) -> Self {
-        let code =
-            if let Error::Database(sqlx::Error::Database(said)) = &error { said.code().map(std::borrow::Cow::into_owned) } else { None };
+        let code = if let Error::Database(sqlx::Error::Database(source)) = &error {
+            source.code().map(std::borrow::Cow::into_owned)
+        } else {
+            None
+        };
         let status = match (&error, code.as_deref()) {
             (Error::NotFound { .. } | Error::NoSchedule { .. }, _) => StatusCode::NOT_FOUND,
             (Error::WrongState { .. } | Error::Locked { .. } | Error::KeyTaken { .. }, _) => StatusCode::CONFLICT,
             (Error::InvalidName { .. } | Error::OutOfRange { .. } | Error::Schedule { .. } | Error::Signal { .. }, _) => {
                 StatusCode::BAD_REQUEST
             }
-            (_, Some("57014" | "55P03")) => return Self::busy("the database took too long for this; nothing was changed"),
-            (_, Some("22021" | "22P05")) => return Self::wrong("this holds what no text in the database can hold"),
+            (_, Some("57014" | "55P03")) => return Self::unavailable("the database timed out; nothing was changed"),
+            (_, Some("22021" | "22P05")) => return Self::bad_request("the text contains a character that the database cannot store"),
             (_, Some("22023")) => StatusCode::BAD_REQUEST,
             (_, Some("42501")) => StatusCode::FORBIDDEN,
             _ => StatusCode::SERVICE_UNAVAILABLE,
@@ -111,17 +114,17 @@ impl From<sqlx::Error> for Problem {
 
 impl From<QueryRejection> for Problem {
     fn from(rejection: QueryRejection) -> Self {
-        Self::wrong(rejection.body_text())
+        Self::bad_request(rejection.body_text())
     }
 }
 
-/// What was said is not repeated: it may be anything.
+/// The rejected input is not echoed, since it may be confidential.
 impl From<JsonRejection> for Problem {
     fn from(rejection: JsonRejection) -> Self {
         match rejection {
-            JsonRejection::JsonDataError(error) => Self::wrong(error.body_text()),
-            JsonRejection::MissingJsonContentType(_) => Self::forbidden("an act is said in JSON"),
-            other => Self::new(other.status(), "the body is no JSON document of what is asked for here"),
+            JsonRejection::JsonDataError(error) => Self::bad_request(error.body_text()),
+            JsonRejection::MissingJsonContentType(_) => Self::forbidden("expected `Content-Type: application/json`"),
+            other => Self::new(other.status(), "the body is not a valid JSON document"),
         }
     }
 }

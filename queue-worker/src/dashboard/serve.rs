@@ -1,4 +1,4 @@
-//! A server of its own, for whoever has no web server.
+//! A standalone server for the dashboard.
 
 use std::{net::SocketAddr, time::Duration};
 
@@ -8,23 +8,23 @@ use tokio::net::TcpListener;
 
 use super::{options::Options, routed, routed_over};
 #[cfg(feature = "cli")]
-use crate::serve::{bind, free};
+use crate::serve::{bind, bind_when_free};
 use crate::{
     error::Error,
-    serve::{Bounds, serve},
+    serve::{ServerLimits, serve},
 };
 
-/// Streams may last.
-const BOUNDS: Bounds = Bounds { connections: 128, silence: Duration::from_secs(30), longest: None };
+/// Connections have no maximum duration, because live pages are streams.
+const LIMITS: ServerLimits = ServerLimits { connections: 128, idle_timeout: Duration::from_secs(30), max_duration: None };
 
-/// A place to be reached at, which nobody serves yet.
+/// A bound listener that is not served yet.
 #[derive(Debug)]
 pub struct Listening {
     listener: TcpListener,
     options: Options,
 }
 
-/// Opens the address, if that is safe: one that others can reach wants a token. [`Listening::serve`] serves it.
+/// Binds the address. Addresses other than loopback require a token. [`Listening::serve`] then serves requests.
 ///
 /// ```no_run
 /// # async fn example(pool: sqlx::PgPool) -> Result<(), queue_worker::Error> {
@@ -37,22 +37,24 @@ pub struct Listening {
 /// ```
 ///
 /// # Errors
-/// [`Error::OpenDashboard`] without a token where others can reach it; [`Error::Config`] for a token that is too short; [`Error::Listen`].
+/// Returns [`Error::OpenDashboard`] if no token is set and the address is not a loopback address, [`Error::Config`] if the token or a host name is
+/// invalid, and [`Error::Listen`] if the address cannot be bound.
 pub async fn listen(address: SocketAddr, options: Options) -> Result<Listening, Error> {
     check(address, &options)?;
     let listener = TcpListener::bind(address).await.map_err(|why| Error::Listen { address, why })?;
     Ok(Listening { listener, options: named(address, options) })
 }
 
-/// As [`listen`], but an address that another has is waited for: whoever has jobs to do does not hang on it.
+/// Binds the address like [`listen`]. If another process uses it, [`PendingListener::serve`] waits for it instead, so that a worker starts without
+/// delay.
 #[cfg(feature = "cli")]
-pub(crate) async fn listen_beside(address: SocketAddr, options: Options) -> Result<Pending, Error> {
+pub(crate) async fn listen_beside(address: SocketAddr, options: Options) -> Result<PendingListener, Error> {
     check(address, &options)?;
     let listener = bind(address).await.map_err(|why| Error::Listen { address, why })?;
-    Ok(Pending { address, listener, options: named(address, options) })
+    Ok(PendingListener { address, listener, options: named(address, options) })
 }
 
-/// Whether it is safe to be reached at this address.
+/// Checks the options, and that a token is set unless the address is a loopback address.
 fn check(address: SocketAddr, options: &Options) -> Result<(), Error> {
     if options.token.is_none() && !address.ip().to_canonical().is_loopback() {
         return Err(Error::OpenDashboard { address });
@@ -60,7 +62,7 @@ fn check(address: SocketAddr, options: &Options) -> Result<(), Error> {
     options.check()
 }
 
-/// The address itself is a name that leads here, unless it stands for all of them.
+/// Adds the address itself as an accepted host name, unless it is the unspecified address.
 fn named(address: SocketAddr, options: Options) -> Options {
     let ip = address.ip();
     let own = match ip {
@@ -71,22 +73,22 @@ fn named(address: SocketAddr, options: Options) -> Options {
     own.into_iter().fold(options, Options::host)
 }
 
-/// A place that may be another's still.
+/// A listener whose address may still be in use by another process.
 #[cfg(feature = "cli")]
-pub(crate) struct Pending {
+pub(crate) struct PendingListener {
     address: SocketAddr,
     listener: Option<TcpListener>,
     options: Options,
 }
 
 #[cfg(feature = "cli")]
-impl Pending {
-    /// Serves, once the address is free.
+impl PendingListener {
+    /// Waits until the address is free, then serves.
     pub(crate) async fn serve(self, pool: PgPool, store: Store) {
         let Self { address, listener, options } = self;
         let listener = match listener {
             Some(listener) => listener,
-            None => free(address, "the dashboard").await,
+            None => bind_when_free(address, "the dashboard").await,
         };
         let address = listener.local_addr().unwrap_or(address);
         tracing::info!(%address, "serving the dashboard");
@@ -95,28 +97,28 @@ impl Pending {
 }
 
 impl Listening {
-    /// Where: with the port that was given, if 0 was asked for.
+    /// Returns the bound address, with the assigned port if port 0 was requested.
     ///
     /// # Panics
-    /// Never: the socket is bound.
+    /// Never: a bound socket has an address.
     pub fn address(&self) -> SocketAddr {
-        self.listener.local_addr().expect("a socket that is bound has an address")
+        self.listener.local_addr().expect("a bound socket has an address")
     }
 
-    /// As [`Options::read_from`].
+    /// Sets the pool for reads, as [`Options::read_from`] does.
     #[must_use]
     pub fn read_from(mut self, pool: PgPool) -> Self {
         self.options = self.options.read_from(pool);
         self
     }
 
-    /// Serves until `stop` completes. Requests that are on their way then are not waited for.
+    /// Serves until `stop` completes. Responses in progress are then not awaited.
     pub async fn serve(self, pool: PgPool, store: Store, stop: impl Future<Output = ()>) {
-        serve(self.listener, routed(pool, store, self.options), BOUNDS, stop).await;
+        serve(self.listener, routed(pool, store, self.options), LIMITS, stop).await;
     }
 
-    /// As [`Listening::serve`], over the stores of a roster: see [`service_over`](super::service_over).
+    /// Serves the stores of a roster until `stop` completes. See [`service_over`](super::service_over).
     pub async fn serve_over(self, roster: &Roster, stop: impl Future<Output = ()>) {
-        serve(self.listener, routed_over(roster, self.options), BOUNDS, stop).await;
+        serve(self.listener, routed_over(roster, self.options), LIMITS, stop).await;
     }
 }

@@ -1,4 +1,4 @@
-//! Many stores: which of them a request is for, and its way there. A store that nobody looks at is only a name.
+//! Routes requests to one of many stores. A store without requests costs nothing: its state is created on demand and dropped after use.
 
 use std::{
     collections::HashMap,
@@ -19,112 +19,113 @@ use tokio::time::Instant;
 use tower_service::Service as _;
 
 use super::{
-    app::{App, Shared},
-    counted::{StoresOverview, count_each},
+    app::{App, AppState},
     options::Actor,
-    problem::{Answer, Problem},
-    way::{BELOW, Door, Shows, Way},
+    problem::{HandlerResult, Problem},
+    request_context::{DashboardState, PageScope, RequestContext, STORES_PREFIX},
+    store_counts::{StoresOverview, count_stores},
 };
 
-/// For so long it is answered with what was counted last, whoever asks.
-const EVERY: Duration = Duration::from_secs(2);
+/// Time for which the last count is reused for all requests.
+const COUNT_TTL: Duration = Duration::from_secs(2);
 
-/// The state of the routes that are of all stores.
+/// State of the routes that cover all stores.
 pub(super) struct Stores {
     roster: Roster,
-    door: Arc<Door>,
-    /// Those of a store, whichever it is.
-    routes: Router<Shared>,
-    /// The stores that somebody looks at, by name.
-    seen: Mutex<HashMap<Arc<str>, Weak<App>>>,
-    /// What was counted last, of which stores, and when.
-    counted: tokio::sync::Mutex<Option<LastCount>>,
+    dashboard: Arc<DashboardState>,
+    /// Routes of one store, the same for every store.
+    routes: Router<AppState>,
+    /// States of the stores with open requests, by name.
+    apps: Mutex<HashMap<Arc<str>, Weak<App>>>,
+    /// Last count.
+    last_count: tokio::sync::Mutex<Option<LastCount>>,
 }
 
-/// When, of which stores, and what.
+/// Time of the count, the stores counted, and the result.
 type LastCount = (Instant, Arc<[Member]>, Arc<StoresOverview>);
 
-pub(super) type SharedStores = Arc<Stores>;
+pub(super) type StoresState = Arc<Stores>;
 
 impl Stores {
-    /// With the routes of a single one.
-    pub(super) fn new(roster: &Roster, door: Arc<Door>, routes: Router<Shared>) -> Self {
-        Self { roster: roster.clone(), door, routes, seen: Mutex::default(), counted: tokio::sync::Mutex::default() }
+    /// Creates the state from the routes of one store.
+    pub(super) fn new(roster: &Roster, dashboard: Arc<DashboardState>, routes: Router<AppState>) -> Self {
+        Self { roster: roster.clone(), dashboard, routes, apps: Mutex::default(), last_count: tokio::sync::Mutex::default() }
     }
 
-    /// How many jobs each store has in each state: for all who want to know at a time they are asked once.
+    /// Returns the number of jobs per store and state. Concurrent requests share one count.
     pub(super) async fn count(&self) -> Arc<StoresOverview> {
-        let mut counted = self.counted.lock().await;
+        let mut counted = self.last_count.lock().await;
         let members = self.roster.all();
         if let Some((at, of, last)) = &*counted
-            && at.elapsed() < EVERY
+            && at.elapsed() < COUNT_TTL
             && Arc::ptr_eq(of, &members)
         {
             return Arc::clone(last);
         }
         let last = counted.as_ref().map(|(_, _, last)| &**last);
-        let overview = Arc::new(count_each(members.iter().map(|member| self.open(member)), last).await);
+        let overview = Arc::new(count_stores(members.iter().map(|member| self.app_for(member)), last).await);
         *counted = Some((Instant::now(), members, Arc::clone(&overview)));
         overview
     }
 
-    /// A store of the roster as it is now: with what others have of it who look at it, if any do.
-    fn open(&self, member: &Member) -> Shared {
-        // Nothing is half-written under this lock.
-        let mut seen = self.seen.lock().unwrap_or_else(PoisonError::into_inner);
-        if let Some(app) = seen.get(member.name()).and_then(Weak::upgrade).filter(|app| app.is_of(member)) {
+    /// Returns the state of a store, shared with other open requests to it.
+    fn app_for(&self, member: &Member) -> AppState {
+        // Nothing can panic while the map is inconsistent, so a poisoned lock is safe to use.
+        let mut apps = self.apps.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(app) = apps.get(member.name()).and_then(Weak::upgrade).filter(|app| app.is_for(member)) {
             return app;
         }
-        seen.retain(|_, app| app.strong_count() > 0);
-        let beside = seen.values().filter_map(Weak::upgrade).find(|app| app.is_beside(member));
-        let app = Arc::new(App::listed(&self.roster, member, self.door.clone(), beside.as_deref()));
-        seen.insert(app.name.clone(), Arc::downgrade(&app));
+        apps.retain(|_, app| app.strong_count() > 0);
+        let beside = apps.values().filter_map(Weak::upgrade).find(|app| app.shares_database_with(member));
+        let app = Arc::new(App::for_member(&self.roster, member, self.dashboard.clone(), beside.as_deref()));
+        apps.insert(app.name.clone(), Arc::downgrade(&app));
         app
     }
 }
 
-/// The ways to each.
-pub(super) fn routes() -> Router<SharedStores> {
-    let into = || any(enter);
+/// Returns the routes that lead to each store.
+pub(super) fn routes() -> Router<StoresState> {
+    let into = || any(forward);
     Router::new().route("/stores/{store}", into()).route("/stores/{store}/", into()).route("/stores/{store}/{*inside}", into())
 }
 
-/// Goes on as a request to the dashboard of this one store. The door has let it in.
-async fn enter(
-    State(stores): State<SharedStores>,
+/// Forwards a request to the routes of its store. The guard has already admitted it.
+async fn forward(
+    State(stores): State<StoresState>,
     named: Result<RawPathParams, RawPathParamsRejection>,
     mut request: Request,
-) -> Answer<Response> {
+) -> HandlerResult<Response> {
     let named = named.ok();
-    // Where this is nested may have a part of that name as well, which stands before it.
+    // The path in front of the nested router may have a parameter of the same name. Ours is the last.
     let name = named.iter().flatten().filter(|(part, _)| *part == "store").last().map(|(_, name)| name);
     let member = name.and_then(|name| stores.roster.get(name.strip_prefix('~').unwrap_or(name)));
-    let member = member.ok_or_else(|| Problem::missing("there is no store of this name here"))?;
-    *request.uri_mut() = inside(request.uri()).ok_or_else(|| Problem::missing("there is nothing here"))?;
-    let way = leave_behind(request.extensions_mut(), &member);
-    let mut router = stores.routes.clone().with_state(stores.open(&member));
+    let member = member.ok_or_else(|| Problem::not_found("there is no store of this name"))?;
+    *request.uri_mut() = inner_uri(request.uri()).ok_or_else(|| Problem::not_found("not found"))?;
+    let context = retain_known_extensions(request.extensions_mut(), &member);
+    let mut router = stores.routes.clone().with_state(stores.app_for(&member));
     let Ok(mut response) = router.call(request).await;
-    if let Some(way) = way {
-        response.extensions_mut().insert(way);
+    if let Some(context) = context {
+        response.extensions_mut().insert(context);
     }
     Ok(response)
 }
 
-/// What is asked for within the store.
-fn inside(uri: &Uri) -> Option<Uri> {
-    let named = uri.path().strip_prefix(BELOW)?;
+/// Returns the URI relative to the store.
+fn inner_uri(uri: &Uri) -> Option<Uri> {
+    let named = uri.path().strip_prefix(STORES_PREFIX)?;
     let path = named.find('/').map_or("/", |at| &named[at..]);
     let query = uri.query().map(|query| format!("?{query}")).unwrap_or_default();
     format!("{path}{query}").parse().ok()
 }
 
-/// The parts of the address that were found on the way are no parts of what is asked for: only what is known of a request goes on.
-fn leave_behind(extensions: &mut Extensions, member: &Member) -> Option<Way> {
-    let (way, actor, peer) = (extensions.remove::<Way>(), extensions.remove::<Actor>(), extensions.remove::<ConnectInfo<SocketAddr>>());
+/// Removes the path parameters matched so far, which are not those of the inner route. Keeps only the extensions that the dashboard uses.
+fn retain_known_extensions(extensions: &mut Extensions, member: &Member) -> Option<RequestContext> {
+    let (context, actor, peer) =
+        (extensions.remove::<RequestContext>(), extensions.remove::<Actor>(), extensions.remove::<ConnectInfo<SocketAddr>>());
     extensions.clear();
-    let way = way.map(|way| Way { shows: Shows::Member(member.name().to_owned()), ..way });
-    if let Some(way) = way.clone() {
-        extensions.insert(way);
+    let context = context.map(|context| RequestContext { scope: PageScope::Member(member.name().to_owned()), ..context });
+    if let Some(context) = context.clone() {
+        extensions.insert(context);
     }
     if let Some(actor) = actor {
         extensions.insert(actor);
@@ -132,7 +133,7 @@ fn leave_behind(extensions: &mut Extensions, member: &Member) -> Option<Way> {
     if let Some(peer) = peer {
         extensions.insert(peer);
     }
-    way
+    context
 }
 
 #[cfg(test)]
@@ -140,11 +141,11 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_asked_for_within_a_store_is_the_rest_of_the_path_as_it_was_said() {
-        let asked = |uri: &'static str| inside(&Uri::from_static(uri)).map(|uri| uri.to_string());
+    fn the_inner_uri_is_the_unchanged_rest_of_the_path() {
+        let asked = |uri: &'static str| inner_uri(&Uri::from_static(uri)).map(|uri| uri.to_string());
         let rest = ["/stores/a", "/stores/a/", "/stores/a?q=1", "/stores/a/jobs/7?x=%2F&y", "/stores/a/queues/b%2Fc/capacity"].map(asked);
         let rest = rest.map(Option::unwrap);
         assert_eq!(rest, ["/", "/", "/?q=1", "/jobs/7?x=%2F&y", "/queues/b%2Fc/capacity"]);
-        assert_eq!(asked("/stores/a//evil.example/jobs").as_deref(), Some("//evil.example/jobs"), "which is nowhere");
+        assert_eq!(asked("/stores/a//evil.example/jobs").as_deref(), Some("//evil.example/jobs"), "no route matches");
     }
 }

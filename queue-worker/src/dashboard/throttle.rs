@@ -1,4 +1,4 @@
-//! How many wrong tokens are compared: of each peer so many in a minute, and of all of them together no more than a table has room for. Pure.
+//! Limits the number of wrong tokens that are verified per minute, for each client address and in total. Pure.
 
 use std::{
     collections::HashMap,
@@ -8,20 +8,20 @@ use std::{
 
 use axum::{extract::ConnectInfo, http::Extensions};
 
-/// So many wrong tokens may be said from one place in [`WINDOW`]; then none that comes from there is compared until that is over.
-pub(super) const WRONG: u32 = 20;
+/// Maximum number of wrong tokens from one address within [`WINDOW`]. Further tokens from it are rejected unverified until the window ends.
+pub(super) const MAX_FAILURES: u32 = 20;
 pub(super) const WINDOW: Duration = Duration::from_mins(1);
 
-/// So many places are told apart at a time. Those beyond share one count, so that no more than `WRONG * (PLACES + 1)` wrong tokens are compared in a
-/// minute, whoever says them.
-const PLACES: usize = 1024;
+/// Maximum number of addresses with a count of their own. All others share one count, so that at most
+/// `MAX_FAILURES * (MAX_ADDRESSES + 1)` wrong tokens are verified per minute.
+const MAX_ADDRESSES: usize = 1024;
 
-/// Where a request comes from: the peer of its connection, whatever its headers say. Of IPv6 it is a network of 64 bits, as one host has all of one.
-/// `None` if the server does not say it: all such requests come from one place.
+/// Client address: the peer of the connection, regardless of headers. IPv6 addresses are reduced to their /64 network, which a single host
+/// owns. `None` if the server does not provide the peer: all such requests share one count.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub(super) struct Place(Option<IpAddr>);
+pub(super) struct ClientAddress(Option<IpAddr>);
 
-impl Place {
+impl ClientAddress {
     pub(super) fn of(extensions: &Extensions) -> Self {
         Self(extensions.get::<ConnectInfo<SocketAddr>>().map(|peer| network(peer.0.ip())))
     }
@@ -34,67 +34,65 @@ fn network(ip: IpAddr) -> IpAddr {
     }
 }
 
-/// The wrong tokens of late.
+/// Recent wrong tokens by client address.
 #[derive(Default)]
-pub(super) struct Throttle {
-    places: HashMap<Place, WrongOnes>,
-    /// Of those for whom there is no room.
-    others: WrongOnes,
+pub(super) struct LoginThrottle {
+    by_address: HashMap<ClientAddress, FailureCount>,
+    /// Count shared by the addresses that do not fit.
+    others: FailureCount,
 }
 
-impl Throttle {
-    /// How long nothing is compared that comes from there, if too many were said.
-    pub(super) fn closed_for(&mut self, place: Place, now: Instant) -> Option<Duration> {
-        if let Some(wrong) = self.places.get(&place) {
-            return wrong.closed_for(now);
+impl LoginThrottle {
+    /// Returns how long tokens from this address are rejected unverified, if it sent too many wrong ones.
+    pub(super) fn blocked_for(&mut self, address: ClientAddress, now: Instant) -> Option<Duration> {
+        if let Some(wrong) = self.by_address.get(&address) {
+            return wrong.blocked_for(now);
         }
-        if self.has_room(now) { None } else { self.others.closed_for(now) }
+        if self.has_capacity(now) { None } else { self.others.blocked_for(now) }
     }
 
-    pub(super) fn note(&mut self, place: Place, now: Instant) {
-        if self.places.contains_key(&place) || self.has_room(now) {
-            let whose = place.0.map_or_else(|| "an address that is not known".to_owned(), |ip| format!("{ip}"));
-            self.places.entry(place).or_default().note(now, &whose);
+    pub(super) fn record_failure(&mut self, address: ClientAddress, now: Instant) {
+        if self.by_address.contains_key(&address) || self.has_capacity(now) {
+            let whose = address.0.map_or_else(|| "an unknown address".to_owned(), |ip| format!("{ip}"));
+            self.by_address.entry(address).or_default().record_failure(now, &whose);
         } else {
-            self.others.note(now, "addresses that are too many to be told apart");
+            self.others.record_failure(now, "addresses without a count of their own");
         }
     }
 
-    /// Whether there is room for one more, once those are forgotten whose minute is over.
-    fn has_room(&mut self, now: Instant) -> bool {
-        if self.places.len() >= PLACES {
-            self.places.retain(|_, wrong| wrong.left(now).is_some());
+    /// Whether another address fits, after expired counts were removed.
+    fn has_capacity(&mut self, now: Instant) -> bool {
+        if self.by_address.len() >= MAX_ADDRESSES {
+            self.by_address.retain(|_, wrong| wrong.remaining(now).is_some());
         }
-        self.places.len() < PLACES
+        self.by_address.len() < MAX_ADDRESSES
     }
 }
 
-/// Those of one place.
+/// Wrong tokens from one address.
 #[derive(Default)]
-struct WrongOnes {
+struct FailureCount {
     since: Option<Instant>,
-    said: u32,
+    count: u32,
 }
 
-impl WrongOnes {
-    /// How much of their minute is left.
-    fn left(&self, now: Instant) -> Option<Duration> {
+impl FailureCount {
+    /// Returns the remaining time of the current window.
+    fn remaining(&self, now: Instant) -> Option<Duration> {
         self.since.and_then(|since| WINDOW.checked_sub(now.saturating_duration_since(since))).filter(|left| !left.is_zero())
     }
 
-    fn closed_for(&self, now: Instant) -> Option<Duration> {
-        self.left(now).filter(|_| self.said >= WRONG)
+    fn blocked_for(&self, now: Instant) -> Option<Duration> {
+        self.remaining(now).filter(|_| self.count >= MAX_FAILURES)
     }
 
-    fn note(&mut self, now: Instant, whose: &str) {
-        if self.left(now).is_none() {
-            *self = Self { since: Some(now), said: 0 };
+    fn record_failure(&mut self, now: Instant, whose: &str) {
+        if self.remaining(now).is_none() {
+            *self = Self { since: Some(now), count: 0 };
         }
-        self.said += 1;
-        if self.said == WRONG {
-            tracing::warn!(
-                "{WRONG} wrong tokens were said to the dashboard from {whose} within a minute: none is compared until that is over"
-            );
+        self.count += 1;
+        if self.count == MAX_FAILURES {
+            tracing::warn!("{MAX_FAILURES} failed logins to the dashboard from {whose} within a minute; blocked until the minute ends");
         }
     }
 }
@@ -103,73 +101,73 @@ impl WrongOnes {
 mod tests {
     use super::*;
 
-    fn place(ip: &str) -> Place {
-        Place(Some(network(ip.parse().unwrap())))
+    fn address(ip: &str) -> ClientAddress {
+        ClientAddress(Some(network(ip.parse().unwrap())))
     }
 
     fn seconds(seconds: u32) -> Duration {
         Duration::from_secs(seconds.into())
     }
 
-    /// How many wrong tokens are compared, of so many that are said from there at once.
-    fn compared(throttle: &mut Throttle, place: Place, now: Instant) -> u32 {
-        let said = (0..2 * WRONG).filter(|_| {
-            let is_open = throttle.closed_for(place, now).is_none();
+    /// Sends twice the maximum of wrong tokens from one address. Returns how many were verified.
+    fn count_verified(throttle: &mut LoginThrottle, address: ClientAddress, now: Instant) -> u32 {
+        let count = (0..2 * MAX_FAILURES).filter(|_| {
+            let is_open = throttle.blocked_for(address, now).is_none();
             if is_open {
-                throttle.note(place, now);
+                throttle.record_failure(address, now);
             }
             is_open
         });
-        u32::try_from(said.count()).unwrap()
+        u32::try_from(count.count()).unwrap()
     }
 
     #[test]
-    fn so_many_wrong_tokens_of_a_place_are_compared_in_a_minute_and_no_more() {
-        let (mut throttle, began, here) = (Throttle::default(), Instant::now(), place("192.0.2.1"));
-        for second in 0..WRONG {
-            assert_eq!(throttle.closed_for(here, began + seconds(second)), None);
-            throttle.note(here, began + seconds(second));
+    fn an_address_is_blocked_after_too_many_failures_in_a_window() {
+        let (mut throttle, began, here) = (LoginThrottle::default(), Instant::now(), address("192.0.2.1"));
+        for second in 0..MAX_FAILURES {
+            assert_eq!(throttle.blocked_for(here, began + seconds(second)), None);
+            throttle.record_failure(here, began + seconds(second));
         }
-        assert_eq!(throttle.closed_for(here, began + seconds(20)), Some(seconds(40)));
-        for other in [place("192.0.2.2"), place("2001:db8::1"), Place(None)] {
-            assert_eq!(compared(&mut throttle, other, began + seconds(20)), WRONG, "others are not kept out");
+        assert_eq!(throttle.blocked_for(here, began + seconds(20)), Some(seconds(40)));
+        for other in [address("192.0.2.2"), address("2001:db8::1"), ClientAddress(None)] {
+            assert_eq!(count_verified(&mut throttle, other, began + seconds(20)), MAX_FAILURES, "other addresses are not blocked");
         }
-        assert_eq!(throttle.closed_for(here, began + WINDOW), None, "it is over");
-        throttle.note(here, began + WINDOW);
-        assert_eq!(throttle.closed_for(here, began + WINDOW), None, "and counted anew");
+        assert_eq!(throttle.blocked_for(here, began + WINDOW), None, "the window has ended");
+        throttle.record_failure(here, began + WINDOW);
+        assert_eq!(throttle.blocked_for(here, began + WINDOW), None, "and the count restarts");
     }
 
     #[test]
-    fn a_host_is_one_place_whichever_of_its_addresses_it_takes() {
-        let (mut throttle, now) = (Throttle::default(), Instant::now());
-        assert_eq!(compared(&mut throttle, place("2001:db8:1:2::1"), now), WRONG);
-        assert_eq!(compared(&mut throttle, place("2001:db8:1:2:ffff:ffff:ffff:ffff"), now), 0);
-        assert_eq!(compared(&mut throttle, place("2001:db8:1:3::1"), now), WRONG);
-        assert_eq!(compared(&mut throttle, place("192.0.2.1"), now), WRONG);
-        assert_eq!(compared(&mut throttle, place("::ffff:192.0.2.1"), now), 0, "this is the same one");
+    fn all_addresses_of_an_ipv6_network_share_one_count() {
+        let (mut throttle, now) = (LoginThrottle::default(), Instant::now());
+        assert_eq!(count_verified(&mut throttle, address("2001:db8:1:2::1"), now), MAX_FAILURES);
+        assert_eq!(count_verified(&mut throttle, address("2001:db8:1:2:ffff:ffff:ffff:ffff"), now), 0);
+        assert_eq!(count_verified(&mut throttle, address("2001:db8:1:3::1"), now), MAX_FAILURES);
+        assert_eq!(count_verified(&mut throttle, address("192.0.2.1"), now), MAX_FAILURES);
+        assert_eq!(count_verified(&mut throttle, address("::ffff:192.0.2.1"), now), 0, "a mapped IPv4 address is the same address");
     }
 
     #[test]
     #[ignore = "deep"]
-    fn from_however_many_places_no_more_are_compared_than_the_table_has_room_for() {
-        let (mut throttle, now) = (Throttle::default(), Instant::now());
-        let v4 = |number: u32| place(&std::net::Ipv4Addr::from(0x0a00_0000 + number).to_string());
+    fn verified_failures_are_bounded_for_any_number_of_addresses() {
+        let (mut throttle, now) = (LoginThrottle::default(), Instant::now());
+        let v4 = |number: u32| address(&std::net::Ipv4Addr::from(0x0a00_0000 + number).to_string());
         let mut all = 0;
-        for number in 0..4 * u32::try_from(PLACES).unwrap() {
-            all += compared(&mut throttle, v4(number), now);
+        for number in 0..4 * u32::try_from(MAX_ADDRESSES).unwrap() {
+            all += count_verified(&mut throttle, v4(number), now);
         }
-        assert_eq!(all, WRONG * (u32::try_from(PLACES).unwrap() + 1));
-        assert_eq!(throttle.places.len(), PLACES);
-        assert_eq!(throttle.closed_for(place("192.0.2.1"), now), Some(WINDOW), "whoever comes then is one of the others");
-        assert_eq!(compared(&mut throttle, place("192.0.2.1"), now + WINDOW), WRONG, "those whose minute is over make room");
+        assert_eq!(all, MAX_FAILURES * (u32::try_from(MAX_ADDRESSES).unwrap() + 1));
+        assert_eq!(throttle.by_address.len(), MAX_ADDRESSES);
+        assert_eq!(throttle.blocked_for(address("192.0.2.1"), now), Some(WINDOW), "a new address shares the common count");
+        assert_eq!(count_verified(&mut throttle, address("192.0.2.1"), now + WINDOW), MAX_FAILURES, "expired counts make room");
     }
 
     #[test]
-    fn whoever_says_nothing_wrong_takes_no_room() {
-        let (mut throttle, now) = (Throttle::default(), Instant::now());
+    fn addresses_without_failures_take_no_space() {
+        let (mut throttle, now) = (LoginThrottle::default(), Instant::now());
         for number in 0..10 {
-            assert_eq!(throttle.closed_for(place(&format!("192.0.2.{number}")), now), None);
+            assert_eq!(throttle.blocked_for(address(&format!("192.0.2.{number}")), now), None);
         }
-        assert!(throttle.places.is_empty());
+        assert!(throttle.by_address.is_empty());
     }
 }

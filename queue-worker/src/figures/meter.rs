@@ -1,4 +1,4 @@
-//! Figures for a meter of OpenTelemetry. Whose they are after that, and how they are sent, is the program's to say.
+//! Exports metrics to an OpenTelemetry meter. The program owns the reader, and decides how they are sent.
 
 use std::{
     collections::HashMap,
@@ -15,122 +15,123 @@ use tokio::time::timeout;
 use tokio_util::sync::CancellationToken;
 
 use super::{
-    gather::{Family, Figures, Labels, Point, Value},
-    list::{ALL, Kind, Metric},
+    collect::{DataPoint, Labels, MetricFamily, PointValue, WorkerMetrics},
+    list::{ALL, Metric, MetricKind},
 };
 use crate::live::Timings;
 
-/// A reader is told what was true so long ago at most.
-const EVERY: Duration = Duration::from_secs(10);
+/// Maximum staleness of exported metrics.
+const INTERVAL: Duration = Duration::from_secs(10);
 
-/// Of one metric, by its attributes.
-type Seen = Vec<(f64, Vec<KeyValue>)>;
+/// Data points of one metric, with their attributes.
+type Points = Vec<(f64, Vec<KeyValue>)>;
 
-/// What readers are told, metric by metric.
-type Latest = Arc<Mutex<HashMap<&'static str, Seen>>>;
+/// Last data points, by metric name.
+type LatestPoints = Arc<Mutex<HashMap<&'static str, Points>>>;
 
-/// What a meter is told, and what it has been told.
-pub(crate) struct Feed {
-    figures: Figures,
-    latest: Latest,
+/// Feeds the metrics to a meter.
+pub(crate) struct MeterExporter {
+    metrics: WorkerMetrics,
+    latest: LatestPoints,
     recorder: Recorder,
     closing: CancellationToken,
 }
 
-impl Feed {
-    pub(crate) fn new(figures: Figures, meter: &Meter, closing: CancellationToken) -> Self {
-        let (latest, recorder) = (Latest::default(), Recorder::new(meter));
+impl MeterExporter {
+    pub(crate) fn new(metrics: WorkerMetrics, meter: &Meter, closing: CancellationToken) -> Self {
+        let (latest, recorder) = (LatestPoints::default(), Recorder::new(meter));
         observe(meter, &latest);
-        Self { figures, latest, recorder, closing }
+        Self { metrics, latest, recorder, closing }
     }
 
-    /// Tells the meter until `closing` fires, and once more then: what counts stays, what is measured is over.
+    /// Updates the meter until `closing` fires, and then once more: the last update keeps counters and clears gauges.
     pub(crate) async fn run(&mut self) {
         loop {
             let is_last = self.closing.is_cancelled();
-            // A store that does not answer keeps nobody from the last word.
-            let gathered = if is_last { Some(self.figures.own()) } else { self.closing.run_until_cancelled(self.figures.gather()).await };
-            let Some(families) = gathered else { continue };
+            // At the end, a store that does not answer must not delay the last update.
+            let collected =
+                if is_last { Some(self.metrics.local()) } else { self.closing.run_until_cancelled(self.metrics.collect_all()).await };
+            let Some(families) = collected else { continue };
             self.recorder.record(&families);
-            let seen = families.iter().filter(|family| !is_last || family.metric.kind == Kind::Counter);
+            let exported = families.iter().filter(|family| !is_last || family.metric.kind == MetricKind::Counter);
             *self.latest.lock().unwrap_or_else(PoisonError::into_inner) =
-                seen.map(|family| (family.metric.name, numbers(family))).collect();
+                exported.map(|family| (family.metric.name, numbers(family))).collect();
             if is_last {
                 return;
             }
-            let _ = timeout(EVERY, self.closing.cancelled()).await;
+            let _ = timeout(INTERVAL, self.closing.cancelled()).await;
         }
     }
 }
 
-/// Counters and gauges are read when the program's reader wants them.
-fn observe(meter: &Meter, latest: &Latest) {
+/// Counters and gauges are observed when the program's reader collects them.
+fn observe(meter: &Meter, latest: &LatestPoints) {
     for Metric { name, kind, unit, help } in ALL.iter().copied() {
         let latest = Arc::clone(latest);
-        let tell = move |instrument: &dyn AsyncInstrument<f64>| {
+        let observe_all = move |instrument: &dyn AsyncInstrument<f64>| {
             for (value, attributes) in latest.lock().unwrap_or_else(PoisonError::into_inner).get(name).into_iter().flatten() {
                 instrument.observe(*value, attributes);
             }
         };
         match kind {
-            Kind::Counter => {
-                let _ = meter.f64_observable_counter(*name).with_unit(*unit).with_description(*help).with_callback(tell).build();
+            MetricKind::Counter => {
+                let _ = meter.f64_observable_counter(*name).with_unit(*unit).with_description(*help).with_callback(observe_all).build();
             }
-            Kind::Gauge => {
-                let _ = meter.f64_observable_gauge(*name).with_unit(*unit).with_description(*help).with_callback(tell).build();
+            MetricKind::Gauge => {
+                let _ = meter.f64_observable_gauge(*name).with_unit(*unit).with_description(*help).with_callback(observe_all).build();
             }
-            Kind::Histogram => {}
+            MetricKind::Histogram => {}
         }
     }
 }
 
-/// Histograms are told duration by duration: of each the middle of its bucket, which a reader puts into the same bucket.
+/// Records histograms value by value: the middle of each bucket, which the reader sorts into the same bucket.
 struct Recorder {
     instruments: HashMap<&'static str, Instrument<f64>>,
-    said: HashMap<(&'static str, Labels), Timings>,
+    recorded: HashMap<(&'static str, Labels), Timings>,
 }
 
 impl Recorder {
     fn new(meter: &Meter) -> Self {
         let bounds: Vec<f64> = Histogram::BOUNDS_MS.iter().map(|ms| *ms as f64 / 1000.0).collect();
-        let histograms = ALL.iter().filter(|metric| metric.kind == Kind::Histogram);
+        let histograms = ALL.iter().filter(|metric| metric.kind == MetricKind::Histogram);
         let built = histograms.map(|Metric { name, unit, help, .. }| {
             let builder = meter.f64_histogram(*name).with_unit(*unit).with_description(*help);
             (*name, builder.with_boundaries(bounds.clone()).build())
         });
-        Self { instruments: built.collect(), said: HashMap::new() }
+        Self { instruments: built.collect(), recorded: HashMap::new() }
     }
 
-    /// What has come since the last time.
-    fn record(&mut self, families: &[Family]) {
-        for Family { metric, points } in families {
+    /// Records the values added since the last call.
+    fn record(&mut self, families: &[MetricFamily]) {
+        for MetricFamily { metric, points } in families {
             let Some(instrument) = self.instruments.get(metric.name) else { continue };
-            for Point { labels, value } in points {
-                let Value::Timings(timings) = value else { continue };
+            for DataPoint { labels, value } in points {
+                let PointValue::Timings(timings) = value else { continue };
                 let attributes = attributes(labels);
-                let said = self.said.entry((metric.name, labels.clone())).or_default();
-                let new = timings.lengths.buckets().iter().zip(said.lengths.buckets()).map(|(now, before)| now.saturating_sub(*before));
-                for (place, jobs) in new.enumerate() {
-                    (0..jobs).for_each(|_| instrument.record(middle(place), &attributes));
+                let recorded = self.recorded.entry((metric.name, labels.clone())).or_default();
+                let new = timings.lengths.buckets().iter().zip(recorded.lengths.buckets()).map(|(now, before)| now.saturating_sub(*before));
+                for (bucket, jobs) in new.enumerate() {
+                    (0..jobs).for_each(|_| instrument.record(middle(bucket), &attributes));
                 }
-                *said = (**timings).clone();
+                *recorded = (**timings).clone();
             }
         }
     }
 }
 
-/// Of this bucket, in seconds.
-fn middle(place: usize) -> f64 {
+/// Returns the middle of a bucket, in seconds.
+fn middle(bucket: usize) -> f64 {
     let bounds = Histogram::BOUNDS_MS;
-    let low = place.checked_sub(1).map_or(0, |before| bounds[before]) as f64;
-    let high = bounds.get(place).map_or(2.0 * low, |high| *high as f64);
+    let low = bucket.checked_sub(1).map_or(0, |before| bounds[before]) as f64;
+    let high = bounds.get(bucket).map_or(2.0 * low, |high| *high as f64);
     f64::midpoint(low, high) / 1000.0
 }
 
-fn numbers(family: &Family) -> Seen {
-    let number = |point: &Point| match point.value {
-        Value::Number(value) => Some((value, attributes(&point.labels))),
-        Value::Timings(_) => None,
+fn numbers(family: &MetricFamily) -> Points {
+    let number = |point: &DataPoint| match point.value {
+        PointValue::Number(value) => Some((value, attributes(&point.labels))),
+        PointValue::Timings(_) => None,
     };
     family.points.iter().filter_map(number).collect()
 }

@@ -1,7 +1,7 @@
-//! What a worker can say in figures: what it counts itself, and what a look at the store tells. Said as Prometheus reads them, or to a meter of
-//! OpenTelemetry. Nothing of a job waits for this.
+//! Metrics of a worker, from its own counters and from queries of the store, in Prometheus' text format or for an OpenTelemetry meter. No
+//! job waits for them.
 
-mod gather;
+mod collect;
 mod list;
 mod store;
 #[cfg(feature = "metrics")]
@@ -9,6 +9,6 @@ mod text;
 #[cfg(feature = "otel")]
 mod meter;
 
-pub(crate) use self::gather::Figures;
+pub(crate) use self::collect::WorkerMetrics;
 #[cfg(feature = "otel")]
-pub(crate) use self::meter::Feed;
+pub(crate) use self::meter::MeterExporter;

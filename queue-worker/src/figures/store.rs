@@ -1,4 +1,5 @@
-//! The store in figures, for whoever asks often: a bounded look every few seconds, however many ask, on a connection of its own.
+//! Metrics of the store for frequent collection: a bounded query at most every few seconds, shared by all callers, on a connection of its
+//! own.
 
 use std::{
     sync::Arc,
@@ -14,101 +15,101 @@ use tokio::{sync::Mutex, time::timeout};
 
 use crate::{
     error::Error,
-    live::{Link, Paused, Vitals},
+    live::{LoopHealth, PauseSnapshot, StoreConnection},
 };
 
-/// Who asks sooner is told the same.
-const EVERY: Duration = Duration::from_secs(5);
+/// Results younger than this are reused.
+const MAX_AGE: Duration = Duration::from_secs(5);
 
-/// A monitor waits ten seconds, as a rule.
-const PATIENCE: Duration = Duration::from_secs(3);
+/// Time limit of the queries. Monitors usually wait ten seconds.
+const TIMEOUT: Duration = Duration::from_secs(3);
 
-/// So many queues and types have figures of their own: those with most jobs, and those that wait longest.
-const MOST: u16 = 50;
+/// Maximum queues and types with data points of their own: those with the most jobs, and those with the oldest ready jobs.
+const MAX_SERIES: u16 = 50;
 
-/// Asks, and remembers.
-pub(super) struct StoreFigures {
+/// Queries the store and caches the result.
+pub(super) struct StoreMetrics {
     store: Store,
-    last: Arc<Mutex<Last>>,
+    last: Arc<Mutex<CachedState>>,
 }
 
-struct Last {
-    link: Link,
-    /// Of the worker, which knows what is paused.
-    vitals: Vitals,
-    /// When, and what was found; nothing, if there was no answer.
-    seen: Option<(Instant, Option<Arc<StoreState>>)>,
-    /// Why there was no answer the last time.
-    why: Option<String>,
+struct CachedState {
+    link: StoreConnection,
+    /// The worker's health, which includes its pauses.
+    loop_health: LoopHealth,
+    /// Time and result of the last query; no result if it failed.
+    cached: Option<(Instant, Option<Arc<StoreState>>)>,
+    /// Error of the last query.
+    last_error: Option<String>,
 }
 
-/// What was found.
+/// Result of the queries.
 pub(super) struct StoreState {
     pub(super) jobs: Busiest,
-    /// Of the queues that are not paused; none while it is not known which these are.
+    /// Of the queues that are not paused; empty while the pauses are unknown.
     pub(super) oldest: Vec<Oldest>,
     pub(super) days_ahead: i32,
-    /// In transactions.
+    /// Age in transactions.
     pub(super) snapshot_age: i64,
-    /// In seconds, if this role may see it.
+    /// Age in seconds, if this role may see it.
     pub(super) transaction_age: Option<f64>,
 }
 
-impl StoreFigures {
-    pub(super) fn new(pool: &PgPool, store: Store, vitals: &Vitals) -> Self {
-        let link = Link::new(pool, "figures").impatient().hasty();
-        Self { store, last: Arc::new(Mutex::new(Last { link, vitals: vitals.clone(), seen: None, why: None })) }
+impl StoreMetrics {
+    pub(super) fn new(pool: &PgPool, store: Store, loop_health: &LoopHealth) -> Self {
+        let link = StoreConnection::new(pool, "figures").impatient().hasty();
+        Self { store, last: Arc::new(Mutex::new(CachedState { link, loop_health: loop_health.clone(), cached: None, last_error: None })) }
     }
 
-    /// What is to be known now; `None` if the store does not say.
-    pub(super) async fn look(&self) -> Option<Arc<StoreState>> {
+    /// Returns the current state, or `None` if the store does not answer.
+    pub(super) async fn current(&self) -> Option<Arc<StoreState>> {
         let (store, last) = (self.store, Arc::clone(&self.last));
-        // To its end, even if nobody waits for the answer any more: a connection is not left in the middle of one.
-        tokio::spawn(async move { last.lock().await.look(store).await }).await.ok().flatten()
+        // Runs to completion even if the caller goes away, so that no connection is left in the middle of a query.
+        tokio::spawn(async move { last.lock().await.query(store).await }).await.ok().flatten()
     }
 }
 
-impl Last {
-    async fn look(&mut self, store: Store) -> Option<Arc<StoreState>> {
-        if let Some((_, found)) = self.seen.as_ref().filter(|(at, _)| at.elapsed() < EVERY) {
+impl CachedState {
+    async fn query(&mut self, store: Store) -> Option<Arc<StoreState>> {
+        if let Some((_, found)) = self.cached.as_ref().filter(|(at, _)| at.elapsed() < MAX_AGE) {
             return found.clone();
         }
-        let asked = match timeout(PATIENCE, async { ask(self.link.get().await?, store, &self.vitals).await }).await {
-            Ok(asked) => asked,
+        let result = match timeout(TIMEOUT, async { query_state(self.link.get().await?, store, &self.loop_health).await }).await {
+            Ok(result) => result,
             Err(_) => Err(Error::Database(sqlx::Error::Io(std::io::ErrorKind::TimedOut.into()))),
         };
-        self.tell(asked.as_ref().err());
-        if asked.is_err() {
+        self.log_change(result.as_ref().err());
+        if result.is_err() {
             let fresh = self.link.another();
             std::mem::replace(&mut self.link, fresh).close().await;
         }
-        let found = asked.ok().map(Arc::new);
-        self.seen = Some((Instant::now(), found.clone()));
+        let found = result.ok().map(Arc::new);
+        self.cached = Some((Instant::now(), found.clone()));
         found
     }
 }
 
-impl Last {
-    /// Says why there is no answer, and that there is one again: once at each change, for a monitor asks again and again.
-    fn tell(&mut self, error: Option<&Error>) {
-        let why = error.map(ToString::to_string);
-        match (&self.why, &why) {
+impl CachedState {
+    /// Logs when queries begin to fail, fail for another reason, or succeed again. Not each failure, because monitors collect repeatedly.
+    fn log_change(&mut self, error: Option<&Error>) {
+        let error = error.map(ToString::to_string);
+        match (&self.last_error, &error) {
             (Some(before), Some(now)) if before == now => {}
-            (_, Some(error)) => tracing::warn!(error, "the store cannot be asked for figures: `queue_store_reachable` is 0"),
-            (Some(_), None) => tracing::info!("the store can be asked for figures again"),
+            (_, Some(error)) => tracing::warn!(error, "cannot query the store for metrics: `queue_store_reachable` is 0"),
+            (Some(_), None) => tracing::info!("the store can be queried for metrics again"),
             (None, None) => {}
         }
-        self.why = why;
+        self.last_error = error;
     }
 }
 
-async fn ask(connection: &mut PgConnection, store: Store, vitals: &Vitals) -> Result<StoreState, Error> {
-    let jobs = operate::busiest(&mut *connection, store, MOST).await?;
-    // What is paused is looked at and let go of: whoever keeps it holds up the word that nothing begins any more.
-    let paused = vitals.paused().map_or(0, |paused| paused.whole_queues());
-    let most = MOST.saturating_add(u16::try_from(paused).unwrap_or(u16::MAX));
+async fn query_state(connection: &mut PgConnection, store: Store, loop_health: &LoopHealth) -> Result<StoreState, Error> {
+    let jobs = operate::busiest(&mut *connection, store, MAX_SERIES).await?;
+    // The pauses are read and dropped immediately: a pause is not acknowledged while a reference to the previous set exists.
+    let paused = loop_health.paused().map_or(0, |paused| paused.whole_queues());
+    let most = MAX_SERIES.saturating_add(u16::try_from(paused).unwrap_or(u16::MAX));
     let mut oldest = operate::oldest_of(&mut *connection, store, most).await?;
-    match vitals.paused() {
+    match loop_health.paused() {
         Some(paused) => keep_unpaused(&mut oldest, &paused),
         None => oldest.clear(),
     }
@@ -117,8 +118,8 @@ async fn ask(connection: &mut PgConnection, store: Store, vitals: &Vitals) -> Re
     Ok(StoreState { jobs, oldest, days_ahead, snapshot_age, transaction_age })
 }
 
-/// Jobs of a queue that is paused as a whole wait as they should: more workers would not help them.
-fn keep_unpaused(oldest: &mut Vec<Oldest>, paused: &Paused) {
+/// Jobs of a queue that is paused as a whole are expected to wait: more workers would not help.
+fn keep_unpaused(oldest: &mut Vec<Oldest>, paused: &PauseSnapshot) {
     oldest.retain(|oldest| !paused.covers_all_of(&oldest.queue));
-    oldest.truncate(usize::from(MOST));
+    oldest.truncate(usize::from(MAX_SERIES));
 }

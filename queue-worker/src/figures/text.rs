@@ -1,49 +1,49 @@
-//! Figures as Prometheus reads them: the text format, version 0.0.4. Pure, but for the look at them.
+//! Prometheus' text format, version 0.0.4.
 
 use std::fmt::Write as _;
 
 use queue_core::operate::Histogram;
 
 use super::{
-    gather::{Family, Figures, Point, Value},
-    list::{Kind, Metric},
+    collect::{DataPoint, MetricFamily, PointValue, WorkerMetrics},
+    list::{Metric, MetricKind},
 };
 
-impl Figures {
-    /// All of them.
+impl WorkerMetrics {
+    /// Renders all metrics.
     pub(crate) async fn text(&self) -> String {
         let mut text = String::new();
-        for family in self.gather().await {
+        for family in self.collect_all().await {
             write_family(&mut text, &family);
         }
         text
     }
 }
 
-/// As the conventions of OpenTelemetry translate it: the unit is a part of the name, and of a counter it is a total.
+/// Translates a name as the OpenTelemetry conventions require: with the unit as a suffix, and `_total` for counters.
 pub(super) fn name(metric: &Metric) -> String {
     let unit = if metric.unit == "s" { "_seconds" } else { "" };
-    let total = if metric.kind == Kind::Counter { "_total" } else { "" };
+    let total = if metric.kind == MetricKind::Counter { "_total" } else { "" };
     format!("{}{unit}{total}", metric.name.replace('.', "_"))
 }
 
-/// What is written to a `String` never fails.
-fn write_family(text: &mut String, Family { metric, points }: &Family) {
+/// Writing to a `String` never fails.
+fn write_family(text: &mut String, MetricFamily { metric, points }: &MetricFamily) {
     let name = name(metric);
     let kind = match metric.kind {
-        Kind::Counter => "counter",
-        Kind::Gauge => "gauge",
-        Kind::Histogram => "histogram",
+        MetricKind::Counter => "counter",
+        MetricKind::Gauge => "gauge",
+        MetricKind::Histogram => "histogram",
     };
     let _ = writeln!(text, "# HELP {name} {}\n# TYPE {name} {kind}", metric.help);
-    for Point { labels, value } in points {
+    for DataPoint { labels, value } in points {
         let labels: Vec<String> =
             labels.iter().map(|(label, value)| format!("{}=\"{}\"", label.replace('.', "_"), escaped(value))).collect();
         match value {
-            Value::Number(value) => {
+            PointValue::Number(value) => {
                 let _ = writeln!(text, "{name}{} {value}", braced(&labels));
             }
-            Value::Timings(timings) => {
+            PointValue::Timings(timings) => {
                 let bounds = Histogram::BOUNDS_MS.iter().map(|ms| (*ms as f64 / 1000.0).to_string()).chain(["+Inf".to_owned()]);
                 let mut below = 0;
                 for (bound, jobs) in bounds.zip(timings.lengths.buckets()) {
@@ -74,17 +74,17 @@ mod tests {
     use crate::{figures::list, live::Timings};
 
     #[test]
-    fn figures_are_written_as_the_format_wants_them() {
+    fn metrics_are_written_in_the_text_format() {
         let mut timings = Timings::default();
         timings.record(Duration::from_micros(500));
         timings.record(Duration::from_millis(1500));
         let labels = vec![("messaging.destination.name", "a\"b\\c\nd".to_owned())];
-        let points = vec![Point { labels, value: Value::Timings(Box::new(timings)) }];
+        let points = vec![DataPoint { labels, value: PointValue::Timings(Box::new(timings)) }];
         let mut text = String::new();
-        write_family(&mut text, &Family { metric: &list::RUN, points });
+        write_family(&mut text, &MetricFamily { metric: &list::RUN, points });
         let label = r#"messaging_destination_name="a\"b\\c\nd""#;
         let lines: Vec<&str> = text.lines().collect();
-        assert_eq!(lines[0], "# HELP messaging_process_duration_seconds How long attempts ran");
+        assert_eq!(lines[0], "# HELP messaging_process_duration_seconds Duration of attempts");
         assert_eq!(lines[1], "# TYPE messaging_process_duration_seconds histogram");
         assert_eq!(lines[2], format!("messaging_process_duration_seconds_bucket{{{label},le=\"0.001\"}} 1"));
         assert!(
@@ -96,7 +96,7 @@ mod tests {
     }
 
     #[test]
-    fn a_counter_is_a_total_and_what_is_counted_is_no_part_of_its_name() {
+    fn counters_end_in_total_and_names_omit_counted_units() {
         assert_eq!(name(&list::CONSUMED), "messaging_client_consumed_messages_total");
         assert_eq!(name(&list::JOBS), "queue_jobs");
         assert_eq!(name(&list::SETTLE_LAG), "queue_settle_lag_seconds");

@@ -1,4 +1,4 @@
-//! The listener: a few paths, and a bound on whoever asks for them.
+//! HTTP listener of the health checks and metrics, with limits on its clients.
 
 use std::{net::SocketAddr, sync::Arc, time::Duration};
 
@@ -11,65 +11,67 @@ use axum::{
 };
 use serde_json::json;
 
-use super::judge::{Health, Reason};
+use super::checks::{FailedCheck, Health};
 #[cfg(feature = "metrics")]
-use crate::figures::Figures;
+use crate::figures::WorkerMetrics;
 use crate::{
     error::Error,
     live::Engine,
-    serve::{Bounds, bind, free, serve},
+    serve::{ServerLimits, bind, bind_when_free, serve},
 };
 
-/// Whoever asks is done in milliseconds, and there are few who do.
-const BOUNDS: Bounds = Bounds { connections: 16, silence: Duration::from_secs(5), longest: Some(Duration::from_secs(10)) };
+/// Requests take milliseconds, and few clients send them.
+const LIMITS: ServerLimits =
+    ServerLimits { connections: 16, idle_timeout: Duration::from_secs(5), max_duration: Some(Duration::from_secs(10)) };
 
-/// What can be asked for.
+/// State of the router.
 #[derive(Clone)]
-pub(crate) struct Asked {
+pub(crate) struct HealthState {
     pub(crate) health: Arc<Health>,
     #[cfg(feature = "metrics")]
-    pub(crate) figures: Figures,
+    pub(crate) metrics: WorkerMetrics,
 }
 
-/// Answers at this address until what it returns is dropped. One that another has is waited for, and jobs are done meanwhile.
-pub(crate) async fn listen(address: SocketAddr, asked: Asked) -> Result<Engine, Error> {
+/// Serves at this address until the returned engine is dropped. If another process has the address, the listener waits for it while the
+/// worker runs.
+pub(crate) async fn listen(address: SocketAddr, state: HealthState) -> Result<Engine, Error> {
     let engine = Engine::start("queue health").map_err(|error| Error::Thread(error.to_string()))?;
     let bound = engine.handle().spawn(bind(address)).await;
     let listener = bound.map_err(|error| Error::Thread(error.to_string()))?.map_err(|why| Error::Health { address, why })?;
     engine.handle().spawn(async move {
         let listener = match listener {
             Some(listener) => listener,
-            None => free(address, "health checks").await,
+            None => bind_when_free(address, "health checks").await,
         };
         let address = listener.local_addr().unwrap_or(address);
         tracing::info!(%address, "serving health checks");
-        serve(listener, router(asked), BOUNDS, std::future::pending()).await;
+        serve(listener, router(state), LIMITS, std::future::pending()).await;
     });
     Ok(engine)
 }
 
-fn router(asked: Asked) -> Router {
+fn router(state: HealthState) -> Router {
     let router = Router::new().route("/livez", get(livez)).route("/readyz", get(readyz));
     #[cfg(feature = "metrics")]
     let router = router.route("/metrics", get(metrics));
-    router.with_state(asked)
+    router.with_state(state)
 }
 
-async fn livez(State(asked): State<Asked>) -> Response {
-    say(&asked.health.dead())
+async fn livez(State(state): State<HealthState>) -> Response {
+    respond(&state.health.liveness_failures())
 }
 
-async fn readyz(State(asked): State<Asked>) -> Response {
-    say(&asked.health.unready())
+async fn readyz(State(state): State<HealthState>) -> Response {
+    respond(&state.health.readiness_failures())
 }
 
 #[cfg(feature = "metrics")]
-async fn metrics(State(asked): State<Asked>) -> Response {
-    ([(header::CONTENT_TYPE, "text/plain; version=0.0.4; charset=utf-8")], asked.figures.text().await).into_response()
+async fn metrics(State(state): State<HealthState>) -> Response {
+    ([(header::CONTENT_TYPE, "text/plain; version=0.0.4; charset=utf-8")], state.metrics.text().await).into_response()
 }
 
-/// 200, or 503 with the reasons.
-fn say(reasons: &[Reason]) -> Response {
+/// Responds 200, or 503 with the reasons.
+fn respond(reasons: &[FailedCheck]) -> Response {
     let status = if reasons.is_empty() { StatusCode::OK } else { StatusCode::SERVICE_UNAVAILABLE };
     (status, [(header::CACHE_CONTROL, "no-store")], Json(json!({ "ok": reasons.is_empty(), "reasons": reasons }))).into_response()
 }

@@ -1,10 +1,10 @@
-//! What a worker says of itself to whoever keeps it running: whether it lives, and whether it works. On a listener and a thread of its own, so that
-//! neither a handler nor a loop that stands still keeps it from saying so.
+//! Health checks for supervisors: whether a worker is alive, and whether it is ready. They run on a listener and a thread of their own, so
+//! that a blocked handler or loop does not block them.
 
-mod judge;
+mod checks;
 mod listen;
 
 pub(crate) use self::{
-    judge::Health,
-    listen::{Asked, listen},
+    checks::Health,
+    listen::{HealthState, listen},
 };

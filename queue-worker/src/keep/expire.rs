@@ -1,7 +1,7 @@
-//! Ending jobs that have not begun by the time that their enqueue said. Any worker does it; the time is the database's.
+//! Expires jobs whose start deadline has passed. Any worker may run this; the database's clock decides.
 //!
-//! Nothing hangs on how soon it comes: a job past its time does not begin in any case, because whoever claims it looks. `queue.expire_due` knows how;
-//! this file decides when: as soon as housekeeping, which looks about every second, sees that there is one.
+//! Correctness does not depend on how soon it runs: a claim checks the deadline, so an overdue job never starts. `queue.expire_due`
+//! implements the expiry. This file decides when: as soon as the housekeeper's probe, about every second, finds an overdue job.
 
 use std::{
     sync::Arc,
@@ -13,65 +13,65 @@ use queue_core::{JobId, Store};
 use sqlx::FromRow;
 
 use crate::{
-    error::complain,
-    live::{Bell, Link, bounded, jittered},
-    tally::Tallies,
+    error::warn_throttled,
+    live::{Notifier, StoreConnection, bounded, jittered},
+    tally::MetricsBuffer,
 };
 
-/// The most rows of one statement, and so of one transaction.
-const MOST: i32 = 1000;
+/// Maximum rows per statement, and so per transaction.
+const MAX_ROWS: i32 = 1000;
 
-/// From where on to look for jobs that expire: below it there are dead index entries, and jobs that were committed late.
+/// Lower bound of the next scan for overdue jobs. Below it there are dead index entries, and jobs that were committed late.
 #[derive(Default)]
-pub(crate) struct Floor {
+pub(crate) struct ExpiryFloor {
     first: Option<DateTime<Utc>>,
-    /// When to look below it next: never for more than a twentieth of the time.
-    from_zero: Option<Instant>,
+    /// Next scan without the lower bound. Such scans take at most a twentieth of the time.
+    full_scan_at: Option<Instant>,
 }
 
-impl Floor {
-    /// Where to begin now.
+impl ExpiryFloor {
+    /// Returns the lower bound of a scan that starts now.
     pub(super) fn floor(&self, now: Instant) -> Option<DateTime<Utc>> {
-        self.first.filter(|_| self.from_zero.is_some_and(|zero| now < zero))
+        self.first.filter(|_| self.full_scan_at.is_some_and(|zero| now < zero))
     }
 
-    /// A look that began then is over, and found this first.
-    pub(super) fn looked(&mut self, began: Instant, first: Option<DateTime<Utc>>) {
+    /// Records the result of a scan: when it began, and the earliest deadline that it found.
+    pub(super) fn record(&mut self, began: Instant, first: Option<DateTime<Utc>>) {
         if self.floor(began).is_none() {
-            self.from_zero = Some(Instant::now() + 20 * began.elapsed());
+            self.full_scan_at = Some(Instant::now() + 20 * began.elapsed());
         }
         self.first = first.or(self.first);
     }
 }
 
-/// What one look came to.
+/// Result of one expiry statement.
 #[derive(FromRow)]
-struct Looked {
+struct ExpiryResult {
     hints: i32,
     lowest: Option<DateTime<Utc>>,
     expired: Vec<JobId>,
-    /// Jobs that no table takes.
+    /// Jobs whose rows the tables refuse.
     refused: Vec<JobId>,
 }
 
-/// Ends what is to expire, for ever. Where nothing does, it never connects.
-pub(crate) async fn expire_all(mut link: Link, store: Store, bell: Arc<Bell>, tallies: Tallies) {
-    let mut floor = Floor::default();
+/// Expires overdue jobs, forever. Does not connect while no job is overdue.
+pub(crate) async fn run_expiry(mut link: StoreConnection, store: Store, notifier: Arc<Notifier>, metrics: MetricsBuffer) {
+    let mut floor = ExpiryFloor::default();
     loop {
-        bell.expiries().await;
+        notifier.wait_for_expiries().await;
         loop {
-            match look(&mut link, store, &mut floor).await {
-                Ok(looked) => {
-                    tallies.tell_expired(&looked.expired);
-                    for job in looked.refused {
-                        tracing::warn!(%job, "a job whose time is over cannot be ended, and is tried again later: its rows are refused; mend or cancel it");
+            match expire_due(&mut link, store, &mut floor).await {
+                Ok(result) => {
+                    metrics.report_expired(&result.expired);
+                    for job in result.refused {
+                        tracing::warn!(%job, "an overdue job cannot expire: its rows are refused; retrying later; fix or cancel the job");
                     }
-                    if looked.hints < MOST {
+                    if result.hints < MAX_ROWS {
                         break;
                     }
                 }
                 Err(error) => {
-                    complain(&error, "cannot let jobs expire now; trying again");
+                    warn_throttled(&error, "cannot expire overdue jobs; retrying");
                     tokio::time::sleep(jittered(Duration::from_millis(500))).await;
                     break;
                 }
@@ -80,15 +80,15 @@ pub(crate) async fn expire_all(mut link: Link, store: Store, bell: Arc<Bell>, ta
     }
 }
 
-async fn look(link: &mut Link, store: Store, floor: &mut Floor) -> sqlx::Result<Looked> {
+async fn expire_due(link: &mut StoreConnection, store: Store, floor: &mut ExpiryFloor) -> sqlx::Result<ExpiryResult> {
     let began = Instant::now();
-    let statement = sqlx::query_as(store.sql(include_str!("../../sql/expire_due.sql"))).bind(floor.floor(began)).bind(MOST);
-    let looked: sqlx::Result<Looked> = match link.get().await {
+    let statement = sqlx::query_as(store.sql(include_str!("../../sql/expire_due.sql"))).bind(floor.floor(began)).bind(MAX_ROWS);
+    let result: sqlx::Result<ExpiryResult> = match link.get().await {
         Ok(connection) => bounded(statement.fetch_one(connection)).await,
         Err(error) => Err(error),
     };
-    // The next connection may be to another server, on which what has expired waits again.
-    let looked = link.note(looked).inspect_err(|_| *floor = Floor::default())?;
-    floor.looked(began, looked.lowest);
-    Ok(looked)
+    // The next connection may lead to another server, where expired jobs are still waiting.
+    let result = link.note(result).inspect_err(|_| *floor = ExpiryFloor::default())?;
+    floor.record(began, result.lowest);
+    Ok(result)
 }

@@ -1,7 +1,8 @@
-//! Forgetting lanes that nobody used for as long as history is kept, in steps that cost producers nothing.
+//! Deletes lanes that were unused for as long as history is kept, in steps that never block producers.
 //!
-//! A lane's row leaves: producers see it no more, and write a new one if they use the lane. Once all who saw it before have ended, it goes if
-//! there is such a new row, or no job of its lane. A minute's step each: nobody waits for it, and any worker goes on from where another ended.
+//! First, a lane's row is marked as leaving: producers no longer see it, and insert a new row if they use the lane. Once all transactions
+//! that may have seen the old row have ended, it is deleted if there is a new row or the lane has no jobs. Each round does one step, and
+//! any worker continues where another stopped.
 
 use std::{collections::HashSet, time::Duration};
 
@@ -10,60 +11,60 @@ use sqlx::{FromRow, PgConnection};
 
 use crate::live::bounded;
 
-/// The most rows of one statement.
-const MOST: i64 = 1000;
+/// Maximum rows per statement.
+const MAX_ROWS: i64 = 1000;
 
-/// The most jobs of one look, and how many looks a minute has.
-const JOBS: i64 = 5000;
-const LOOKS: usize = 100;
+/// Maximum jobs per page, and pages per round.
+const PAGE_JOBS: i64 = 5000;
+const PAGES: usize = 100;
 
-/// By then the days have gone that were made before a lane began to leave, so that few jobs are left to be looked through.
+/// By then, partitions older than the mark have been dropped, so that few jobs remain to be scanned.
 const DAY: Duration = Duration::from_hours(24);
 
-/// A row that may go.
+/// A leaving lane that may be deleted.
 #[derive(FromRow)]
-struct Due {
+struct LeavingLane {
     lane: i64,
     leaving: String,
-    /// The lane that names its jobs: of a solo one its twin.
+    /// Lane stored with the jobs: for a solo lane, its plain twin.
     plain: i64,
     walked: i64,
     above: i64,
 }
 
-/// A minute's steps; tells how many lanes went.
-pub(super) async fn forget_lanes(connection: &mut PgConnection, store: Store, retention: Duration) -> sqlx::Result<()> {
-    // Those that began to leave a minute ago and are not seen any more take their next step first.
-    pass(&mut *connection, store).await?;
-    let replaced = sqlx::query_scalar(store.sql(include_str!("../../sql/replaced_lanes.sql"))).bind(MOST);
+/// Runs one round.
+pub(super) async fn delete_lanes(connection: &mut PgConnection, store: Store, retention: Duration) -> sqlx::Result<()> {
+    // First, lanes marked a minute ago that no transaction can see take their next step.
+    advance_marks(&mut *connection, store).await?;
+    let replaced = sqlx::query_scalar(store.sql(include_str!("../../sql/replaced_lanes.sql"))).bind(MAX_ROWS);
     let _: i64 = bounded(replaced.fetch_one(&mut *connection)).await?;
-    let gone = walk(&mut *connection, store, retention + DAY).await?;
-    if gone > 0 {
-        tracing::info!(lanes = gone, "forgot lanes that nobody used for as long as history is kept");
+    let deleted = delete_unused(&mut *connection, store, retention + DAY).await?;
+    if deleted > 0 {
+        tracing::info!(lanes = deleted, "deleted lanes that were unused for as long as history is kept");
     }
-    let leave = sqlx::query_scalar(store.sql(include_str!("../../sql/leave_lanes.sql"))).bind(retention.as_secs_f64()).bind(MOST);
+    let leave = sqlx::query_scalar(store.sql(include_str!("../../sql/leave_lanes.sql"))).bind(retention.as_secs_f64()).bind(MAX_ROWS);
     let _: i64 = bounded(leave.fetch_one(&mut *connection)).await?;
     Ok(())
 }
 
-/// Whoever may have seen a row before it was leaving has ended, or has a lower number than it has from now on.
-async fn pass(connection: &mut PgConnection, store: Store) -> sqlx::Result<()> {
+/// Advances lanes that every remaining transaction sees as leaving.
+async fn advance_marks(connection: &mut PgConnection, store: Store) -> sqlx::Result<()> {
     let unseen = sqlx::query_scalar(store.sql(include_str!("../../sql/unseen_lanes.sql")));
     let unseen: Vec<String> = bounded(unseen.fetch_all(&mut *connection)).await?;
-    let pass = sqlx::query(store.sql(include_str!("../../sql/pass_lanes.sql"))).bind(unseen).bind(MOST);
+    let pass = sqlx::query(store.sql(include_str!("../../sql/pass_lanes.sql"))).bind(unseen).bind(MAX_ROWS);
     bounded(pass.execute(connection)).await.map(drop)
 }
 
-/// Looks through the jobs for those of lanes that may go; returns how many lanes went.
-async fn walk(connection: &mut PgConnection, store: Store, unused: Duration) -> sqlx::Result<i64> {
-    let due = sqlx::query_as(store.sql(include_str!("../../sql/due_lanes.sql"))).bind(unused.as_secs_f64()).bind(MOST);
-    let due: Vec<Due> = bounded(due.fetch_all(&mut *connection)).await?;
+/// Scans jobs for uses of the lanes to be deleted. Returns the number of deleted lanes.
+async fn delete_unused(connection: &mut PgConnection, store: Store, unused: Duration) -> sqlx::Result<i64> {
+    let due = sqlx::query_as(store.sql(include_str!("../../sql/due_lanes.sql"))).bind(unused.as_secs_f64()).bind(MAX_ROWS);
+    let due: Vec<LeavingLane> = bounded(due.fetch_all(&mut *connection)).await?;
     let (Some(mut after), Some(end)) = (due.iter().map(|due| due.walked).min(), due.iter().map(|due| due.above).max()) else {
         return Ok(0);
     };
     let mut used = HashSet::new();
-    for _ in 0..LOOKS {
-        let page = sqlx::query_as(store.sql(include_str!("../../sql/walk_jobs.sql"))).bind(after).bind(end).bind(JOBS);
+    for _ in 0..PAGES {
+        let page = sqlx::query_as(store.sql(include_str!("../../sql/walk_jobs.sql"))).bind(after).bind(end).bind(PAGE_JOBS);
         let (last, lanes): (Option<i64>, Vec<i64>) = bounded(page.fetch_one(&mut *connection)).await?;
         used.extend(lanes);
         after = last.unwrap_or(end);

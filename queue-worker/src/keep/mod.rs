@@ -1,8 +1,8 @@
-//! What goes on without anybody asking: recovery, promotion, expiry, schedules, ordering keys, cancellation of running jobs, pruning.
+//! Maintenance loops: recovery, promotion, expiry, schedules, ordering keys, cancellation of running jobs, pruning.
 
 mod expire;
-mod house;
-mod kept;
+mod housekeeper;
+mod lock_watcher;
 mod lanes;
 mod promote;
 mod prune;
@@ -12,9 +12,9 @@ mod tick;
 mod unblock;
 
 pub(crate) use self::{
-    expire::expire_all,
-    house::{House, keep_house, keep_pruned},
+    expire::run_expiry,
+    housekeeper::{Housekeeper, run_housekeeper, run_pruning},
     promote::{promote, wake_others},
-    tick::{Ticks, fire_all},
-    unblock::unblock_all,
+    tick::{ScheduleLoop, run_schedules},
+    unblock::run_unblock,
 };

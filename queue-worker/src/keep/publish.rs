@@ -1,14 +1,13 @@
-//! What job types say of themselves, written where SQL finds it: how long their history is kept, where their jobs go, how often they
-//! are tried and when they expire.
+//! Publishes the options of job types where SQL reads them: retention of history, queue, priority, maximum attempts, expiry.
 //!
-//! Written once, at a worker's start. Workers of two releases may disagree; the last to start is believed.
+//! Written once, when a worker starts. If workers of two releases disagree, the last one to start wins.
 
 use queue_core::{Options, Store};
 use sqlx::PgConnection;
 
 use crate::live::bounded;
 
-/// Says it of these types, each by every name it goes under.
+/// Publishes the options of these types, under each of their names.
 pub(crate) async fn publish(connection: &mut PgConnection, store: Store, types: &[(&str, Options)]) -> sqlx::Result<()> {
     let names = || types.iter().map(|(name, _)| *name).collect::<Vec<_>>();
     let histories = types.iter().map(|(_, options)| options.retain.history().map(|history| history.as_secs_f64()));

@@ -1,53 +1,53 @@
-//! Taking back the jobs of silent workers, and seeing which running jobs are to be cancelled.
+//! Recovers the jobs of silent workers, and finds running jobs that are to be cancelled.
 
 use queue_core::{JobId, Store};
 use sqlx::{Connection as _, FromRow, PgConnection, Row as _};
 use uuid::Uuid;
 
 use crate::{
-    error::complain,
+    error::warn_throttled,
     live::{MOST_CRASHES, bounded},
     settle::note_ends,
 };
 
-/// The leases of this worker, each with the jobs of it that somebody wants cancelled.
-pub(super) async fn own_leases(connection: &mut PgConnection, store: Store, worker: Uuid) -> sqlx::Result<Vec<(Uuid, Option<JobId>)>> {
+/// Loads the leases of this worker, each with its jobs whose cancellation was requested.
+pub(super) async fn load_own_leases(connection: &mut PgConnection, store: Store, worker: Uuid) -> sqlx::Result<Vec<(Uuid, Option<JobId>)>> {
     let statement = sqlx::query_as(store.sql(include_str!("../../sql/own_leases.sql"))).bind(worker);
     bounded(statement.fetch_all(connection)).await
 }
 
-/// lease -> ready, uncharged: what was claimed in our name and we know nothing of.
-pub(super) async fn give_back(connection: &mut PgConnection, store: Store, tokens: &[Uuid]) -> sqlx::Result<()> {
+/// lease -> ready, uncharged: leases claimed for this worker that it does not know of.
+pub(super) async fn return_leases(connection: &mut PgConnection, store: Store, tokens: &[Uuid]) -> sqlx::Result<()> {
     let statement = sqlx::query(store.sql(include_str!("../../sql/give_back.sql"))).bind(tokens);
     bounded(statement.execute(connection)).await.map(drop)
 }
 
-/// Brings the time until which workers are said to live back into what a heartbeat lasts.
-pub(super) async fn limit_beats(connection: &mut PgConnection, store: Store) -> sqlx::Result<()> {
+/// Limits heartbeat deadlines of workers to the maximum duration of a heartbeat.
+pub(super) async fn limit_heartbeats(connection: &mut PgConnection, store: Store) -> sqlx::Result<()> {
     let statement = sqlx::query(store.sql(include_str!("../../sql/limit_beats.sql")));
     bounded(statement.execute(connection)).await.map(drop)
 }
 
-/// The most leases of one recovery.
-const MOST: i64 = 100;
+/// Maximum leases per recovery.
+const MAX_LEASES: i64 = 100;
 
-/// What was taken back of a queue and a type.
+/// Recovered jobs of a queue and a type.
 #[derive(FromRow)]
-pub(super) struct Recovered {
+pub(super) struct RecoveredJobs {
     pub(super) queue: String,
     pub(super) job_type: String,
     pub(super) jobs: i64,
-    /// Those that are dead letters now.
+    /// Jobs that became dead letters.
     pub(super) dead: Option<Vec<JobId>>,
     pub(super) cancelled: i64,
-    /// Those that are over now.
+    /// Jobs that are finished now.
     over: Option<Vec<JobId>>,
 }
 
-/// Takes back the jobs of silent workers; returns which, by queue and type.
-pub(super) async fn recover(connection: &mut PgConnection, store: Store) -> sqlx::Result<Vec<Recovered>> {
-    let silent = || sqlx::query(store.sql(include_str!("../../sql/silent.sql"))).bind(MOST);
-    // Nearly always there is nothing, which is not worth a transaction of several statements.
+/// Recovers the jobs of silent workers. Returns them by queue and type.
+pub(super) async fn recover(connection: &mut PgConnection, store: Store) -> sqlx::Result<Vec<RecoveredJobs>> {
+    let silent = || sqlx::query(store.sql(include_str!("../../sql/silent.sql"))).bind(MAX_LEASES);
+    // Almost always there are none, which is not worth a transaction of several statements.
     if silent().fetch_optional(&mut *connection).await?.is_none() {
         return Ok(Vec::new());
     }
@@ -60,19 +60,19 @@ pub(super) async fn recover(connection: &mut PgConnection, store: Store) -> sqlx
     let column = |nth: usize| found.iter().map(|row| row.try_get(nth)).collect::<sqlx::Result<Vec<Uuid>>>();
     let (tokens, workers) = (column(0)?, column(1)?);
     let statement = sqlx::query_as(store.sql(include_str!("../../sql/recover.sql"))).bind(&tokens).bind(MOST_CRASHES);
-    let recovered: Vec<Recovered> = statement.fetch_all(&mut *tx).await?;
-    let over: Vec<JobId> = recovered.iter().filter_map(|of| of.over.as_ref()).flatten().copied().collect();
-    note_ends(&mut tx, store, &over, None).await?;
+    let recovered: Vec<RecoveredJobs> = statement.fetch_all(&mut *tx).await?;
+    let finished: Vec<JobId> = recovered.iter().filter_map(|of| of.over.as_ref()).flatten().copied().collect();
+    note_ends(&mut tx, store, &finished, None).await?;
     tx.commit().await?;
-    // After the commit, so that of two recoveries of one worker's leases the later sees that nothing is left.
-    if let Err(error) = forget_workers(connection, store, &workers).await {
-        complain(&error, "cannot delete the rows of silent workers now; that is done within the hour");
+    // After the commit: of two concurrent recoveries of a worker's leases, the later one sees that none is left.
+    if let Err(error) = delete_workers(connection, store, &workers).await {
+        warn_throttled(&error, "cannot delete the rows of silent workers; pruning deletes them within an hour");
     }
     Ok(recovered)
 }
 
-/// Deletes the rows of workers that hold nothing, and have been silent for an hour or are among these.
-pub(super) async fn forget_workers(connection: &mut PgConnection, store: Store, recovered: &[Uuid]) -> sqlx::Result<()> {
+/// Deletes the rows of workers without leases that have been silent for an hour or are among `recovered`.
+pub(super) async fn delete_workers(connection: &mut PgConnection, store: Store, recovered: &[Uuid]) -> sqlx::Result<()> {
     let statement = sqlx::query(store.sql(include_str!("../../sql/prune_workers.sql"))).bind(recovered);
     bounded(statement.execute(connection)).await.map(drop)
 }

@@ -1,11 +1,12 @@
-//! Schedules: sleeps until the next tick of any, and fires what is due. Every worker does so; `queue.fire_ticks` lets one of them be first.
+//! Schedules: sleeps until the next tick of any schedule, and fires due ticks. Every worker does this; `queue.fire_ticks` ensures that one
+//! of them fires a tick.
 //!
-//! What time it is, the database says; what ticks an expression has, `queue_core` does. What is due goes into few statements; what fails there is
-//! put aside, and tried by itself after all others. Where there are no schedules this never connects.
+//! The database supplies the time, `queue_core` computes the ticks of an expression. Due ticks are fired in few statements. A schedule that
+//! fails is deferred, and retried alone after all others. Without schedules this never connects.
 
-mod aside;
+mod deferred;
 mod declare;
-mod plan;
+mod request;
 
 use std::{
     collections::HashMap,
@@ -19,129 +20,130 @@ use sqlx::PgConnection;
 use tokio::sync::watch;
 
 use self::{
-    aside::Aside,
     declare::Declarations,
-    plan::{Fired, Planned, Question, ask},
+    deferred::DeferredSchedules,
+    request::{FireOutcome, FireRequest, LoadedSchedule, send_requests},
 };
 use crate::{
-    error::complain,
-    live::{Bell, Config, Identity, Link, bounded, jittered},
+    error::warn_throttled,
+    live::{Config, Identity, Notifier, StoreConnection, bounded, jittered},
 };
 
-/// What the loop works with.
-pub(crate) struct Ticks {
-    link: Link,
+/// State of the schedule loop.
+pub(crate) struct ScheduleLoop {
+    link: StoreConnection,
     config: Config,
-    bell: Arc<Bell>,
+    notifier: Arc<Notifier>,
     identity: watch::Receiver<Identity>,
     declarations: Declarations,
-    /// By definition.
+    /// By definition number.
     timings: HashMap<i64, Result<Timing, String>>,
-    aside: Aside,
-    /// When it was last told of each schedule that its ticks overlap.
+    deferred: DeferredSchedules,
+    /// Last warning about overlapping ticks, by schedule.
     overlaps: HashMap<String, Instant>,
 }
 
-/// So many schedules are looked at at a time.
-const MOST: usize = 500;
+/// Maximum schedules per page.
+const PAGE_SIZE: usize = 500;
 
-/// So many are fired in one statement: the disk is waited for once, and nobody waits long for the first.
-const TOGETHER: usize = 50;
+/// Maximum schedules fired per statement. They share one wait for the disk, and the first one does not wait long.
+const MAX_PER_STATEMENT: usize = 50;
 
-/// So many ms are waited for a lock that one of them needs. Then it is tried by itself.
-const PATIENCE_TOGETHER: i32 = 1;
+/// Lock timeout of a statement for several schedules, in milliseconds. After that, each is tried alone.
+const SHARED_LOCK_TIMEOUT_MS: i32 = 1;
 
-/// How often it is told that ticks of a schedule overlap.
-const OVERLAPS: Duration = Duration::from_hours(1);
+/// Minimum time between two warnings about overlapping ticks of a schedule.
+const OVERLAP_WARNING_INTERVAL: Duration = Duration::from_hours(1);
 
-/// Looks at least this often, should nobody say that a schedule has changed.
-const LONGEST_SLEEP: Duration = Duration::from_secs(10);
+/// Maximum time between two polls, in case a notification was lost.
+const MAX_SLEEP: Duration = Duration::from_secs(10);
 
-/// Whether any schedule has ticks: for whoever looks now and then.
+/// Returns whether any schedule has ticks.
 pub(super) async fn any_schedule(connection: &mut PgConnection, store: Store) -> sqlx::Result<bool> {
     let statement = sqlx::query_scalar(store.sql(include_str!("../../sql/any_schedule.sql")));
     bounded(statement.fetch_one(connection)).await
 }
 
-/// What a look came to.
-enum Look {
+/// Result of a poll.
+enum PollResult {
     /// No schedule has ticks.
-    Nothing,
-    /// Some were due, and others may be by now.
-    Again,
-    /// There is nothing to do for so long.
-    Next(Duration),
+    NoSchedules,
+    /// Some ticks were fired, and others may be due by now.
+    Continue,
+    /// Time until the next tick.
+    Wait(Duration),
 }
 
-/// Fires what is due, for ever.
-pub(crate) async fn fire_all(mut ticks: Ticks) {
+/// Fires due ticks, forever.
+pub(crate) async fn run_schedules(mut ticks: ScheduleLoop) {
     let declares = !ticks.declarations.is_empty();
     if declares {
         let _ = ticks.identity.wait_for(Option::is_some).await;
     } else {
-        ticks.bell.schedules().await;
+        ticks.notifier.wait_for_schedules().await;
     }
     loop {
-        let looked = ticks.look().await;
-        let pause = match ticks.link.note(looked) {
-            Ok(Look::Again) => continue,
-            Ok(Look::Next(wait)) => wait.min(LONGEST_SLEEP),
-            Ok(Look::Nothing) if !declares => {
+        let result = ticks.poll().await;
+        let pause = match ticks.link.note(result) {
+            Ok(PollResult::Continue) => continue,
+            Ok(PollResult::Wait(wait)) => wait.min(MAX_SLEEP),
+            Ok(PollResult::NoSchedules) if !declares => {
                 let idle = ticks.link.another();
                 std::mem::replace(&mut ticks.link, idle).close().await;
-                ticks.bell.schedules().await;
+                ticks.notifier.wait_for_schedules().await;
                 continue;
             }
-            Ok(Look::Nothing) => LONGEST_SLEEP,
+            Ok(PollResult::NoSchedules) => MAX_SLEEP,
             Err(error) => {
-                complain(&error, "cannot see to schedules; trying again");
-                // Another server, which is behind, has other definitions under the same numbers.
+                warn_throttled(&error, "cannot fire schedules; retrying");
+                // Another server may lag behind and have other definitions under the same numbers.
                 ticks.timings.clear();
                 jittered(Duration::from_millis(250))
             }
         };
-        let _ = tokio::time::timeout(pause.min(ticks.declarations.due_in()), ticks.bell.schedules()).await;
+        let _ = tokio::time::timeout(pause.min(ticks.declarations.due_in()), ticks.notifier.wait_for_schedules()).await;
     }
 }
 
-impl Ticks {
-    /// `declares` is what this worker declares, by name.
+impl ScheduleLoop {
+    /// `declares` are the schedules that this worker declares, by name.
     pub(crate) fn new(
-        link: Link,
+        link: StoreConnection,
         config: &Config,
-        bell: &Arc<Bell>,
+        notifier: &Arc<Notifier>,
         identity: watch::Receiver<Identity>,
         declares: Vec<(String, Declaration)>,
     ) -> Self {
         let declarations = Declarations::new(declares, config);
-        let (timings, aside, overlaps) = Default::default();
+        let (timings, deferred, overlaps) = Default::default();
         let link = link.brief();
-        Self { link, config: config.clone(), bell: Arc::clone(bell), identity, declarations, timings, aside, overlaps }
+        Self { link, config: config.clone(), notifier: Arc::clone(notifier), identity, declarations, timings, deferred, overlaps }
     }
 
-    /// The same, begun anew over another link.
+    /// Returns a copy with a new connection and no state.
     pub(crate) fn another(&self) -> Self {
-        Self::new(self.link.another(), &self.config, &self.bell, self.identity.clone(), self.declarations.ours.clone())
+        Self::new(self.link.another(), &self.config, &self.notifier, self.identity.clone(), self.declarations.own.clone())
     }
 
-    /// Fires what is due, and last of all one of those that failed before. What is put aside hides nothing: behind a page of such there is another.
-    async fn look(&mut self) -> sqlx::Result<Look> {
-        let us = *self.identity.borrow();
-        self.declarations.see_to(&mut self.link, us).await;
-        if self.timings.len() > 4 * MOST {
+    /// Fires due ticks, and at the end one of the schedules that failed before. Deferred schedules hide no others: if they fill a page, the
+    /// next page is read.
+    async fn poll(&mut self) -> sqlx::Result<PollResult> {
+        let own = *self.identity.borrow();
+        self.declarations.refresh(&mut self.link, own).await;
+        if self.timings.len() > 4 * PAGE_SIZE {
             self.timings.clear();
         }
-        let (mut last, mut wait, mut suspect) = (None::<Planned>, LONGEST_SLEEP, None);
+        let (mut last, mut wait, mut failed) = (None::<LoadedSchedule>, MAX_SLEEP, None);
         let mut fresh = Vec::new();
         loop {
-            let page = Planned::page(&mut self.link, self.config.store, MOST, last.as_ref()).await?;
-            let is_full = page.len() == MOST;
+            let page = LoadedSchedule::page(&mut self.link, self.config.store, PAGE_SIZE, last.as_ref()).await?;
+            let is_full = page.len() == PAGE_SIZE;
             let Some(end) = page.last().cloned() else { break };
             for plan in page {
-                let rest = plan.due_in().or_else(|| self.aside.rest(&plan));
+                let rest = plan.due_in().or_else(|| self.deferred.remaining_delay(&plan));
                 match rest {
                     Some(rest) => wait = wait.min(rest),
-                    None if self.aside.is_suspect(&plan) => suspect = suspect.or(Some(plan)),
+                    None if self.deferred.has_failed(&plan) => failed = failed.or(Some(plan)),
                     None => fresh.push(plan),
                 }
             }
@@ -152,145 +154,153 @@ impl Ticks {
             }
         }
         if last.is_none() {
-            return Ok(Look::Nothing);
+            return Ok(PollResult::NoSchedules);
         }
-        // Each worker begins with another, so that they share what is due at one moment.
+        // Each worker starts at a random schedule, so that workers share the ticks of the same moment.
         let first = fastrand::usize(..=fresh.len());
         fresh.rotate_left(first);
-        for some in fresh.chunks(TOGETHER) {
-            self.see_to(some, PATIENCE_TOGETHER).await?;
+        for some in fresh.chunks(MAX_PER_STATEMENT) {
+            self.fire_due(some, SHARED_LOCK_TIMEOUT_MS).await?;
         }
-        if let Some(plan) = &suspect {
-            self.see_to(std::slice::from_ref(plan), self.aside.patience_ms(plan)).await?;
+        if let Some(plan) = &failed {
+            self.fire_due(std::slice::from_ref(plan), self.deferred.lock_timeout_ms(plan)).await?;
         }
-        Ok(if fresh.is_empty() && suspect.is_none() { Look::Next(wait) } else { Look::Again })
+        Ok(if fresh.is_empty() && failed.is_none() { PollResult::Wait(wait) } else { PollResult::Continue })
     }
 
-    /// Does what is due for these schedules. What fails by itself is put aside; an error is everybody's.
-    async fn see_to(&mut self, plans: &[Planned], patience_ms: i32) -> sqlx::Result<()> {
-        let mut questions = Vec::with_capacity(plans.len());
-        for (plan, question) in plans.iter().zip(self.questions(plans.to_vec()).await) {
-            if let Some(question) = question {
-                questions.push(question);
+    /// Fires the due ticks of these schedules. A schedule that fails alone is deferred; an error concerns all schedules.
+    async fn fire_due(&mut self, plans: &[LoadedSchedule], lock_timeout_ms: i32) -> sqlx::Result<()> {
+        let mut requests = Vec::with_capacity(plans.len());
+        for (plan, request) in plans.iter().zip(self.prepare_requests(plans.to_vec()).await) {
+            if let Some(request) = request {
+                requests.push(request);
             } else {
-                // Its worker is of a newer release, and can.
-                self.aside.leave(plan);
-                tracing::warn!(name = plan.name, "a schedule that other workers declare cannot be read, and is left to them");
+                // A worker of the newer release that declares it can read it.
+                self.deferred.defer_unreadable(plan);
+                tracing::warn!(name = plan.name, "a schedule declared by other workers cannot be read; leaving it to them");
             }
         }
-        if self.fire(&questions, patience_ms).await? || questions.len() < 2 {
+        if self.fire(&requests, lock_timeout_ms).await? || requests.len() < 2 {
             return Ok(());
         }
-        for one in questions.chunks(1) {
-            self.fire(one, patience_ms).await?;
+        for one in requests.chunks(1) {
+            self.fire(one, lock_timeout_ms).await?;
         }
         Ok(())
     }
 
-    /// On a thread of its own: a search for a tick may take milliseconds, and the other loops of the worker have this one.
-    async fn questions(&mut self, plans: Vec<Planned>) -> Vec<Option<Question>> {
+    /// Runs on a blocking thread: computing a tick may take milliseconds, and the other loops of the worker share this thread.
+    async fn prepare_requests(&mut self, plans: Vec<LoadedSchedule>) -> Vec<Option<FireRequest>> {
         let mut timings = std::mem::take(&mut self.timings);
         let search = move || {
-            let mut ask = |plan: &Planned| {
-                let search = || plan.question(timings.entry(plan.definition).or_insert_with(|| plan.timing()));
-                // One that panics stops itself, and no other.
-                catch_unwind(AssertUnwindSafe(search)).unwrap_or_else(|_| plan.question(&Err("a search for its ticks panicked".to_owned())))
+            let mut prepare = |plan: &LoadedSchedule| {
+                let search = || plan.request(timings.entry(plan.definition).or_insert_with(|| plan.timing()));
+                // A panic stops only the schedule that caused it.
+                catch_unwind(AssertUnwindSafe(search)).unwrap_or_else(|_| plan.request(&Err("computing its ticks panicked".to_owned())))
             };
-            let asked = plans.iter().map(&mut ask).collect();
-            (asked, timings)
+            let result = plans.iter().map(&mut prepare).collect();
+            (result, timings)
         };
-        // It does not panic, and is not cancelled as long as somebody waits here.
-        let (asked, timings) = tokio::task::spawn_blocking(search).await.unwrap_or_else(|error| resume_unwind(error.into_panic()));
+        // The closure catches panics, and the task is not cancelled while this function waits.
+        let (result, timings) = tokio::task::spawn_blocking(search).await.unwrap_or_else(|error| resume_unwind(error.into_panic()));
         self.timings = timings;
-        asked
+        result
     }
 
-    /// Returns whether there was an answer; one without an answer is put aside.
-    async fn fire(&mut self, questions: &[Question], patience_ms: i32) -> sqlx::Result<bool> {
-        if questions.is_empty() {
+    /// Returns whether the statement succeeded. A single schedule whose statement failed is deferred.
+    async fn fire(&mut self, requests: &[FireRequest], lock_timeout_ms: i32) -> sqlx::Result<bool> {
+        if requests.is_empty() {
             return Ok(true);
         }
-        // Without a connection nothing is the fault of any of them.
+        // A failure to connect is not the fault of a schedule.
         self.link.get().await?;
-        let asked = ask(&mut self.link, self.config.store, questions, patience_ms).await;
-        match (self.link.note(asked), questions) {
+        let result = send_requests(&mut self.link, self.config.store, requests, lock_timeout_ms).await;
+        match (self.link.note(result), requests) {
             (Ok(fired), _) => {
-                for (place, question) in (1..).zip(questions) {
-                    self.note(question, fired.iter().filter(|fired| fired.place == place), patience_ms);
+                for (place, request) in (1..).zip(requests) {
+                    self.handle_outcomes(request, fired.iter().filter(|fired| fired.place == place), lock_timeout_ms);
                 }
                 Ok(true)
             }
-            (Err(error), _) if self.link.is_new() && !took_long(&error) => Err(error),
+            (Err(error), _) if self.link.is_new() && !is_timeout(&error) => Err(error),
             (Err(error), [one]) => {
-                self.failed(one, &queue_core::message(&error), patience_ms).await?;
+                self.record_failed_try(one, &queue_core::message(&error), lock_timeout_ms).await?;
                 Ok(false)
             }
             (Err(_), _) => Ok(false),
         }
     }
 
-    /// Its statement has failed as a whole, and left nothing behind: says so in another, so that it has no more than the grace after all.
-    async fn failed(&mut self, question: &Question, why: &str, patience_ms: i32) -> sqlx::Result<()> {
+    /// Records a failure of a statement that was rolled back as a whole, so that the schedule's grace period starts nevertheless.
+    async fn record_failed_try(&mut self, request: &FireRequest, why: &str, lock_timeout_ms: i32) -> sqlx::Result<()> {
         self.link.get().await?;
-        let said = ask(&mut self.link, self.config.store, &[question.in_vain(why)], patience_ms).await;
-        match self.link.note(said) {
-            Ok(said) if !said.is_empty() => self.note(question, said.iter(), patience_ms),
+        let result = send_requests(&mut self.link, self.config.store, &[request.failed_try(why)], lock_timeout_ms).await;
+        match self.link.note(result) {
+            Ok(outcomes) if !outcomes.is_empty() => self.handle_outcomes(request, outcomes.iter(), lock_timeout_ms),
             Err(error) if self.link.is_new() => return Err(error),
-            _ => self.raised(&question.plan, why, patience_ms),
+            _ => self.defer_failed(&request.plan, why, lock_timeout_ms),
         }
         Ok(())
     }
 
-    /// What came of the ticks of one schedule.
-    fn note<'f>(&mut self, Question { plan, why, .. }: &Question, fired: impl Iterator<Item = &'f Fired>, patience_ms: i32) {
+    /// Handles the results for the ticks of one schedule.
+    fn handle_outcomes<'f>(
+        &mut self,
+        FireRequest { plan, why, .. }: &FireRequest,
+        fired: impl Iterator<Item = &'f FireOutcome>,
+        lock_timeout_ms: i32,
+    ) {
         let (mut any, mut failed) = (false, false);
-        for Fired { tick, outcome, job, why, .. } in fired {
+        for FireOutcome { tick, outcome, job, why, .. } in fired {
             any = true;
             let (tick, why) = (tick.map(|tick| tick.to_rfc3339()), why.as_deref());
             match outcome.as_str() {
-                "raised" => return self.raised(plan, why.unwrap_or_default(), patience_ms),
+                "raised" => return self.defer_failed(plan, why.unwrap_or_default(), lock_timeout_ms),
                 "failed" => {
                     failed = true;
                     tracing::warn!(
                         name = plan.name,
                         tick,
                         why,
-                        "the job of a schedule cannot be enqueued; mend the schedule, or run it now once that is mended"
+                        "the job of a schedule cannot be enqueued; fix the schedule, or the cause and run it now"
                     );
                 }
-                "overlapped" => self.overlapped(&plan.name, why),
-                _ if job.is_some() => self.bell.ring(),
+                "overlapped" => self.warn_overlap(&plan.name, why),
+                _ if job.is_some() => self.notifier.request_probe(),
                 _ => {}
             }
         }
         match why {
-            // Others were first, or have it locked.
+            // Fired by other workers, or locked.
             _ if !any => {
-                if self.aside.hold(plan) {
-                    tracing::warn!(name = plan.name, "a schedule is late: an open transaction has had it locked for a minute; end that");
+                if self.deferred.defer_locked(plan) {
+                    tracing::warn!(
+                        name = plan.name,
+                        "a schedule is late: an open transaction has locked it for a minute; end the transaction"
+                    );
                 }
             }
-            Some(why) => tracing::error!(name = plan.name, why, "a schedule has no ticks until it is made anew: it cannot be read"),
-            None => self.aside.forget(plan, failed),
+            Some(why) => tracing::error!(name = plan.name, why, "a schedule is invalid and has no more ticks; create it again"),
+            None => self.deferred.remove(plan, failed),
         }
     }
 
-    /// Tells of it once an hour.
-    fn overlapped(&mut self, name: &str, why: Option<&str>) {
-        self.overlaps.retain(|_, told| told.elapsed() < OVERLAPS);
+    /// Warns at most once an hour for each schedule.
+    fn warn_overlap(&mut self, name: &str, why: Option<&str>) {
+        self.overlaps.retain(|_, warned_at| warned_at.elapsed() < OVERLAP_WARNING_INTERVAL);
         if !self.overlaps.contains_key(name) {
             self.overlaps.insert(name.to_owned(), Instant::now());
             tracing::warn!(
                 name,
                 why,
-                "a schedule skips its ticks: a job of an earlier one is not over; cancel that, or mend it and run it now"
+                "a schedule skips its ticks: the job of an earlier tick has not finished; cancel that job, or fix it and run it now"
             );
         }
     }
 
-    /// It failed by itself, and is put aside.
-    fn raised(&mut self, plan: &Planned, why: &str, patience_ms: i32) {
-        let wait = self.aside.suspect(plan, patience_ms > PATIENCE_TOGETHER);
+    /// Defers a schedule that failed alone.
+    fn defer_failed(&mut self, plan: &LoadedSchedule, why: &str, lock_timeout_ms: i32) {
+        let wait = self.deferred.defer_failed(plan, lock_timeout_ms > SHARED_LOCK_TIMEOUT_MS);
         if !wait.is_zero() {
             let tick = plan.next_at.map(|tick| tick.to_rfc3339());
             tracing::warn!(
@@ -298,13 +308,13 @@ impl Ticks {
                 tick,
                 why,
                 again_in_s = wait.as_secs(),
-                "the job of a schedule cannot be enqueued now; it is tried again until a grace after its first try"
+                "the job of a schedule cannot be enqueued; retrying until its grace period has passed since the first try"
             );
         }
     }
 }
 
-/// Whether a statement had an answer to wait for, and it did not come: another connection may have one for others.
-fn took_long(error: &sqlx::Error) -> bool {
+/// Returns whether a statement timed out. Another connection may still succeed for other schedules.
+fn is_timeout(error: &sqlx::Error) -> bool {
     matches!(error, sqlx::Error::Io(io) if io.kind() == std::io::ErrorKind::TimedOut)
 }

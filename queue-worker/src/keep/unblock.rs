@@ -1,8 +1,9 @@
-//! Letting ordering keys go on: makes the first blocked job of each key ready once nothing of the key is under way. Tells those that wait for jobs
-//! that they are over, and makes ready parked jobs, once they have a signal that they wait for, and nodes of flows, once those before them are over.
+//! Consumes hints: makes the first blocked job of an ordering key ready once the key has no ready or running job. Notifies waiting
+//! processes that jobs have finished. Makes parked jobs ready when a signal that they wait for arrives, and nodes of flows when their
+//! predecessors have finished.
 //!
-//! Any worker does it, for keys and jobs that were left a hint: at once after its own verdicts ended heads, when a producer says that it left one, and
-//! every so often because the one who should have may be gone. `queue.unblock` knows how; this file decides when.
+//! Any worker may run this, for keys and jobs with a hint: after its own verdicts, on notification by a producer, and periodically, because
+//! the worker that wrote the hint may have ended. `queue.unblock` implements the steps; this file decides when.
 
 use std::{
     sync::Arc,
@@ -17,29 +18,29 @@ use sqlx::{
     query::Query,
 };
 
-use super::kept::Kept;
+use super::lock_watcher::LockWatcher;
 use crate::{
-    error::{complain, is_locked},
-    live::{Bell, Link, bounded, jittered},
+    error::{is_locked, warn_throttled},
+    live::{Notifier, StoreConnection, bounded, jittered},
 };
 
-/// The most hints of one statement.
-const MOST: i32 = 1000;
+/// Maximum hints per statement.
+const MAX_HINTS: i32 = 1000;
 
-/// While hints come, they are looked for this often: one whose producer committed late is told by nobody while the workers are awake. After the last
-/// one, twice as late each time.
-const LOOK: Duration = Duration::from_millis(20);
+/// Initial poll interval while hints arrive. Nothing notifies awake workers of a hint whose producer committed late. Doubles after each
+/// poll without hints.
+const POLL_INTERVAL: Duration = Duration::from_millis(20);
 
-/// For so long after the last one.
-const RESTLESS: Duration = Duration::from_secs(2);
+/// Duration of polling after the last hint.
+const POLL_DURATION: Duration = Duration::from_secs(2);
 
-/// Other keys go on.
-const SET_ASIDE: &str = "the first job of an ordering key cannot become ready, and is set aside: its dead letter says why; requeue it once that is \
-    mended, or discard it";
+/// Other keys are not affected.
+const SET_ASIDE_MESSAGE: &str = "the first job of an ordering key cannot become ready and is now a dead letter, which has the error; requeue it once that is \
+    fixed, or discard it";
 
-/// Whether any hint waits, of a key or a parked job, and the time of the first job from this one on that is to expire by now: for whoever looks
-/// every second or so.
-pub(crate) async fn hinted(
+/// Returns whether there are hints, and the earliest start deadline from `floor` on that has passed. The housekeeper runs this about every
+/// second.
+pub(crate) async fn probe_hints(
     connection: &mut PgConnection,
     store: Store,
     floor: Option<DateTime<Utc>>,
@@ -48,156 +49,166 @@ pub(crate) async fn hinted(
     bounded(statement.fetch_one(connection)).await
 }
 
-/// Consumes hints, for ever. Where keys are not used, it never connects.
-pub(crate) async fn unblock_all(link: Link, store: Store, bell: Arc<Bell>) {
-    let mut keys = Unblocker { link, store, keys: Consumer::default(), others: Default::default() };
-    let mut kept = Kept::default();
-    let (mut restless, mut pause): (Option<Instant>, Duration) = (None, LOOK);
+/// Consumes hints, forever. Without hints this never connects.
+pub(crate) async fn run_unblock(link: StoreConnection, store: Store, notifier: Arc<Notifier>) {
+    let mut keys = Unblocker { link, store, keys: HintConsumer::default(), others: Default::default() };
+    let mut lock_watcher = LockWatcher::default();
+    let (mut poll_until, mut pause): (Option<Instant>, Duration) = (None, POLL_INTERVAL);
     loop {
-        let told = match restless {
-            Some(until) if Instant::now() < until => tokio::time::timeout(pause, bell.keys()).await.is_ok(),
+        let is_notified = match poll_until {
+            Some(until) if Instant::now() < until => tokio::time::timeout(pause, notifier.wait_for_keys()).await.is_ok(),
             _ => {
-                bell.keys().await;
-                restless = Some(Instant::now() + RESTLESS);
+                notifier.wait_for_keys().await;
+                poll_until = Some(Instant::now() + POLL_DURATION);
                 true
             }
         };
-        pause = if told { LOOK } else { 2 * pause };
+        pause = if is_notified { POLL_INTERVAL } else { 2 * pause };
         loop {
-            match keys.look().await {
+            match keys.run_once().await {
                 Ok(found) => {
-                    for job in &found.aside {
-                        tracing::warn!(%job, "{SET_ASIDE}");
+                    for job in &found.set_aside {
+                        tracing::warn!(%job, "{SET_ASIDE_MESSAGE}");
                     }
                     if found.hints > 0 || found.moved > 0 {
-                        (restless, pause) = (Some(Instant::now() + RESTLESS), LOOK);
+                        (poll_until, pause) = (Some(Instant::now() + POLL_DURATION), POLL_INTERVAL);
                     }
                     if let Some(wait) = found.wait_ms {
-                        bell.due_in(Duration::from_secs_f64((wait / 1000.0).clamp(0.0, 1e9)));
+                        notifier.notify_due(Duration::from_secs_f64((wait / 1000.0).clamp(0.0, 1e9)));
                     }
                     if found.moved > 0 {
-                        bell.ring();
+                        notifier.request_probe();
                     }
-                    // What is left in place, because somebody is at work on it, is not looked at again at once.
+                    // Hints that were left because their rows are locked are not retried immediately.
                     if !found.is_full {
                         break;
                     }
                 }
                 Err(error) => {
-                    complain(&error, "cannot let ordering keys go on; trying again");
-                    restless = Some(Instant::now() + RESTLESS);
+                    warn_throttled(&error, "cannot unblock ordering keys; retrying");
+                    poll_until = Some(Instant::now() + POLL_DURATION);
                     tokio::time::sleep(jittered(Duration::from_millis(500))).await;
                     break;
                 }
             }
         }
-        kept.look(&mut keys.link, store).await;
+        lock_watcher.probe(&mut keys.link, store).await;
     }
 }
 
-/// Hints beside those of keys: in this order one kind leads to others.
-const KINDS: [Kind; 4] = [
-    // A hint is up to 200 jobs.
-    Kind { name: "ends", sql: include_str!("../../sql/tell_ends.sql"), most: 50, fails: "cannot tell of jobs that are over; trying again" },
-    Kind {
+/// Kinds of hints besides those of keys, in an order in which hints of one kind cause hints of later kinds.
+const HINT_KINDS: [HintKind; 4] = [
+    // One hint stands for up to 200 jobs.
+    HintKind {
+        name: "ends",
+        sql: include_str!("../../sql/tell_ends.sql"),
+        max_hints: 50,
+        failure_message: "cannot report finished jobs to the jobs that wait for them; retrying",
+    },
+    HintKind {
         name: "gathers",
         sql: include_str!("../../sql/count_gathers.sql"),
-        most: MOST,
-        fails: "cannot count what is over of what jobs have mapped; trying again",
+        max_hints: MAX_HINTS,
+        failure_message: "cannot count the finished jobs of maps; retrying",
     },
-    Kind { name: "signals", sql: include_str!("../../sql/wake_parked.sql"), most: MOST, fails: "cannot wake parked jobs; trying again" },
-    Kind {
+    HintKind {
+        name: "signals",
+        sql: include_str!("../../sql/wake_parked.sql"),
+        max_hints: MAX_HINTS,
+        failure_message: "cannot wake parked jobs; retrying",
+    },
+    HintKind {
         name: "nodes",
         sql: include_str!("../../sql/release_nodes.sql"),
-        most: MOST,
-        fails: "cannot release nodes of flows; trying again",
+        max_hints: MAX_HINTS,
+        failure_message: "cannot release nodes of flows; retrying",
     },
 ];
 
-/// After a failure, hints of that kind are not looked at for this duration: a locked table is waited for, and the other kinds wait as long.
-const PUT_OFF: Duration = Duration::from_secs(1);
+/// Delay of a kind after a failure. Waiting for a locked table delays the other kinds, too.
+const RETRY_DELAY: Duration = Duration::from_secs(1);
 
-struct Kind {
-    /// The column of unblock.sql that says whether there are any.
+struct HintKind {
+    /// Column of unblock.sql that reports whether there are hints of this kind.
     name: &'static str,
-    /// Consumes some, from a place on.
+    /// Statement that consumes hints from a lower bound on.
     sql: &'static str,
-    /// The most hints of one statement.
-    most: i32,
-    fails: &'static str,
+    /// Maximum hints per statement.
+    max_hints: i32,
+    failure_message: &'static str,
 }
 
-/// The loop's connection, and what it knows of the hints.
+/// The loop's connection, and its state for each kind of hint.
 struct Unblocker {
-    link: Link,
+    link: StoreConnection,
     store: Store,
-    keys: Consumer,
-    others: [Consumer; KINDS.len()],
+    keys: HintConsumer,
+    others: [HintConsumer; HINT_KINDS.len()],
 }
 
-/// What is known of the hints of a kind.
+/// State of one kind of hint.
 #[derive(Default)]
-struct Consumer {
-    floor: Floor,
-    /// When a look has failed last.
+struct HintConsumer {
+    floor: HintFloor,
+    /// Last failure.
     failed: Option<Instant>,
 }
 
-/// Where hints of a kind are.
-struct Floor {
-    /// The lowest that was found last: below it there are dead index entries, and hints that were committed late.
+/// Lower bound of scans for hints of a kind.
+struct HintFloor {
+    /// Lowest hint found last. Below it there are dead index entries, and hints that were committed late.
     lowest: i64,
-    /// When to look below it next: never for more than a twentieth of the time.
-    from_zero: Instant,
+    /// Next scan without the lower bound. Such scans take at most a twentieth of the time.
+    full_scan_at: Instant,
 }
 
-impl Default for Floor {
+impl Default for HintFloor {
     fn default() -> Self {
-        Self { lowest: 0, from_zero: Instant::now() }
+        Self { lowest: 0, full_scan_at: Instant::now() }
     }
 }
 
-impl Floor {
-    /// From where on a look that begins now is to look.
+impl HintFloor {
+    /// Returns the lower bound for a scan that begins now.
     fn begin(&self, began: Instant) -> i64 {
-        if began >= self.from_zero { 0 } else { self.lowest }
+        if began >= self.full_scan_at { 0 } else { self.lowest }
     }
 
-    /// What that look found.
-    fn note(&mut self, began: Instant, lowest: Option<i64>) {
-        if began >= self.from_zero {
-            self.from_zero = Instant::now() + 20 * began.elapsed();
+    /// Records the lowest hint found by that scan.
+    fn record(&mut self, began: Instant, lowest: Option<i64>) {
+        if began >= self.full_scan_at {
+            self.full_scan_at = Instant::now() + 20 * began.elapsed();
         }
         self.lowest = lowest.unwrap_or(self.lowest);
     }
 }
 
 #[derive(Default)]
-struct Unblocked {
+struct UnblockResult {
     hints: i32,
     moved: i32,
-    /// There may be more that can be moved.
+    /// More may be movable.
     is_full: bool,
     wait_ms: Option<f64>,
-    /// Jobs that no table takes.
-    aside: Vec<JobId>,
+    /// Jobs whose rows the tables refuse.
+    set_aside: Vec<JobId>,
 }
 
 impl Unblocker {
-    /// One look at keys, and, if there are hints of other kinds, one at each of these. A table of keys that is locked stops only keys.
-    async fn look(&mut self) -> sqlx::Result<Unblocked> {
+    /// Runs one statement for keys, and one for each other kind that has hints. A locked table of keys delays only keys.
+    async fn run_once(&mut self) -> sqlx::Result<UnblockResult> {
         let (mut found, there) = match self.unblock().await {
             Err(error) if is_locked(&error) => {
-                complain(&error, "cannot let ordering keys go on; trying again");
-                (Unblocked::default(), [true; KINDS.len()])
+                warn_throttled(&error, "cannot unblock ordering keys; retrying");
+                (UnblockResult::default(), [true; HINT_KINDS.len()])
             }
             found => found?,
         };
-        // Hints of one kind lead to some of a later one.
+        // Hints of one kind cause hints of later kinds.
         let mut any_before = false;
-        for (nth, kind) in KINDS.iter().enumerate() {
-            let is_put_off = self.others[nth].failed.is_some_and(|failed| failed.elapsed() < PUT_OFF);
-            if is_put_off || (!there[nth] && !any_before) {
+        for (nth, kind) in HINT_KINDS.iter().enumerate() {
+            let is_delayed = self.others[nth].failed.is_some_and(|failed| failed.elapsed() < RETRY_DELAY);
+            if is_delayed || (!there[nth] && !any_before) {
                 continue;
             }
             match self.consume(nth, kind).await {
@@ -205,9 +216,9 @@ impl Unblocker {
                     (found.hints, found.moved) = (found.hints + hints, found.moved + moved);
                     (found.is_full, any_before) = (found.is_full || more, any_before || hints > 0);
                 }
-                // What keys came to stands. The hints are found again by the look of each second.
+                // Results for keys stay valid. The periodic probe finds these hints again.
                 Err(error) => {
-                    complain(&error, kind.fails);
+                    warn_throttled(&error, kind.failure_message);
                     self.others[nth].failed = Some(Instant::now());
                 }
             }
@@ -215,37 +226,37 @@ impl Unblocker {
         Ok(found)
     }
 
-    /// Also says of which other kinds there are hints.
-    async fn unblock(&mut self) -> sqlx::Result<(Unblocked, [bool; KINDS.len()])> {
+    /// Also returns which other kinds have hints.
+    async fn unblock(&mut self) -> sqlx::Result<(UnblockResult, [bool; HINT_KINDS.len()])> {
         let began = Instant::now();
-        let statement = sqlx::query(self.store.sql(include_str!("../../sql/unblock.sql"))).bind(self.keys.floor.begin(began)).bind(MOST);
+        let statement =
+            sqlx::query(self.store.sql(include_str!("../../sql/unblock.sql"))).bind(self.keys.floor.begin(began)).bind(MAX_HINTS);
         let statement = self.others.iter().fold(statement, |statement, of| statement.bind(of.floor.begin(began)));
         let row = self.fetch(statement).await?;
-        self.keys.floor.note(began, row.try_get("lowest")?);
-        let found = Unblocked {
+        self.keys.floor.record(began, row.try_get("lowest")?);
+        let found = UnblockResult {
             hints: row.try_get("hints")?,
             moved: row.try_get("moved")?,
             is_full: row.try_get("more")?,
             wait_ms: row.try_get("wait_ms")?,
-            aside: row.try_get::<Option<_>, _>("aside")?.unwrap_or_default(),
+            set_aside: row.try_get::<Option<_>, _>("aside")?.unwrap_or_default(),
         };
-        let mut there = [false; KINDS.len()];
-        for ((kind, of), there) in KINDS.iter().zip(&mut self.others).zip(&mut there) {
+        let mut there = [false; HINT_KINDS.len()];
+        for ((kind, of), there) in HINT_KINDS.iter().zip(&mut self.others).zip(&mut there) {
             *there = row.try_get(kind.name)?;
             if !*there {
-                of.floor.note(began, None);
+                of.floor.record(began, None);
             }
         }
         Ok((found, there))
     }
 
-    /// Consumes hints of this kind: how many there were, without those that were left for later, how many jobs were moved, and whether to look again
-    /// at once.
-    async fn consume(&mut self, nth: usize, kind: &Kind) -> sqlx::Result<(i32, i32, bool)> {
+    /// Consumes hints of one kind. Returns the number of consumed hints, the number of moved jobs, and whether to continue immediately.
+    async fn consume(&mut self, nth: usize, kind: &HintKind) -> sqlx::Result<(i32, i32, bool)> {
         let began = Instant::now();
-        let statement = sqlx::query(self.store.sql(kind.sql)).bind(self.others[nth].floor.begin(began)).bind(kind.most);
+        let statement = sqlx::query(self.store.sql(kind.sql)).bind(self.others[nth].floor.begin(began)).bind(kind.max_hints);
         let row = self.fetch(statement).await?;
-        self.others[nth].floor.note(began, row.try_get("lowest")?);
+        self.others[nth].floor.record(began, row.try_get("lowest")?);
         Ok((row.try_get("hints")?, row.try_get("moved")?, row.try_get("more")?))
     }
 
@@ -255,7 +266,7 @@ impl Unblocker {
             Err(error) => Err(error),
         };
         if row.as_ref().is_err_and(|error| error.as_database_error().is_none()) {
-            // The next connection may be to another server, which is behind: its hints have lower numbers.
+            // The next connection may lead to a server that lags behind, whose hints have lower numbers.
             (self.keys, self.others) = Default::default();
         }
         self.link.note(row)

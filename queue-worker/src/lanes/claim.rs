@@ -187,7 +187,7 @@ impl ClaimRequest {
     }
 
     /// Adds limits to the request.
-    pub(crate) fn under(mut self, limits: LimitRequest) -> Self {
+    pub(crate) fn with_limits(mut self, limits: LimitRequest) -> Self {
         self.limits = Some(limits);
         self
     }
@@ -196,7 +196,7 @@ impl ClaimRequest {
     fn lease_of(&self, lane: i64, id: JobId, shared: usize) -> (Arc<LeaseGuard>, usize) {
         match &self.limits {
             _ if self.own_leases.contains(&lane) => (self.holding.of_job(id), 1),
-            Some(under) => (self.holding.part(&under.bell, &under.gates), shared),
+            Some(under) => (self.holding.part(&under.notifier, &under.gates), shared),
             None => (Arc::clone(&self.holding), shared),
         }
     }

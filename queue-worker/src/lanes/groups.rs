@@ -6,20 +6,20 @@ use std::{
 };
 
 use super::lane::{Lane, MANY};
-use crate::live::{ClaimerState, Hint, Paused, Under};
+use crate::live::{ClaimHint, ClaimerState, LimitSet, PauseSnapshot};
 
 /// Lanes that are claimed together.
 #[derive(Debug, Default)]
 pub(crate) struct LaneGroup {
     /// Limits that cover these lanes; empty if there are none.
-    pub(crate) under: Under,
+    pub(crate) under: LimitSet,
     /// Without lanes of quarantined jobs and without the twins of fair lanes.
     pub(crate) lanes: Vec<Lane>,
     pub(crate) kind: LaneGroupKind,
     /// Notices for the group's claimer.
-    pub(crate) hint: Arc<Hint>,
+    pub(crate) hint: Arc<ClaimHint>,
     /// Version of the pauses from which the group was built.
-    pub(crate) paused: Arc<Paused>,
+    pub(crate) paused: Arc<PauseSnapshot>,
 }
 
 /// How jobs of a group are claimed.
@@ -70,11 +70,16 @@ impl LaneGroup {
 
 impl LaneGroups {
     /// Rebuilds the groups from these lanes.
-    pub(super) fn sort<'a>(&mut self, lanes: impl Iterator<Item = &'a Lane>, paused: &Arc<Paused>, takes_batches: impl Fn(&str) -> bool) {
+    pub(super) fn sort<'a>(
+        &mut self,
+        lanes: impl Iterator<Item = &'a Lane>,
+        paused: &Arc<PauseSnapshot>,
+        takes_batches: impl Fn(&str) -> bool,
+    ) {
         let mut all: HashMap<LaneGroupKey, LaneGroup> = HashMap::new();
         self.of_lanes.clear();
         for lane in lanes {
-            let under = paused.under(&lane.queue, lane.job_type);
+            let under = paused.limits_of(&lane.queue, lane.job_type);
             let is_limited = under.is_some();
             if !is_limited && (lane.solo || lane.lined) {
                 continue;
@@ -84,7 +89,7 @@ impl LaneGroups {
             let key = (Arc::clone(&under.gates), kind);
             self.of_lanes.insert(lane.id, key.clone());
             let fresh = |key: &LaneGroupKey| {
-                let hint = self.all.get(key).map_or_else(|| Hint::of(&key.0), |known| Arc::clone(&known.hint));
+                let hint = self.all.get(key).map_or_else(|| ClaimHint::of(&key.0), |known| Arc::clone(&known.hint));
                 LaneGroup { under, lanes: Vec::new(), kind, hint, paused: Arc::clone(paused) }
             };
             let group = all.entry(key.clone()).or_insert_with(|| fresh(&key));
@@ -178,10 +183,10 @@ mod tests {
         assert_eq!((ids.as_slice(), group.most(500), groups.iter().count()), ([1, 2].as_slice(), 3, 2));
         let plain = groups.of(4).unwrap();
         assert_eq!((plain.lanes[0].id, plain.lanes.len(), plain.most(500)), (4, 1, 500));
-        plain.hint.show(ClaimerState::Resting);
-        group.hint.show(ClaimerState::Shut);
+        plain.hint.set_state(ClaimerState::Resting);
+        group.hint.set_state(ClaimerState::Shut);
         assert!(!groups.awaits_notice(3, true) && groups.is_shut_to_all(3) && groups.awaits_notice(4, false) && !groups.any_is_active());
-        group.hint.show(ClaimerState::ShutByKey);
+        group.hint.set_state(ClaimerState::ShutByKey);
         assert!(groups.awaits_notice(3, true) && !groups.awaits_notice(3, false) && !groups.is_shut_to_all(3), "others may be tried");
         sort(&mut groups, &lanes);
         assert!(Arc::ptr_eq(&group, groups.of(1).unwrap()), "nothing is new");

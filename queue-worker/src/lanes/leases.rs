@@ -13,7 +13,7 @@ use std::{
 use queue_core::JobId;
 use uuid::Uuid;
 
-use crate::live::Bell;
+use crate::live::Notifier;
 
 /// Tokens of a worker's leases and of claims in flight.
 #[derive(Clone, Default)]
@@ -64,15 +64,15 @@ pub(crate) struct LeaseGuard {
     /// The guard of the claim, if this is the guard of a single job.
     claim: Option<Arc<LeaseGuard>>,
     /// Limits whose permits the job holds, and whom to notify when it finishes.
-    permits: Option<(Arc<Bell>, Arc<[i64]>)>,
+    permits: Option<(Arc<Notifier>, Arc<[i64]>)>,
     /// Number of jobs in the lease without a verdict sent.
     unsent: Arc<AtomicUsize>,
 }
 
 impl LeaseGuard {
     /// Returns the guard of a job that holds permits of these limits.
-    pub(super) fn part(self: &Arc<Self>, bell: &Arc<Bell>, gates: &Arc<[i64]>) -> Arc<Self> {
-        let permits = Some((Arc::clone(bell), Arc::clone(gates)));
+    pub(super) fn part(self: &Arc<Self>, notifier: &Arc<Notifier>, gates: &Arc<[i64]>) -> Arc<Self> {
+        let permits = Some((Arc::clone(notifier), Arc::clone(gates)));
         Arc::new(Self {
             token: self.token,
             held: self.held.clone(),
@@ -122,8 +122,8 @@ impl LeaseGuard {
 
 impl Drop for LeaseGuard {
     fn drop(&mut self) {
-        if let Some((bell, gates)) = &self.permits {
-            bell.note_freed(self.token, gates);
+        if let Some((notifier, gates)) = &self.permits {
+            notifier.notify_freed_permit(self.token, gates);
         }
         if self.claim.is_none() {
             self.held.tokens().held.remove(&claim_of(self.token));
@@ -140,7 +140,7 @@ impl std::fmt::Debug for LeaseGuard {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::live::Hint;
+    use crate::live::ClaimHint;
 
     #[test]
     fn a_lease_stays_known_until_its_last_verdict_and_an_abandoned_one_for_ever() {
@@ -152,10 +152,10 @@ mod tests {
         assert!(held.knows(token) && held.count() == 2);
         drop(job);
         assert!(!held.knows(token) && held.count() == 1);
-        let (bell, gates): (Arc<Bell>, Arc<[i64]>) = (Arc::default(), Arc::new([7]));
-        let hint = Hint::of(&gates);
-        bell.set_hints(vec![Arc::clone(&hint)]);
-        let permit = other.part(&bell, &gates);
+        let (notifier, gates): (Arc<Notifier>, Arc<[i64]>) = (Arc::default(), Arc::new([7]));
+        let hint = ClaimHint::of(&gates);
+        notifier.set_hints(vec![Arc::clone(&hint)]);
+        let permit = other.part(&notifier, &gates);
         assert!(permit.gates() == [7] && other.gates().is_empty() && hint.take().freed.is_empty());
         other.give_up();
         let token = other.token();

@@ -7,7 +7,7 @@ use std::{
 
 use uuid::Uuid;
 
-use crate::live::Bell;
+use crate::live::Notifier;
 
 /// The part of a claim's request that concerns limits.
 #[derive(Clone)]
@@ -19,7 +19,7 @@ pub(crate) struct LimitRequest {
     /// Leases with finished jobs to report.
     pub(crate) freed: Vec<Uuid>,
     /// Notified when a job of the claim finishes and releases its permits.
-    pub(crate) bell: Arc<Bell>,
+    pub(crate) notifier: Arc<Notifier>,
     /// Expected time until the jobs start, for rate limits.
     pub(crate) slack: Duration,
     /// First permit to read of each limit, and when it was learned. Invalid on another server.

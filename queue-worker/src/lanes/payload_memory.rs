@@ -7,11 +7,11 @@ use std::sync::{
 };
 
 use super::omitted::{MAX_BYTES, is_recorded_size};
-use crate::live::Bell;
+use crate::live::Notifier;
 
 /// Payload memory of a worker.
 pub(crate) struct PayloadMemory {
-    bell: Arc<Bell>,
+    notifier: Arc<Notifier>,
     /// Above this size no lane with large payloads is claimed. Leaves room for claims of lanes with unknown sizes.
     full: usize,
     bytes: AtomicUsize,
@@ -33,10 +33,10 @@ const MIB: usize = 1024 * 1024;
 
 impl PayloadMemory {
     /// Creates a budget of this many MiB.
-    pub(crate) fn new(most: usize, bell: &Arc<Bell>) -> Arc<Self> {
+    pub(crate) fn new(most: usize, notifier: &Arc<Notifier>) -> Arc<Self> {
         let full = most.saturating_mul(MIB).saturating_sub(UNKNOWN_CLAIMS * MAX_BYTES);
         let (bytes, wanted_bytes, has_logged) = (AtomicUsize::new(0), AtomicUsize::new(0), AtomicBool::new(false));
-        Arc::new(Self { bell: Arc::clone(bell), full, bytes, wanted_bytes, has_logged })
+        Arc::new(Self { notifier: Arc::clone(notifier), full, bytes, wanted_bytes, has_logged })
     }
 
     /// Counts a payload, unless it is small.
@@ -76,7 +76,7 @@ impl PayloadMemory {
         let wanted_bytes = self.wanted_bytes.load(SeqCst);
         let has_room = bytes == 0 || self.full.saturating_sub(bytes) >= wanted_bytes.max(self.full / 4);
         if wanted_bytes > 0 && has_room && self.wanted_bytes.swap(0, SeqCst) > 0 {
-            self.bell.ring();
+            self.notifier.request_probe();
         }
     }
 }
@@ -91,11 +91,11 @@ impl Drop for PayloadReservation {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::live::Vitals;
+    use crate::live::LoopHealth;
 
     #[test]
     fn payloads_fit_up_to_the_budget_and_a_larger_one_fits_alone() {
-        let memory = PayloadMemory::new(192, &Arc::new(Bell::of(Vitals::default())));
+        let memory = PayloadMemory::new(192, &Arc::new(Notifier::of(LoopHealth::default())));
         assert!(memory.hold(100).is_none(), "small ones are not counted");
         assert_eq!((memory.fits(32 * MIB), memory.fits(1000 * MIB)), (3, 1));
         let held = [memory.hold(32 * MIB), memory.hold(32 * MIB)];

@@ -53,12 +53,12 @@ mod tests {
     use std::sync::Arc;
 
     use super::*;
-    use crate::live::{Bell, Vitals};
+    use crate::live::{LoopHealth, Notifier};
 
     #[test]
     fn without_room_large_payloads_wait_in_order_and_small_ones_do_not() {
         const MIB: usize = 1024 * 1024;
-        let (mut sizes, memory) = (PayloadSizes::default(), PayloadMemory::new(192, &Arc::new(Bell::of(Vitals::default()))));
+        let (mut sizes, memory) = (PayloadSizes::default(), PayloadMemory::new(192, &Arc::new(Notifier::of(LoopHealth::default()))));
         sizes.record([(1, 20 * MIB), (2, 2048), (3, MIB), (4, 10)].into_iter());
         let requested = || (1..=4).map(|lane| (lane, 5));
         assert_eq!(sizes.fit(requested(), &memory), [1, 5, 5, 5], "a claim returns one of the largest");

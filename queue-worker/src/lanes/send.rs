@@ -12,7 +12,7 @@ use super::{
     limit_outcome::{LimitOutcome, LimitRequest},
     limited_claim::{self, PermitClaim},
 };
-use crate::live::Link;
+use crate::live::StoreConnection;
 
 /// Result of a claim's first round trip. It is not durable yet: its jobs do not start, but the next claim may be sent.
 pub(crate) struct ClaimReport {
@@ -68,16 +68,21 @@ fn claim_span() -> Span {
 
 impl ClaimRequest {
     /// Sends the claim and waits for its rows, without reading them.
-    pub(crate) async fn send(self, link: &mut Link, store: Store) -> ClaimResponse {
+    pub(crate) async fn send(self, link: &mut StoreConnection, store: Store) -> ClaimResponse {
         self.traced(link, store, None::<fn(ClaimReport)>).await
     }
 
     /// The same under limits, reporting the first round trip before it is durable.
-    pub(crate) async fn send_with_report(self, link: &mut Link, store: Store, report: impl FnOnce(ClaimReport)) -> ClaimResponse {
+    pub(crate) async fn send_with_report(
+        self,
+        link: &mut StoreConnection,
+        store: Store,
+        report: impl FnOnce(ClaimReport),
+    ) -> ClaimResponse {
         self.traced(link, store, Some(report)).await
     }
 
-    async fn traced(self, link: &mut Link, store: Store, report: Option<impl FnOnce(ClaimReport)>) -> ClaimResponse {
+    async fn traced(self, link: &mut StoreConnection, store: Store, report: Option<impl FnOnce(ClaimReport)>) -> ClaimResponse {
         let span = claim_span();
         let answer = self.exchange(link, store, report).instrument(span.clone()).await;
         match &answer.rows {
@@ -87,7 +92,7 @@ impl ClaimRequest {
         answer
     }
 
-    async fn exchange(self, link: &mut Link, store: Store, report: Option<impl FnOnce(ClaimReport)>) -> ClaimResponse {
+    async fn exchange(self, link: &mut StoreConnection, store: Store, report: Option<impl FnOnce(ClaimReport)>) -> ClaimResponse {
         let sent = Instant::now();
         let (rows, took) = match link.get_since().await {
             Ok((connection, since, is_fresh)) => {

@@ -17,7 +17,7 @@ use super::{
     lane::{Lane, MANY, stored_types},
     lane_state::LaneState,
 };
-use crate::live::{Paused, after_ms, bounded};
+use crate::live::{PauseSnapshot, after_ms, bounded};
 
 /// Maximum number of lanes per query. Priorities are strict among these.
 const SCAN_LIMIT: usize = 500;
@@ -41,7 +41,7 @@ pub(crate) struct Lanes {
     full_refresh_at: Instant,
     /// The lanes and their floors.
     pub(crate) track: LaneState,
-    paused: Arc<Paused>,
+    paused: Arc<PauseSnapshot>,
     /// Paused lanes: neither claimed nor probed.
     closed: HashSet<i64>,
     /// Groups of lanes that are not paused.
@@ -183,7 +183,7 @@ impl Lanes {
     }
 
     /// Replaces the set of pauses.
-    pub(crate) fn pause(&mut self, paused: Arc<Paused>) {
+    pub(crate) fn pause(&mut self, paused: Arc<PauseSnapshot>) {
         // Reopened lanes were not probed.
         (self.paused, self.empty_place) = (paused, None);
         self.mark_fair();
@@ -194,7 +194,7 @@ impl Lanes {
     fn mark_fair(&mut self) {
         let lined: HashSet<i64> = self.track.known.values().filter(|lane| lane.lined).map(|lane| twin_of(lane.id)).collect();
         for lane in self.track.known.values_mut() {
-            let is_keyed = || self.paused.under(&lane.queue, lane.job_type).is_some_and(|under| under.keyed);
+            let is_keyed = || self.paused.limits_of(&lane.queue, lane.job_type).is_some_and(|under| under.keyed);
             lane.fair = !lane.solo && !lane.lined && (self.fair.contains(lane.job_type) || lined.contains(&lane.id) || is_keyed());
         }
         self.any_fair = self.track.known.values().any(|lane| lane.fair);

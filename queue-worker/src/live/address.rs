@@ -9,7 +9,7 @@ use std::{str::FromStr as _, time::Duration};
 
 use sqlx::postgres::PgConnectOptions;
 
-use self::foreign::Foreign;
+use self::foreign::LibpqParameter;
 use crate::error::Error;
 
 /// Hosts of a database, and requirements on the server.
@@ -17,14 +17,14 @@ use crate::error::Error;
 pub(super) struct Address {
     /// At least one, in the order of the URL.
     pub(super) hosts: Vec<PgConnectOptions>,
-    pub(super) wanted: Wanted,
+    pub(super) wanted: TargetSession,
     /// Timeout per host.
     pub(super) patience: Duration,
 }
 
 /// Which servers qualify, in libpq's terms.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Wanted {
+pub(super) enum TargetSession {
     Any,
     ReadWrite,
     ReadOnly,
@@ -35,7 +35,7 @@ pub(super) enum Wanted {
 
 /// State reported by a server.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Said {
+pub(super) struct ServerState {
     /// It is a standby.
     pub(super) standby: bool,
     /// It accepts no writes: as a standby, or because it is set to read only.
@@ -45,7 +45,7 @@ pub(super) struct Said {
 /// A server that does not answer within this time is unreachable.
 const PATIENCE: Duration = Duration::from_secs(10);
 
-impl Said {
+impl ServerState {
     /// Returns the text shown to users.
     pub(super) fn text(self) -> &'static str {
         match self {
@@ -88,7 +88,7 @@ const MODES: [&str; 6] = ["disable", "allow", "prefer", "require", "verify-ca", 
 const KNOWN: &str = "host, port, dbname, user, password, target_session_attrs, connect_timeout, application_name, options, sslmode, sslrootcert, \
     sslcert, sslkey, hostaddr and statement-cache-capacity";
 
-impl Wanted {
+impl TargetSession {
     fn read(word: &str) -> Result<Self, Error> {
         Ok(match word {
             "any" => Self::Any,
@@ -102,19 +102,19 @@ impl Wanted {
     }
 
     /// Whether a server in this state qualifies.
-    pub(super) fn takes(self, said: Said) -> bool {
+    pub(super) fn takes(self, state: ServerState) -> bool {
         match self {
             Self::Any | Self::PreferStandby => true,
-            Self::ReadWrite => !said.read_only,
-            Self::ReadOnly => said.read_only,
-            Self::Primary => !said.standby,
-            Self::Standby => said.standby,
+            Self::ReadWrite => !state.read_only,
+            Self::ReadOnly => state.read_only,
+            Self::Primary => !state.standby,
+            Self::Standby => state.standby,
         }
     }
 
     /// Whether another server is preferred to one in this state.
-    pub(super) fn prefers_other(self, said: Said) -> bool {
-        self == Self::PreferStandby && !said.standby
+    pub(super) fn prefers_other(self, state: ServerState) -> bool {
+        self == Self::PreferStandby && !state.standby
     }
 
     /// Whether a single server qualifies, so that of two the newer one is meant.
@@ -137,7 +137,7 @@ impl Address {
             return Err(no_url());
         }
         let (user, listed) = authority.rsplit_once('@').map_or(("", authority), |(user, listed)| (user, listed));
-        let mut parts = Parts { hosts: listed.split(',').collect(), ..Parts::default() };
+        let mut parts = UrlParts { hosts: listed.split(',').collect(), ..UrlParts::default() };
         for pair in query.split('&').filter(|pair| !pair.is_empty()) {
             parts.take(pair, !query.contains('@'))?;
         }
@@ -154,14 +154,14 @@ impl Address {
         });
         let hosts = each.collect::<Result<Vec<_>, Error>>()?;
         // Of several hosts, one that accepts writes: workers and producers need that.
-        let default = if hosts.len() > 1 { Wanted::ReadWrite } else { Wanted::Any };
+        let default = if hosts.len() > 1 { TargetSession::ReadWrite } else { TargetSession::Any };
         Ok(Self { hosts, wanted: parts.wanted.unwrap_or(default), patience: parts.patience.unwrap_or(PATIENCE) })
     }
 }
 
 /// Repeatable parts of a URL.
 #[derive(Default)]
-struct Parts<'a> {
+struct UrlParts<'a> {
     /// From the authority.
     hosts: Vec<&'a str>,
     /// From the parameters `host`, `hostaddr` and `port`.
@@ -170,26 +170,26 @@ struct Parts<'a> {
     others: Vec<&'a str>,
     /// Replacements for parameters that the driver does not know.
     means: Vec<String>,
-    wanted: Option<Wanted>,
+    wanted: Option<TargetSession>,
     patience: Option<Duration>,
 }
 
-impl<'a> Parts<'a> {
+impl<'a> UrlParts<'a> {
     fn take(&mut self, pair: &'a str, may_show: bool) -> Result<(), Error> {
         let (key, value) = pair.split_once('=').unwrap_or((pair, ""));
         match key {
-            "target_session_attrs" => self.wanted = Some(Wanted::read(value)?),
+            "target_session_attrs" => self.wanted = Some(TargetSession::read(value)?),
             // libpq's 0 means no timeout; the default is used instead.
             "connect_timeout" => match value.parse::<u64>() {
                 Ok(seconds @ 0..=3600) => self.patience = (seconds > 0).then(|| Duration::from_secs(seconds)),
                 _ => return wrong("connect_timeout must be a number of seconds from 0 to 3600"),
             },
             "host" | "hostaddr" | "port" => self.named.push((key, list(value))),
-            _ => match Foreign::of(key, value) {
-                Foreign::Met => {}
-                Foreign::Means(pair) => self.means.push(pair),
-                Foreign::Refused(why) => return wrong(why),
-                Foreign::Unknown => self.take_drivers(pair, may_show)?,
+            _ => match LibpqParameter::of(key, value) {
+                LibpqParameter::Met => {}
+                LibpqParameter::Means(pair) => self.means.push(pair),
+                LibpqParameter::Refused(why) => return wrong(why),
+                LibpqParameter::Unknown => self.take_drivers(pair, may_show)?,
             },
         }
         Ok(())

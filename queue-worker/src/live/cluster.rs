@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use queue_core::{
     Store,
-    runner::{ClusterNode, Owner, locate, place, relay},
+    runner::{ClusterNode, StoreLocation, locate, place, relay},
 };
 use sqlx::{
     PgPool,
@@ -12,8 +12,8 @@ use sqlx::{
 };
 use tokio::time::{sleep, timeout};
 
-use super::{Engine, Link, Loop, bounded, connect::told_of_a_move, dial::is_same_place, fresh::Fresh};
-use crate::error::{Error, complain};
+use super::{Engine, Loop, StoreConnection, bounded, dial::is_same_place, fresh::PoolFreshness, store_connection::wait_for_move};
+use crate::error::{Error, warn_throttled};
 
 /// Pools that lead to nodes of a cluster.
 pub(crate) struct Cluster {
@@ -23,7 +23,7 @@ pub(crate) struct Cluster {
     coordinator: PgPool,
     /// The store, with statements for its node.
     store: Store,
-    fresh: Fresh,
+    fresh: PoolFreshness,
     /// To any node, which knows where the store is.
     any: PgPool,
     at: ClusterNode,
@@ -37,12 +37,16 @@ const BEAT: Duration = Duration::from_millis(200);
 
 impl Cluster {
     /// Redirects both pools to the store's node if it is distributed, and adapts the statements.
-    pub(crate) async fn find(link: &mut Link, (theirs, any): (&mut PgPool, &mut PgPool), of: &mut Store) -> Result<Option<Self>, Error> {
+    pub(crate) async fn find(
+        link: &mut StoreConnection,
+        (theirs, any): (&mut PgPool, &mut PgPool),
+        of: &mut Store,
+    ) -> Result<Option<Self>, Error> {
         let found = bounded(locate(link.get().await?, *of)).await;
-        let Some(Owner { node: at, coordinator, store }) = link.note(found)? else { return Ok(None) };
-        let (fresh, asked) = (Fresh::default(), any.connect_options());
+        let Some(StoreLocation { node: at, coordinator, store }) = link.note(found)? else { return Ok(None) };
+        let (fresh, asked) = (PoolFreshness::default(), any.connect_options());
         // Freshness of the handlers' connections applies to these as well.
-        let owner = fresh.lend_tried(theirs.options().clone()).connect_lazy_with(led_to(&at, &theirs.connect_options(), &asked)?);
+        let owner = fresh.lend_tested(theirs.options().clone()).connect_lazy_with(led_to(&at, &theirs.connect_options(), &asked)?);
         let coordinator = PgPoolOptions::new().max_connections(1).connect_lazy_with(coordinator.lead((*asked).clone())?);
         tracing::info!(node = %at, "the store is distributed: works on the node that it is on");
         let cluster = Self { owner: owner.clone(), coordinator, store, fresh, any: any.clone(), at };
@@ -51,9 +55,9 @@ impl Cluster {
     }
 
     /// Follows the store until the engine ends, and delivers notifications left there. Returns a link to the coordinator.
-    pub(crate) fn follow(self, engine: &Engine) -> Link {
-        let days = Link::new(&self.coordinator, "days");
-        let link = Link::new(&self.owner, "relay").relaxed().impatient();
+    pub(crate) fn follow(self, engine: &Engine) -> StoreConnection {
+        let days = StoreConnection::new(&self.coordinator, "days");
+        let link = StoreConnection::new(&self.owner, "relay").relaxed().impatient();
         let store = self.store;
         drop(engine.supervise(Loop::Relay, move || relay_all(link.another(), store)));
         engine.handle().spawn(async move { self.go_along().await });
@@ -63,10 +67,10 @@ impl Cluster {
     async fn go_along(self) {
         let Self { owner, coordinator, store, fresh, any, mut at } = self;
         // The node in use may be the lost one.
-        let mut ways = [(Link::new(&any, "place"), any), (Link::new(&coordinator, "place"), coordinator)];
+        let mut ways = [(StoreConnection::new(&any, "place"), any), (StoreConnection::new(&coordinator, "place"), coordinator)];
         while !owner.is_closed() {
             // Rejected statements are retried until then, so nothing is lost between two queries.
-            let _ = timeout(BEAT, told_of_a_move()).await;
+            let _ = timeout(BEAT, wait_for_move()).await;
             let (link, asked) = &mut ways[0];
             let found = match link.get().await {
                 Ok(connection) => bounded(place(connection, store)).await,
@@ -88,7 +92,7 @@ impl Cluster {
                 }
                 Ok(None) => {}
                 Err(error) => {
-                    complain(&error, "cannot see now on which node the store is; trying again, and over the coordinator");
+                    warn_throttled(&error, "cannot see now on which node the store is; trying again, and over the coordinator");
                     ways.swap(0, 1);
                 }
             }
@@ -96,14 +100,14 @@ impl Cluster {
     }
 }
 
-async fn relay_all(mut link: Link, store: Store) {
+async fn relay_all(mut link: StoreConnection, store: Store) {
     loop {
-        let told = match link.get().await {
+        let relayed = match link.get().await {
             Ok(connection) => bounded(relay(connection, store)).await,
             Err(error) => Err(error),
         };
-        if let Err(error) = link.note(told) {
-            complain(&error, "cannot tell now what was enqueued over other nodes; trying again");
+        if let Err(error) = link.note(relayed) {
+            warn_throttled(&error, "cannot tell now what was enqueued over other nodes; trying again");
         }
         sleep(RELAY).await;
     }

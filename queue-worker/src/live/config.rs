@@ -79,24 +79,29 @@ impl Config {
         range("payload_memory", &self.payload_memory, 192..=1_048_576, "192 to 1048576")?;
         range("connections", &self.connections, 4..=100, "4 to 100")?;
         let (second, day) = (Duration::from_secs(1), Duration::from_hours(24));
-        range("lease_ttl", &Shown(self.lease_ttl), Shown(second)..=Shown(day), "1s to 1d")?;
-        range("poll_interval", &Shown(self.poll_interval), Shown(second / 100)..=Shown(second * 3600), "10ms to 1h")?;
+        range("lease_ttl", &ShownDuration(self.lease_ttl), ShownDuration(second)..=ShownDuration(day), "1s to 1d")?;
+        range(
+            "poll_interval",
+            &ShownDuration(self.poll_interval),
+            ShownDuration(second / 100)..=ShownDuration(second * 3600),
+            "10ms to 1h",
+        )?;
         if let Some(aging) = self.aging {
-            range("aging", &Shown(aging), Shown(second / 100)..=Shown(day * 365), "10ms to 1 year")?;
+            range("aging", &ShownDuration(aging), ShownDuration(second / 100)..=ShownDuration(day * 365), "10ms to 1 year")?;
         }
-        range("cancel_grace", &Shown(self.cancel_grace), Shown(Duration::ZERO)..=Shown(day), "0s to 1d")?;
+        range("cancel_grace", &ShownDuration(self.cancel_grace), ShownDuration(Duration::ZERO)..=ShownDuration(day), "0s to 1d")?;
         if let Some(kept) = self.dead_retention {
-            range("dead_retention", &Shown(kept), Shown(second)..=Shown(day * 36_500), "1s to 100 years")?;
+            range("dead_retention", &ShownDuration(kept), ShownDuration(second)..=ShownDuration(day * 36_500), "1s to 100 years")?;
         }
-        range("grace", &Shown(self.grace), Shown(Duration::ZERO)..=Shown(day), "0s to 1d")?;
-        range("retention", &Shown(self.retention), Shown(second)..=Shown(day * 100), RETENTIONS)
+        range("grace", &ShownDuration(self.grace), ShownDuration(Duration::ZERO)..=ShownDuration(day), "0s to 1d")?;
+        range("retention", &ShownDuration(self.retention), ShownDuration(second)..=ShownDuration(day * 100), RETENTIONS)
     }
 }
 
 #[derive(PartialEq, PartialOrd)]
-struct Shown(Duration);
+struct ShownDuration(Duration);
 
-impl std::fmt::Display for Shown {
+impl std::fmt::Display for ShownDuration {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         const UNITS: [(u64, &str); 5] = [(31_557_600, " years"), (86_400, "d"), (3600, "h"), (60, "m"), (1, "s")];
         let seconds = self.0.as_secs();

@@ -10,7 +10,7 @@ use tokio::time::timeout;
 use super::{
     address::Address,
     follow::{self, Pools},
-    fresh::Fresh,
+    fresh::PoolFreshness,
     hosts::Hosts,
     standby::OnStandby,
 };
@@ -37,7 +37,7 @@ pub struct Database {
     /// To the server itself, where the pool leads to a pooler.
     direct: Option<Box<Self>>,
     #[cfg(all(feature = "cli", feature = "dashboard"))]
-    wanted: super::address::Wanted,
+    wanted: super::address::TargetSession,
     /// Of several hosts: the pools that are led to the one that is worked on.
     #[cfg(all(feature = "cli", feature = "dashboard"))]
     pools: Option<Pools>,
@@ -80,19 +80,19 @@ impl Database {
     /// As [`DatabaseOptions::connect`]; [`Error::NoDatabase`]; [`Error::Config`] for a size that is no number.
     pub async fn from_env() -> Result<Self, Error> {
         let options = DatabaseOptions::from_env()?;
-        let is_said = std::env::var_os("QUEUE_EMBEDDED").is_some_and(|said| said == "true");
-        if options.url.is_none() && !is_said && !cfg!(debug_assertions) {
+        let is_set = std::env::var_os("QUEUE_EMBEDDED").is_some_and(|value| value == "true");
+        if options.url.is_none() && !is_set && !cfg!(debug_assertions) {
             return Err(Error::NoDatabase);
         }
         let database = options.connect().await?;
-        if !is_said {
-            database.tell_where(Store::default());
+        if !is_set {
+            database.log_location(Store::default());
         }
         Ok(database)
     }
 
     /// Warns that this is a server of our own, if it is: nobody has named a database.
-    pub(crate) fn tell_where(&self, store: Store) {
+    pub(crate) fn log_location(&self, store: Store) {
         #[cfg(feature = "embedded")]
         if let Some(server) = &self.embedded {
             tracing::warn!(
@@ -137,10 +137,10 @@ impl Database {
         let (wanted, hosts) = (address.wanted, Hosts::new(address));
         // One connection by hand: the pool would try for half a minute and then only say that it waited.
         let (found, fresh) = match on_standby {
-            OnStandby::Exit => (hosts.look().await?, Fresh::default()),
-            OnStandby::Wait => (hosts.look_patiently().await?, Fresh::default().patient()),
+            OnStandby::Exit => (hosts.find().await?, PoolFreshness::default()),
+            OnStandby::Wait => (hosts.find_patiently().await?, PoolFreshness::default().patient()),
         };
-        hosts.settle_on(found.nth);
+        hosts.set_present(found.nth);
         let pool = fresh.watch(PgPoolOptions::new().max_connections(pool_size), wanted).connect_lazy_with(found.options.clone());
         let pools = if hosts.address().hosts.len() > 1 {
             let pools = Pools::default();
@@ -169,7 +169,7 @@ impl Database {
     #[cfg(all(feature = "cli", feature = "dashboard"))]
     pub(crate) fn another_pool(&self, options: PgPoolOptions) -> PgPool {
         let Self { pool, wanted, pools, .. } = self.direct.as_deref().unwrap_or(self);
-        let fresh = Fresh::default();
+        let fresh = PoolFreshness::default();
         let pool = fresh.watch(options, *wanted).connect_lazy_with((*pool.connect_options()).clone());
         if let Some(pools) = pools {
             pools.add(&pool, &fresh);
@@ -268,12 +268,12 @@ impl DatabaseOptions {
     /// # Errors
     /// [`Error::Config`] for a size that is no number.
     pub fn from_env() -> Result<Self, Error> {
-        let said = |name| std::env::var_os(name).filter(|value| !value.is_empty()).map(|value| value.to_string_lossy().into_owned());
-        let pool_size = match said("QUEUE_POOL_SIZE") {
+        let value = |name| std::env::var_os(name).filter(|value| !value.is_empty()).map(|value| value.to_string_lossy().into_owned());
+        let pool_size = match value("QUEUE_POOL_SIZE") {
             None => POOL_SIZE,
             Some(value) => value.parse().map_err(|_| Error::Config { key: "pool_size", value, range: SIZES })?,
         };
-        Ok(Self { url: said("DATABASE_URL"), direct_url: said("QUEUE_DIRECT_URL"), pool_size, ..Self::default() })
+        Ok(Self { url: value("DATABASE_URL"), direct_url: value("QUEUE_DIRECT_URL"), pool_size, ..Self::default() })
     }
 
     /// The database at this URL, which looks like `postgres://user:password@host:5432/name`, and may name several hosts. Without one it is the embedded

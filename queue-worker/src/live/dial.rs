@@ -12,7 +12,7 @@ use tokio::time::timeout;
 use uuid::Uuid;
 
 use super::session::SETTINGS;
-use crate::error::complain;
+use crate::error::warn_throttled;
 
 /// Without our settings only speed suffers; notifications do not depend on them. Policies on a store's tables are detected when a worker starts;
 /// later ones no longer make statements fail.
@@ -86,7 +86,7 @@ fn warn_of_pooler(error: &sqlx::Error) {
     let mut last = LAST.lock().unwrap_or_else(PoisonError::into_inner);
     if last.is_none_or(|at| at.elapsed() >= Duration::from_mins(1)) {
         *last = Some(Instant::now());
-        complain(error, POOLER);
+        warn_throttled(error, POOLER);
     }
 }
 

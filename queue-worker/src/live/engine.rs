@@ -9,12 +9,12 @@ use tokio::{
 };
 use tokio_util::sync::{CancellationToken, DropGuard};
 
-use super::{Loop, Vitals};
+use super::{Loop, LoopHealth};
 
 /// The thread. It ends when this is dropped, with everything spawned on it.
 pub(crate) struct Engine {
     handle: Handle,
-    vitals: Vitals,
+    loop_health: LoopHealth,
     _stop: Option<DropGuard>,
 }
 
@@ -23,10 +23,10 @@ const TICK: Duration = Duration::from_secs(1);
 
 impl Engine {
     /// Starts the thread, which reports to this health record.
-    pub(crate) fn start_watched(name: &str, vitals: &Vitals) -> io::Result<Self> {
-        let engine = Self::start(name)?.telling(vitals);
+    pub(crate) fn start_watched(name: &str, loop_health: &LoopHealth) -> io::Result<Self> {
+        let engine = Self::start(name)?.with_health(loop_health);
         if cfg!(feature = "health") {
-            engine.handle.spawn(tick(vitals.clone()));
+            engine.handle.spawn(tick(loop_health.clone()));
         }
         Ok(engine)
     }
@@ -38,17 +38,17 @@ impl Engine {
         let stop = CancellationToken::new();
         let stopped = stop.clone();
         thread::Builder::new().name(name.to_owned()).spawn(move || runtime.block_on(stopped.cancelled()))?;
-        Ok(Self { handle, vitals: Vitals::default(), _stop: Some(stop.drop_guard()) })
+        Ok(Self { handle, loop_health: LoopHealth::default(), _stop: Some(stop.drop_guard()) })
     }
 
     /// Sets the health record of its loops.
-    pub(crate) fn telling(self, vitals: &Vitals) -> Self {
-        Self { vitals: vitals.clone(), ..self }
+    pub(crate) fn with_health(self, loop_health: &LoopHealth) -> Self {
+        Self { loop_health: loop_health.clone(), ..self }
     }
 
     /// Returns a handle to the same thread for loops with another health record. The thread ends with the original.
-    pub(crate) fn beside(&self, vitals: &Vitals) -> Self {
-        Self { handle: self.handle.clone(), vitals: vitals.clone(), _stop: None }
+    pub(crate) fn beside(&self, loop_health: &LoopHealth) -> Self {
+        Self { handle: self.handle.clone(), loop_health: loop_health.clone(), _stop: None }
     }
 
     /// Returns the runtime handle.
@@ -62,13 +62,13 @@ impl Engine {
         which: Loop,
         start: impl FnMut() -> F + Send + 'static,
     ) -> JoinHandle<T> {
-        self.handle.spawn(self.vitals.clone().supervise(which, start))
+        self.handle.spawn(self.loop_health.clone().supervise(which, start))
     }
 }
 
-async fn tick(vitals: Vitals) {
+async fn tick(loop_health: LoopHealth) {
     loop {
-        vitals.engine.set();
+        loop_health.engine.set();
         tokio::time::sleep(TICK).await;
     }
 }

@@ -11,14 +11,14 @@ use tokio::time::{sleep, timeout};
 
 use super::{
     Engine,
-    fresh::{Fresh, ask},
+    fresh::{PoolFreshness, query_server_state},
     hosts::{GoodHost, Hosts},
 };
 use crate::error::Error;
 
 /// The redirected pools, each with what is known about its connections.
 #[derive(Clone, Default)]
-pub(super) struct Pools(Arc<Mutex<Vec<(PgPool, Fresh)>>>);
+pub(super) struct Pools(Arc<Mutex<Vec<(PgPool, PoolFreshness)>>>);
 
 /// Interval between checks of the current host: half of the time in which its loss must be detected.
 const BEAT: Duration = Duration::from_millis(500);
@@ -31,13 +31,13 @@ const AGAIN: Duration = Duration::from_millis(200);
 const LONGEST: Duration = Duration::from_secs(1);
 
 /// Interval between log lines while no host qualifies.
-const TOLD: Duration = Duration::from_secs(10);
+const WARNING_INTERVAL: Duration = Duration::from_secs(10);
 
 /// Interval between checks of the other hosts while the current one works: one may have been promoted without the current one noticing.
 const ROUND: Duration = Duration::from_secs(10);
 
 impl Pools {
-    pub(super) fn add(&self, pool: &PgPool, fresh: &Fresh) {
+    pub(super) fn add(&self, pool: &PgPool, fresh: &PoolFreshness) {
         self.0.lock().unwrap_or_else(PoisonError::into_inner).push((pool.clone(), fresh.clone()));
     }
 
@@ -85,7 +85,7 @@ async fn follow(hosts: &Hosts, pools: &Pools, connection: PgConnection) {
             // Existing connections may predate a restart.
             if found.nth != hosts.present() || !well {
                 pools.lead_to(&found);
-                hosts.settle_on(found.nth);
+                hosts.set_present(found.nth);
                 tracing::warn!(host = hosts.place(found.nth), "works on this host of the database from now on");
             }
             if let Some(before) = present.replace(found.connection) {
@@ -102,7 +102,9 @@ async fn follow(hosts: &Hosts, pools: &Pools, connection: PgConnection) {
 /// Whether the current host answers and still qualifies.
 async fn is_well(hosts: &Hosts, present: &mut Option<PgConnection>) -> bool {
     let Some(connection) = present else { return false };
-    let well = timeout(SILENCE, ask(connection)).await.is_ok_and(|said| said.is_ok_and(|said| hosts.address().wanted.takes(said)));
+    let well = timeout(SILENCE, query_server_state(connection))
+        .await
+        .is_ok_and(|state| state.is_ok_and(|state| hosts.address().wanted.takes(state)));
     if !well {
         *present = None;
     }
@@ -111,17 +113,17 @@ async fn is_well(hosts: &Hosts, present: &mut Option<PgConnection>) -> bool {
 
 /// Returns the host to use. Keeps searching while none qualifies, unless the current one works.
 async fn look(hosts: &Hosts, pools: &Pools, well: bool) -> Option<GoodHost> {
-    let (began, mut told) = (Instant::now(), None::<Instant>);
+    let (began, mut warned_at) = (Instant::now(), None::<Instant>);
     if well {
-        return hosts.look_for_better().await.ok();
+        return hosts.find_better().await.ok();
     }
     while !pools.are_closed() {
-        match hosts.look().await {
+        match hosts.find().await {
             Ok(found) => return Some(found),
             Err(error) => {
-                if told.is_none_or(|told| told.elapsed() >= TOLD) {
+                if warned_at.is_none_or(|at| at.elapsed() >= WARNING_INTERVAL) {
                     tracing::warn!("{error}");
-                    told = Some(Instant::now());
+                    warned_at = Some(Instant::now());
                 }
             }
         }

@@ -13,16 +13,16 @@ use sqlx::{Connection as _, PgConnection, Row as _, pool::PoolConnectionMetadata
 use tokio::time::timeout;
 
 use super::{
-    address::{Said, Wanted},
+    address::{ServerState, TargetSession},
     bounded,
 };
 
 /// What is known about a pool's connections.
 #[derive(Clone, Debug, Default)]
-pub(super) struct Fresh(Arc<Known>);
+pub(super) struct PoolFreshness(Arc<FreshnessState>);
 
 #[derive(Debug, Default)]
-struct Known {
+struct FreshnessState {
     /// Connections opened before this are not lent.
     moved: Mutex<Option<Instant>>,
     /// Whether the last connection leads to a standby.
@@ -33,24 +33,24 @@ struct Known {
 
 /// A connection idle for longer than this is tested before it is lent. Testing every one doubles the time of a short query; testing none hands
 /// handlers connections that a restarted server has closed.
-const TRIED_AFTER: Duration = Duration::from_secs(1);
+const TEST_IDLE_AFTER: Duration = Duration::from_secs(1);
 
 /// Timeout of the test. A connection whose other end is gone would never answer.
-const TRIED_FOR: Duration = Duration::from_secs(2);
+const TEST_TIMEOUT: Duration = Duration::from_secs(2);
 
 /// A connection being opened during a server change may lead to the old server.
-const BEING_MADE: Duration = Duration::from_secs(1);
+const OPENING_TIME: Duration = Duration::from_secs(1);
 
 /// Interval between checks whether a name that leads to a standby still does.
 const STANDBY: Duration = Duration::from_secs(5);
 
 /// Queries the state of a server. Uses the simple protocol, which every pooler accepts.
-pub(super) async fn ask(connection: &mut PgConnection) -> sqlx::Result<Said> {
+pub(super) async fn query_server_state(connection: &mut PgConnection) -> sqlx::Result<ServerState> {
     let row = bounded(sqlx::raw_sql(include_str!("../../sql/server.sql")).fetch_one(connection)).await?;
-    Ok(Said { standby: row.try_get(0)?, read_only: row.try_get(1)? })
+    Ok(ServerState { standby: row.try_get(0)?, read_only: row.try_get(1)? })
 }
 
-impl Fresh {
+impl PoolFreshness {
     /// Accepts any server until the first one that qualifies.
     pub(super) fn patient(self) -> Self {
         self.0.patient.store(true, Relaxed);
@@ -63,13 +63,13 @@ impl Fresh {
     }
 
     /// Configures the pool so that it lends no invalidated connection, and none to a lost server.
-    pub(super) fn lend_tried(&self, pool: PgPoolOptions) -> PgPoolOptions {
+    pub(super) fn lend_tested(&self, pool: PgPoolOptions) -> PgPoolOptions {
         let lending = self.clone();
         pool.test_before_acquire(false).before_acquire(move |connection, lent| {
             let is_fresh = lending.is_fresh(&lent);
             Box::pin(async move {
-                if is_fresh && lent.idle_for > TRIED_AFTER {
-                    return Ok(timeout(TRIED_FOR, connection.ping()).await.is_ok_and(|alive| alive.is_ok()));
+                if is_fresh && lent.idle_for > TEST_IDLE_AFTER {
+                    return Ok(timeout(TEST_TIMEOUT, connection.ping()).await.is_ok_and(|alive| alive.is_ok()));
                 }
                 Ok(is_fresh)
             })
@@ -77,28 +77,28 @@ impl Fresh {
     }
 
     /// Configures the pool so that it lends no connection to a server that does not qualify.
-    pub(super) fn watch(&self, pool: PgPoolOptions, wanted: Wanted) -> PgPoolOptions {
+    pub(super) fn watch(&self, pool: PgPoolOptions, wanted: TargetSession) -> PgPoolOptions {
         let making = self.clone();
-        self.lend_tried(pool).after_connect(move |connection, _| {
+        self.lend_tested(pool).after_connect(move |connection, _| {
             let making = making.clone();
-            Box::pin(async move { making.made(ask(connection).await?, wanted) })
+            Box::pin(async move { making.made(query_server_state(connection).await?, wanted) })
         })
     }
 
     fn is_fresh(&self, lent: &PoolConnectionMetadata) -> bool {
         let moved = *self.0.moved.lock().unwrap_or_else(PoisonError::into_inner);
-        let is_new = |moved: Instant| lent.age + BEING_MADE < moved.elapsed();
+        let is_new = |moved: Instant| lent.age + OPENING_TIME < moved.elapsed();
         moved.is_none_or(is_new) && !(self.0.standby.load(Relaxed) && lent.age > STANDBY)
     }
 
-    fn made(&self, said: Said, wanted: Wanted) -> sqlx::Result<()> {
-        if self.0.standby.swap(said.standby, Relaxed) && !said.standby {
+    fn made(&self, state: ServerState, wanted: TargetSession) -> sqlx::Result<()> {
+        if self.0.standby.swap(state.standby, Relaxed) && !state.standby {
             self.renew();
         }
-        if wanted.takes(said) {
+        if wanted.takes(state) {
             self.0.patient.store(false, Relaxed);
         }
-        if wanted.takes(said) || self.0.patient.load(Relaxed) {
+        if wanted.takes(state) || self.0.patient.load(Relaxed) {
             Ok(())
         } else {
             Err(sqlx::Error::Configuration("this server is not the one that is wanted".into()))

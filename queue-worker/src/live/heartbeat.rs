@@ -15,8 +15,8 @@ use tokio::{
 use tokio_util::sync::{CancellationToken, DropGuard};
 use uuid::Uuid;
 
-use super::{Config, Life, Link, Loop, Vitals, bounded, jittered};
-use crate::error::{Error, complain};
+use super::{Config, LeaseDeadline, Loop, LoopHealth, StoreConnection, bounded, jittered};
+use crate::error::{Error, warn_throttled};
 
 /// The worker's identity, or `None` while it must not act.
 pub(crate) type Identity = Option<Uuid>;
@@ -34,40 +34,40 @@ pub(crate) struct Load {
 pub(crate) type LoadNow = Box<dyn Fn() -> Load + Send>;
 
 /// Handle to the heartbeat of a worker.
-pub(crate) struct Pulse {
+pub(crate) struct Heartbeat {
     identity: watch::Receiver<Identity>,
     stop: DropGuard,
-    beating: Beating,
+    beating: HeartbeatRunner,
 }
 
 /// Where a heartbeat runs.
-enum Beating {
+enum HeartbeatRunner {
     /// On its own thread.
     Thread(std::thread::JoinHandle<()>),
     /// On a thread shared by the heartbeats of many workers.
-    Beside(tokio::task::JoinHandle<()>),
+    Shared(tokio::task::JoinHandle<()>),
 }
 
-impl Pulse {
+impl Heartbeat {
     /// Starts the heartbeat, on its own thread unless a shared one is given. The identity is `None` until the worker is registered in the store.
     pub(crate) fn start(
-        (link, hearts): (Link, Option<&Handle>),
+        (link, shared): (StoreConnection, Option<&Handle>),
         config: &Config,
         types: Vec<String>,
-        (life, vitals): (Life, Vitals),
+        (lease_deadline, loop_health): (LeaseDeadline, LoopHealth),
         load: LoadNow,
     ) -> Result<Self, Error> {
         let (publish, identity) = watch::channel(None);
         let stop = CancellationToken::new();
-        let heart = Arc::new(Mutex::new(Heart { link, config: config.clone(), types, life, load, publish }));
+        let heartbeat_loop = Arc::new(Mutex::new(HeartbeatLoop { link, config: config.clone(), types, lease_deadline, load, publish }));
         let stopped = stop.clone();
-        let beats = vitals.supervise(Loop::Heartbeat, move || {
-            let (heart, stop) = (Arc::clone(&heart), stopped.clone());
-            async move { heart.lock().await.run(stop).await }
+        let beats = loop_health.supervise(Loop::Heartbeat, move || {
+            let (heartbeat_loop, stop) = (Arc::clone(&heartbeat_loop), stopped.clone());
+            async move { heartbeat_loop.lock().await.run(stop).await }
         });
-        let beating = match hearts {
-            Some(hearts) => Beating::Beside(hearts.spawn(beats)),
-            None => Beating::Thread(beat_alone(beats).map_err(|error| Error::Thread(error.to_string()))?),
+        let beating = match shared {
+            Some(shared) => HeartbeatRunner::Shared(shared.spawn(beats)),
+            None => HeartbeatRunner::Thread(beat_alone(beats).map_err(|error| Error::Thread(error.to_string()))?),
         };
         Ok(Self { identity, stop: stop.drop_guard(), beating })
     }
@@ -81,10 +81,10 @@ impl Pulse {
     pub(crate) async fn stop(self) {
         drop(self.stop);
         match self.beating {
-            Beating::Thread(thread) => {
+            HeartbeatRunner::Thread(thread) => {
                 let _ = tokio::task::spawn_blocking(move || thread.join()).await;
             }
-            Beating::Beside(task) => {
+            HeartbeatRunner::Shared(task) => {
                 let _ = task.await;
             }
         }
@@ -96,17 +96,17 @@ fn beat_alone(beats: impl Future<Output = ()> + Send + 'static) -> std::io::Resu
     std::thread::Builder::new().name("queue heartbeat".to_owned()).spawn(move || runtime.block_on(beats))
 }
 
-struct Heart {
-    link: Link,
+struct HeartbeatLoop {
+    link: StoreConnection,
     config: Config,
     /// The types that this worker can run.
     types: Vec<String>,
-    life: Life,
+    lease_deadline: LeaseDeadline,
     load: LoadNow,
     publish: watch::Sender<Identity>,
 }
 
-impl Heart {
+impl HeartbeatLoop {
     async fn run(&mut self, stop: CancellationToken) {
         // After a panic the previous identity has no heartbeat any more.
         self.lose();
@@ -115,13 +115,13 @@ impl Heart {
             let sent = Instant::now();
             match self.register(worker).await {
                 Ok(()) => {
-                    self.life.prolong(sent + self.limit());
+                    self.lease_deadline.extend(sent + self.limit());
                     self.publish.send_replace(Some(worker));
                     self.beat_until_lost(worker, sent, &stop).await;
                     self.lose();
                 }
                 Err(error) => {
-                    complain(&error, "cannot announce this worker; trying again");
+                    warn_throttled(&error, "cannot announce this worker; trying again");
                     let _ = tokio::time::timeout(jittered(Duration::from_millis(500)), stop.cancelled()).await;
                 }
             }
@@ -134,7 +134,7 @@ impl Heart {
     fn lose(&mut self) {
         // Published first, so that a task which finds an unknown lease of this identity sees that it has expired.
         self.publish.send_if_modified(|identity| identity.take().is_some());
-        self.life.end();
+        self.lease_deadline.end();
     }
 
     /// Sends three heartbeats per lease. Returns when one was late, or when `stop` is cancelled.
@@ -152,11 +152,11 @@ impl Heart {
             match self.link.note(beat) {
                 Ok(true) => {
                     (last, pause) = (sent, ttl / 3);
-                    self.life.prolong(sent + limit);
+                    self.lease_deadline.extend(sent + limit);
                 }
                 Ok(false) => return tracing::error!("too late for a heartbeat: others may have this worker's jobs; it starts over"),
                 Err(error) => {
-                    complain(&error, "no heartbeat; trying again");
+                    warn_throttled(&error, "no heartbeat; trying again");
                     pause = (ttl / 20).min(Duration::from_millis(500));
                 }
             }
@@ -215,8 +215,8 @@ fn memory() -> Option<i64> {
 }
 
 fn resident(status: &str) -> Option<i64> {
-    let said = status.lines().find_map(|line| line.strip_prefix("VmRSS:"))?;
-    said.trim().strip_suffix(" kB")?.trim().parse::<i64>().ok()?.checked_mul(1024)
+    let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:"))?;
+    line.trim().strip_suffix(" kB")?.trim().parse::<i64>().ok()?.checked_mul(1024)
 }
 
 #[cfg(test)]
@@ -224,7 +224,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn memory_is_what_the_system_says_or_nothing() {
+    fn memory_is_read_from_the_status_file_or_unknown() {
         assert_eq!(resident("Name:\tx\nVmRSS:\t    1234 kB\nThreads:\t3\n"), Some(1234 * 1024));
         for odd in ["", "VmRSS:", "VmRSS:\t1 MB", "VmRSS: 99999999999999999999 kB", "VmRSS: 9223372036854775807 kB"] {
             assert_eq!(resident(odd), None, "{odd}");

@@ -2,7 +2,7 @@
 
 use queue_core::Store;
 
-use super::{Link, bounded};
+use super::{StoreConnection, bounded};
 
 /// A table with a lock on it or on one of its rows, and the session that holds it, if known.
 #[derive(Debug, sqlx::FromRow)]
@@ -14,7 +14,7 @@ pub(crate) struct LockHolder {
 }
 
 /// Finds sessions that have locked tables against writers.
-pub(crate) async fn lock_holders(link: &mut Link, store: Store) -> sqlx::Result<Vec<LockHolder>> {
+pub(crate) async fn lock_holders(link: &mut StoreConnection, store: Store) -> sqlx::Result<Vec<LockHolder>> {
     let statement = sqlx::query_as(store.sql(include_str!("../../sql/lock_holders.sql")));
     let holders = bounded(statement.fetch_all(link.get().await?)).await;
     link.note(holders)

@@ -10,16 +10,16 @@ use sqlx::{ConnectOptions as _, Connection as _, PgConnection, Row as _, postgre
 use tokio::{task::JoinSet, time::timeout};
 
 use super::{
-    address::{Address, Said},
-    fresh::ask,
+    address::{Address, ServerState},
+    fresh::query_server_state,
 };
 use crate::error::{self, Error};
 
 /// The hosts of a database.
 #[derive(Clone)]
-pub(super) struct Hosts(Arc<Known>);
+pub(super) struct Hosts(Arc<HostsState>);
 
-struct Known {
+struct HostsState {
     address: Address,
     /// Index of the last choice.
     present: Mutex<usize>,
@@ -32,18 +32,18 @@ pub(super) struct GoodHost {
     /// Options that connect to it: with a setting of ours, unless a pooler rejects it.
     pub(super) options: PgConnectOptions,
     pub(super) connection: PgConnection,
-    said: Said,
+    state: ServerState,
 }
 
 /// Once one host qualifies, the others have this long to prove better.
 const OTHERS: Duration = Duration::from_millis(250);
 
 /// Timeout of the query which of two servers is newer.
-const TOLD: Duration = Duration::from_secs(1);
+const TIMELINE_TIMEOUT: Duration = Duration::from_secs(1);
 
 impl Hosts {
     pub(super) fn new(address: Address) -> Self {
-        Self(Arc::new(Known { address, present: Mutex::new(0) }))
+        Self(Arc::new(HostsState { address, present: Mutex::new(0) }))
     }
 
     pub(super) fn address(&self) -> &Address {
@@ -55,7 +55,7 @@ impl Hosts {
     }
 
     /// Remembers this choice.
-    pub(super) fn settle_on(&self, nth: usize) {
+    pub(super) fn set_present(&self, nth: usize) {
         *self.0.present.lock().unwrap_or_else(PoisonError::into_inner) = nth;
     }
 
@@ -70,26 +70,26 @@ impl Hosts {
     /// # Errors
     ///
     /// [`Error::NoHost`] with the answer of each host; [`Error::Connect`] for a single host that is unreachable.
-    pub(super) async fn look(&self) -> Result<GoodHost, Error> {
-        self.look_or_take(false, |_| None).await
+    pub(super) async fn find(&self) -> Result<GoodHost, Error> {
+        self.find_or_take(false, |_| None).await
     }
 
     /// The same while the last choice works: it is waited for, however slow, and replaced only by a better one.
-    pub(super) async fn look_for_better(&self) -> Result<GoodHost, Error> {
-        self.look_or_take(true, |_| None).await
+    pub(super) async fn find_better(&self) -> Result<GoodHost, Error> {
+        self.find_or_take(true, |_| None).await
     }
 
     /// The same, but returns a host that answered if none qualifies, for callers that wait until it does.
-    pub(super) async fn look_patiently(&self) -> Result<GoodHost, Error> {
-        self.look_or_take(false, Vec::pop).await
+    pub(super) async fn find_patiently(&self) -> Result<GoodHost, Error> {
+        self.find_or_take(false, Vec::pop).await
     }
 
-    async fn look_or_take(&self, is_well: bool, take: impl FnOnce(&mut Vec<GoodHost>) -> Option<GoodHost>) -> Result<GoodHost, Error> {
+    async fn find_or_take(&self, is_well: bool, take: impl FnOnce(&mut Vec<GoodHost>) -> Option<GoodHost>) -> Result<GoodHost, Error> {
         let (wanted, present) = (self.0.address.wanted, self.present());
         let (answered, away) = self.ask_all(is_well.then_some(present)).await;
-        let (mut fit, mut others): (Vec<_>, Vec<_>) = answered.into_iter().partition(|host| wanted.takes(host.said));
+        let (mut fit, mut others): (Vec<_>, Vec<_>) = answered.into_iter().partition(|host| wanted.takes(host.state));
         if fit.is_empty() {
-            let why = self.none_will_do(&others, away);
+            let why = self.no_host_error(&others, away);
             let taken = take(&mut others);
             leave(others).await;
             return taken.ok_or(why);
@@ -106,11 +106,11 @@ impl Hosts {
             others.extend(older.into_iter().map(|(_, host)| host));
         }
         // The best one is last.
-        fit.sort_by_key(|host| std::cmp::Reverse((wanted.prefers_other(host.said), host.nth != present, host.nth)));
+        fit.sort_by_key(|host| std::cmp::Reverse((wanted.prefers_other(host.state), host.nth != present, host.nth)));
         let best = fit.pop();
         others.extend(fit);
         leave(others).await;
-        best.ok_or_else(|| self.none_will_do(&[], Vec::new()))
+        best.ok_or_else(|| self.no_host_error(&[], Vec::new()))
     }
 
     /// Queries all hosts. Does not wait for silent ones once another qualifies, except for `awaited`.
@@ -119,7 +119,7 @@ impl Hosts {
         let mut asking = JoinSet::new();
         for (nth, options) in hosts.iter().cloned().enumerate() {
             let patience = *patience;
-            asking.spawn(async move { (nth, timeout(patience, meet(options)).await.unwrap_or_else(|_| Err(away()))) });
+            asking.spawn(async move { (nth, timeout(patience, connect_and_query(options)).await.unwrap_or_else(|_| Err(away()))) });
         }
         let (mut answered, mut away, mut any_fit) = (Vec::new(), Vec::new(), false);
         let mut until = Instant::now() + *patience + OTHERS;
@@ -127,9 +127,9 @@ impl Hosts {
             let Ok((nth, answer)) = answer else { continue };
             awaited = awaited.filter(|awaited| *awaited != nth);
             match answer {
-                Ok((options, connection, said)) => {
-                    any_fit |= wanted.takes(said);
-                    answered.push(GoodHost { nth, options, connection, said });
+                Ok((options, connection, state)) => {
+                    any_fit |= wanted.takes(state);
+                    answered.push(GoodHost { nth, options, connection, state });
                 }
                 Err(error) => away.push((nth, error)),
             }
@@ -140,14 +140,14 @@ impl Hosts {
         (answered, away)
     }
 
-    fn none_will_do(&self, answered: &[GoodHost], mut away: Vec<(usize, sqlx::Error)>) -> Error {
+    fn no_host_error(&self, answered: &[GoodHost], mut away: Vec<(usize, sqlx::Error)>) -> Error {
         if self.0.address.hosts.len() == 1
             && let Some((nth, source)) = away.pop()
         {
             return Error::Connect { place: place(&self.0.address.hosts[nth]), source };
         }
-        let silent = away.iter().map(|(nth, error)| (*nth, format!("does not answer ({})", error::said(error))));
-        let mut each: Vec<_> = answered.iter().map(|host| (host.nth, host.said.text().to_owned())).chain(silent).collect();
+        let silent = away.iter().map(|(nth, error)| (*nth, format!("does not answer ({})", error::error_message(error))));
+        let mut each: Vec<_> = answered.iter().map(|host| (host.nth, host.state.text().to_owned())).chain(silent).collect();
         each.sort();
         let why = each.into_iter().map(|(nth, text)| format!("{} {text}", self.place(nth))).collect::<Vec<_>>().join(", ");
         Error::NoHost { why, standby: !answered.is_empty() }
@@ -162,7 +162,7 @@ async fn leave(hosts: Vec<GoodHost>) {
 
 /// Connects and queries the state of the server. Sets `jit=off`, since compiling takes longer than the query. Falls back to no settings where a
 /// pooler rejects them.
-async fn meet(options: PgConnectOptions) -> sqlx::Result<(PgConnectOptions, PgConnection, Said)> {
+async fn connect_and_query(options: PgConnectOptions) -> sqlx::Result<(PgConnectOptions, PgConnection, ServerState)> {
     let own = options.clone().options([("jit", "off")]);
     let (options, mut connection) = match own.connect().await {
         Ok(connection) => (own, connection),
@@ -173,8 +173,8 @@ async fn meet(options: PgConnectOptions) -> sqlx::Result<(PgConnectOptions, PgCo
         }
         Err(error) => return Err(error),
     };
-    let said = ask(&mut connection).await?;
-    Ok((options, connection, said))
+    let state = query_server_state(&mut connection).await?;
+    Ok((options, connection, state))
 }
 
 /// Zero if the server does not report it, which makes it equal to others of its kind.
@@ -183,7 +183,7 @@ async fn timeline(connection: &mut PgConnection) -> i64 {
         let row = sqlx::raw_sql(include_str!("../../sql/timeline.sql")).fetch_one(connection).await?;
         row.try_get::<Option<i64>, _>(0)
     };
-    timeout(TOLD, told).await.ok().and_then(Result::ok).flatten().unwrap_or(0)
+    timeout(TIMELINE_TIMEOUT, told).await.ok().and_then(Result::ok).flatten().unwrap_or(0)
 }
 
 fn away() -> sqlx::Error {

@@ -3,7 +3,7 @@
 macro_rules! loops {
     ($($which:ident = $name:literal, $what:literal;)*) => {
         /// A supervised loop.
-        #[cfg_attr(not(feature = "otel"), allow(dead_code, reason = "a meter is behind a feature"))]
+        #[cfg_attr(not(feature = "otel"), allow(dead_code, reason = "only used by the feature `otel`"))]
         #[derive(Clone, Copy, Debug, PartialEq, Eq)]
         pub(crate) enum Loop {
             $(#[doc = $what] $which),*
@@ -24,28 +24,28 @@ macro_rules! loops {
 }
 
 loops! {
-    Poller = "scout", "Finds out where jobs are, and makes due ones ready.";
-    Claimer = "claimer", "Claims jobs of a group of lanes.";
-    SlowDowns = "slow_downs", "Tells the store which limits are to wait.";
+    Poller = "poller", "Probes lanes for jobs and promotes due ones.";
+    Claimer = "claimer", "Claims jobs of one group of lanes.";
+    SlowDowns = "slow_downs", "Stores slow-downs of limits.";
     Settle = "settle", "Writes verdicts.";
-    Heartbeat = "heartbeat", "Announces the worker, and beats.";
-    Fence = "fence", "Drops everything when the right to it is lost.";
-    Housekeeping = "housekeeping", "Takes back the jobs of silent workers, and tells handlers of cancelled jobs.";
-    Schedules = "schedules", "Enqueues what the clock is to.";
-    Prune = "prune", "Removes what is kept no longer, and makes the partitions of days to come.";
-    Notifications = "notifications", "Hears of jobs and pauses.";
-    Keys = "keys", "Lets the next job of an ordering key go on.";
-    Expiry = "expiry", "Ends jobs that nobody began in time.";
-    Relay = "relay", "Tells what those left to be told who have come over other nodes of a cluster.";
-    Tell = "tell", "Tells those who wait that jobs are over.";
+    Heartbeat = "heartbeat", "Registers the worker and extends its lease.";
+    Fence = "fence", "Abandons all jobs once the lease is lost.";
+    Housekeeping = "housekeeping", "Recovers jobs of expired workers and cancels handlers of cancelled jobs.";
+    Schedules = "schedules", "Fires schedules.";
+    Prune = "prune", "Prunes expired rows and creates partitions for the next days.";
+    Notifications = "notifications", "Listens for notifications of the store.";
+    Keys = "keys", "Unblocks the next job of each ordering key.";
+    Expiry = "expiry", "Ends jobs that have expired before they started.";
+    Relay = "relay", "Relays notifications from other nodes of a cluster.";
+    Tell = "tell", "Notifies producers that wait for finished jobs.";
     Reports = "reports", "Writes progress and checkpoints.";
     Journal = "journal", "Writes steps of durable jobs.";
     Receive = "receive", "Receives signals for durable jobs.";
-    Logs = "logs", "Writes what handlers have logged.";
-    History = "history", "Writes what came of attempts.";
-    Meter = "meter", "Tells figures to a meter of OpenTelemetry.";
-    Stores = "stores", "Looks at stores of a database that have no worker.";
-    Ears = "ears", "Listens for all stores of a database.";
+    Logs = "logs", "Writes log lines of handlers.";
+    History = "history", "Writes attempt outcomes to the history.";
+    Meter = "meter", "Exports metrics to OpenTelemetry.";
+    Stores = "stores", "Polls stores of a database that have no worker.";
+    SharedNotifications = "shared_notifications", "Listens for notifications of all stores of a database.";
 }
 
 #[cfg(test)]
@@ -77,10 +77,11 @@ mod tests {
     }
 
     #[test]
-    fn each_loop_of_the_list_is_started_once_and_watched() {
-        let all: String = all_sources().into_iter().filter(|(path, _)| !path.ends_with("live/vitals.rs")).map(|(_, text)| text).collect();
+    fn each_loop_is_started_once_and_supervised() {
+        let all: String =
+            all_sources().into_iter().filter(|(path, _)| !path.ends_with("live/loop_health.rs")).map(|(_, text)| text).collect();
         let names: BTreeSet<&str> = Loop::ALL.iter().map(|which| which.name()).collect();
-        assert_eq!(names.len(), Loop::ALL.len(), "each has a name of its own");
+        assert_eq!(names.len(), Loop::ALL.len(), "names are unique");
         for which in Loop::ALL {
             let watched: usize = ["supervise", "restart"].iter().map(|how| all.matches(&format!("{how}(Loop::{which:?}, ")).count()).sum();
             assert_eq!((watched, all.matches(&format!("Loop::{which:?}")).count()), (1, 1), "{which:?}");
@@ -89,26 +90,26 @@ mod tests {
 
     /// Everything else that is spawned, where, and why it is not supervised: a part of its line.
     const OTHERS: [(&str, &str); 38] = [
-        // It ends by itself.
-        ("worker/running.rs", "tokio::spawn(tell_ready("),
+        // Ends by itself.
+        ("worker/running.rs", "tokio::spawn(call_ready_hooks("),
         ("worker.rs", "engine.handle().spawn(running.stop("),
-        ("worker/running.rs", "tokio::spawn(farewell.say("),
+        ("worker/running.rs", "tokio::spawn(drain_notice.run("),
         ("run/slots.rs", "self.context.handlers.spawn(Arc::clone(self).work(slot));"), // a slot, until it finds no job
         ("run/slots/batch.rs", "self.context.handlers.spawn(Arc::clone(self).work(slot));"),
-        ("run/slots.rs", "self.context.handlers.spawn(async move {"), // gives back what is late
-        ("run/slots/batch.rs", "self.context.handlers.spawn(async move {"), // waits until a batch is ripe
+        ("run/slots.rs", "self.context.handlers.spawn(async move {"), // releases late jobs
+        ("run/slots/batch.rs", "self.context.handlers.spawn(async move {"), // waits until a batch is complete
         ("claim/send.rs", "self.in_flight.spawn(async move {"),       // a claim in flight, which its claimer waits for
-        ("claim/claimers.rs", "self.tasks.spawn(async move {"),       // a claimer, which is started again should it panic
-        ("figures/store.rs", "tokio::spawn(async move { last.lock()"), // one look
+        ("claim/claimers.rs", "self.tasks.spawn(async move {"),       // a claimer, which is restarted after a panic
+        ("figures/store.rs", "tokio::spawn(async move { last.lock()"), // one query
         ("keep/tick.rs", "tokio::task::spawn_blocking(search)"),      // one search for ticks
         ("live/heartbeat.rs", "tokio::task::spawn_blocking(move || thread.join())"),
-        ("dashboard/door.rs", "tokio::spawn(async move { tokio::time::timeout(LONGEST,"), // one request
-        ("dashboard/app.rs", "tokio::spawn(begin)"),                                      // one `begin`
-        ("dashboard/counted.rs", "tokio::spawn(async move {"),                            // one look
-        ("dashboard/api/many.rs", "tokio::spawn(async move {"),                           // one act, which says how it ended
+        ("dashboard/guard.rs", "tokio::spawn(async move { tokio::time::timeout(REQUEST_TIMEOUT,"), // one request
+        ("dashboard/app.rs", "tokio::spawn(begin)"),                                               // one `begin`
+        ("dashboard/store_counts.rs", "tokio::spawn(async move {"),                                // one query
+        ("dashboard/api/many.rs", "tokio::spawn(async move {"), // one operation, which reports its result
         ("cli/dashboard.rs", "engine.handle().spawn(async move { dashboard::listen_beside("),
         ("health/listen.rs", "engine.handle().spawn(bind(address))"),
-        ("live/hosts.rs", "asking.spawn(async move {"), // a question to one host
+        ("live/hosts.rs", "asking.spawn(async move {"), // a query of one host
         // Ends with the last pool that it redirects; a write detects a move that it misses.
         ("live/follow.rs", "handle.spawn(async move {"),
         ("live/cluster.rs", "engine.handle().spawn(async move { self.go_along()"),
@@ -118,19 +119,19 @@ mod tests {
         ("cli/dashboard.rs", "engine.handle().spawn(async move { pending.serve("),
         // If it ends early, pages are read from the primary, as logged.
         ("cli/dashboard.rs", "engine.handle().spawn(read_from_standby("),
-        ("dashboard/live.rs", "tokio::spawn(async move {"), // looks for watchers; a panic of a look is caught
-        ("cli/stores/open.rs", "connecting.spawn(async move {"), // a question to one database
-        ("cli/top.rs", "tokio::spawn(follow("),
+        ("dashboard/live_hub.rs", "tokio::spawn(async move {"), // polls for viewers; a panic is caught
+        ("cli/stores/open.rs", "connecting.spawn(async move {"), // a query of one database
+        ("cli/top.rs", "tokio::spawn(poll_store("),
         ("cli/top.rs", ".spawn(read)"),
-        ("live/engine.rs", "engine.handle.spawn(tick("), // health sees that it does not tick
-        ("live/signal.rs", ".spawn(move || {"),          // says that it has ended
+        ("live/engine.rs", "engine.handle.spawn(tick("), // the health check notices if it stops
+        ("live/signal.rs", ".spawn(move || {"),          // reports its end
         // `try` waits for these.
-        ("worker/tried.rs", "tokio::spawn(async move {"),
-        ("worker/tried.rs", "apart.spawn(attempt("),
-        ("stores/tend.rs", "handle().spawn(one.live()"), // begun with anew
-        ("stores/mod.rs", "loops.handle().spawn(tend("), // the worker ends with an error
+        ("worker/trial.rs", "tokio::spawn(async move {"),
+        ("worker/trial.rs", "runtime.spawn(attempt("),
+        ("stores/supervisor.rs", "handle().spawn(store_loop.run()"), // restarted
+        ("stores/mod.rs", "loops.handle().spawn(supervise("),        // its end ends the worker with an error
         // These run supervised loops.
-        ("live/heartbeat.rs", "hearts.spawn(beats)"),
+        ("live/heartbeat.rs", "shared.spawn(beats)"),
         ("live/heartbeat.rs", ".spawn(move || runtime.block_on(beats))"),
         ("live/engine.rs", "thread::Builder::new().name(name.to_owned()).spawn(move || runtime.block_on("),
     ];
@@ -144,7 +145,7 @@ mod tests {
     }
 
     #[test]
-    fn whatever_else_is_started_anywhere_has_an_end_of_its_own_or_is_seen_to_have_ended() {
+    fn every_other_spawn_is_listed_with_the_reason_why_it_is_not_supervised() {
         let (mut left, mut watched) = (OTHERS.to_vec(), 0);
         for (path, text) in all_sources().into_iter().filter(|(path, _)| !path.ends_with("tests.rs")) {
             let code = text.split("#[cfg(test)]\nmod tests {").next().unwrap_or_default();
@@ -155,9 +156,11 @@ mod tests {
                 }
                 let known = left.iter().position(|(file, known)| path.ends_with(file) && line.contains(known));
                 // Each entry matches one line, so a second similar line needs an entry of its own.
-                left.swap_remove(known.unwrap_or_else(|| panic!("{}: watch it, or say here why not: {line}", path.display())));
+                left.swap_remove(
+                    known.unwrap_or_else(|| panic!("{}: supervise it, or list it above with a reason: {line}", path.display())),
+                );
             }
         }
-        assert!(left.is_empty() && watched == 1, "these are gone: {left:?}, {watched}");
+        assert!(left.is_empty() && watched == 1, "entries without a spawn: {left:?}, {watched} handles");
     }
 }

@@ -1,61 +1,61 @@
 //! Foundation of a worker: configuration, connections, heartbeat, wake-ups and signals.
 
 mod address;
-mod bell;
+mod notifier;
 mod cluster;
 mod config;
-mod connect;
+mod store_connection;
 mod database;
 mod dial;
-mod ears;
+mod notification_listener;
 mod engine;
-mod exchange;
+mod connection_broker;
 mod follow;
 mod fresh;
 mod heartbeat;
-mod hint;
+mod claim_hint;
 mod holders;
 mod hosts;
-mod life;
+mod lease_deadline;
 mod limits;
 mod loops;
 mod panics;
 mod pauses;
 mod session;
 mod settings;
-mod shelf;
+mod idle_connections;
 mod signal;
-mod slowed;
+mod slow_downs;
 mod standby;
 #[cfg(feature = "cli")]
 mod supervisor;
 mod timings;
-mod vitals;
-mod wake;
+mod loop_health;
+mod sleep;
 
 #[cfg(feature = "cli")]
-pub(crate) use self::supervisor::tell_supervisor;
+pub(crate) use self::supervisor::notify_supervisor;
 pub(crate) use self::{
-    bell::{Bell, Woken, after_ms},
+    claim_hint::{ClaimHint, ClaimNotice, ClaimerState},
     cluster::Cluster,
     config::MOST_CRASHES,
-    connect::{Link, Wires, bounded, has_moved, jittered, pause_after},
-    ears::Ears,
+    connection_broker::ConnectionBroker,
     engine::Engine,
-    exchange::Exchange,
-    heartbeat::{Identity, Load, Pulse},
-    hint::{ClaimerState, Hint, Told},
+    heartbeat::{Heartbeat, Identity, Load},
     holders::{LockHolder, lock_holders},
-    life::{Life, OneLife},
+    lease_deadline::{LeaseDeadline, OwnLease},
     limits::OwnLimits,
+    loop_health::LoopHealth,
     loops::Loop,
-    pauses::{LimitRow, PauseRow, Paused, Pauses, Under},
+    notification_listener::ListenHandle,
+    notifier::{Notifier, WakeReason, after_ms},
+    pauses::{LimitRow, LimitSet, PauseRow, PauseSnapshot, Pauses},
     session::our_settings,
     settings::each_setting,
-    slowed::{SlowDown, Slowed},
+    sleep::{SleepState, listen},
+    slow_downs::{SlowDown, SlowDowns},
+    store_connection::{ConnectionFactory, StoreConnection, bounded, has_moved, jittered, pause_after},
     timings::Timings,
-    vitals::Vitals,
-    wake::{Sleep, listen},
 };
 pub use self::{
     config::Config,

@@ -1,6 +1,6 @@
 //! Pauses and limits as loaded by this worker. Pure: no database access.
 //!
-//! A task that claims jobs keeps its [`Paused`] until they have started or were given back. So the worker knows when no task applies an earlier
+//! A task that claims jobs keeps its [`PauseSnapshot`] until they have started or were given back. So the worker knows when no task applies an earlier
 //! version any more, without waiting for any of them.
 
 use std::sync::{Arc, Mutex, PoisonError, Weak};
@@ -33,14 +33,14 @@ pub(crate) struct LimitRow {
 
 /// Pauses and limits in force.
 #[derive(Debug, Default, PartialEq, Eq)]
-pub(crate) struct Paused {
-    pauses: Vec<Pause>,
-    limits: Vec<(Pause, LimitRow)>,
+pub(crate) struct PauseSnapshot {
+    pauses: Vec<PauseScope>,
+    limits: Vec<(PauseScope, LimitRow)>,
 }
 
 /// The limits that cover a lane.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub(crate) struct Under {
+pub(crate) struct LimitSet {
     /// Their ids, sorted.
     pub(crate) gates: Arc<[i64]>,
     /// Maximum number of permits in use at a time.
@@ -52,7 +52,7 @@ pub(crate) struct Under {
 }
 
 #[derive(Debug, PartialEq, Eq)]
-struct Pause {
+struct PauseScope {
     number: i64,
     /// `None` is any queue.
     queue: Option<String>,
@@ -63,7 +63,7 @@ struct Pause {
 /// Any queue or job type, in a pause.
 const ANY: &str = "*";
 
-impl Paused {
+impl PauseSnapshot {
     /// A pause of one of a type's names applies to all of them.
     fn new(rows: Vec<PauseRow>, registry: &Registry) -> Self {
         let names = |job_type: String| {
@@ -72,10 +72,10 @@ impl Paused {
             let known: Vec<String> = known.map(str::to_owned).collect();
             known.into_iter().chain(std::iter::once(job_type)).collect()
         };
-        let said = |name: String| (name != ANY).then_some(name);
+        let scope = |name: String| (name != ANY).then_some(name);
         let mut paused = Self::default();
         for PauseRow { number, queue, job_type, limit } in rows {
-            let pause = Pause { number, queue: said(queue), job_types: said(job_type).map(names) };
+            let pause = PauseScope { number, queue: scope(queue), job_types: scope(job_type).map(names) };
             match limit {
                 Some(limit) => paused.limits.push((pause, limit)),
                 None => paused.pauses.push(pause),
@@ -85,18 +85,18 @@ impl Paused {
     }
 
     /// Returns the limits that cover jobs of this type in this queue, if any.
-    pub(crate) fn under(&self, queue: &str, job_type: &str) -> Option<Under> {
+    pub(crate) fn limits_of(&self, queue: &str, job_type: &str) -> Option<LimitSet> {
         let mut limits: Vec<LimitRow> =
             self.limits.iter().filter(|(scope, _)| scope.covers(queue, job_type)).map(|(_, limit)| *limit).collect();
         limits.sort_unstable_by_key(|limit| limit.gate);
         limits.dedup_by_key(|limit| limit.gate);
         let most = limits.iter().filter_map(|limit| limit.most).min().map_or(usize::MAX, |most| usize::try_from(most).unwrap_or(0));
         let (timed, keyed) = (limits.iter().any(|limit| limit.timed), limits.iter().any(|limit| limit.keyed));
-        (!limits.is_empty()).then(|| Under { gates: limits.iter().map(|limit| limit.gate).collect(), most, timed, keyed })
+        (!limits.is_empty()).then(|| LimitSet { gates: limits.iter().map(|limit| limit.gate).collect(), most, timed, keyed })
     }
 
     /// Returns those of these limits that the type names, or all of them if it names none.
-    pub(crate) fn slowed(&self, queue: &str, job_type: &str) -> Vec<i64> {
+    pub(crate) fn limits_to_slow_down(&self, queue: &str, job_type: &str) -> Vec<i64> {
         let covering = || self.limits.iter().filter(|(scope, _)| scope.covers(queue, job_type));
         let named: Vec<i64> = covering().filter(|(scope, _)| scope.job_types.is_some()).map(|(_, limit)| limit.gate).collect();
         if named.is_empty() { covering().map(|(_, limit)| limit.gate).collect() } else { named }
@@ -130,7 +130,7 @@ impl Paused {
     }
 }
 
-impl Pause {
+impl PauseScope {
     fn covers(&self, queue: &str, job_type: &str) -> bool {
         self.queue.as_deref().is_none_or(|paused| paused == queue)
             && self.job_types.as_ref().is_none_or(|names| names.iter().any(|name| name == job_type))
@@ -139,29 +139,29 @@ impl Pause {
 
 /// The pauses in force, shared by all tasks that claim jobs.
 #[derive(Clone)]
-pub(crate) struct Pauses(Arc<Known>);
+pub(crate) struct Pauses(Arc<PauseState>);
 
-struct Known {
+struct PauseState {
     registry: Registry,
     /// `None` until they are loaded, and while this worker must not act.
-    now: watch::Sender<Option<Arc<Paused>>>,
+    now: watch::Sender<Option<Arc<PauseSnapshot>>>,
     /// Earlier versions that tasks may still apply.
-    earlier: Mutex<Vec<Weak<Paused>>>,
+    earlier: Mutex<Vec<Weak<PauseSnapshot>>>,
 }
 
 impl Pauses {
     pub(crate) fn new(registry: Registry) -> Self {
-        Self(Arc::new(Known { registry, now: watch::Sender::new(None), earlier: Mutex::default() }))
+        Self(Arc::new(PauseState { registry, now: watch::Sender::new(None), earlier: Mutex::default() }))
     }
 
     /// Returns the pauses in force, or `None` if no job may start.
-    pub(crate) fn now(&self) -> Option<Arc<Paused>> {
+    pub(crate) fn now(&self) -> Option<Arc<PauseSnapshot>> {
         self.0.now.borrow().clone()
     }
 
     /// Applies loaded rows. Returns the new pauses if they differ from the previous ones.
-    pub(crate) fn read(&self, rows: Vec<PauseRow>) -> Option<Arc<Paused>> {
-        let paused = Paused::new(rows, &self.0.registry);
+    pub(crate) fn read(&self, rows: Vec<PauseRow>) -> Option<Arc<PauseSnapshot>> {
+        let paused = PauseSnapshot::new(rows, &self.0.registry);
         if self.0.now.borrow().as_ref().is_some_and(|now| **now == paused) {
             return None;
         }
@@ -176,13 +176,13 @@ impl Pauses {
     }
 
     /// Whether every task applies the pauses in force.
-    pub(crate) fn are_heeded(&self) -> bool {
+    pub(crate) fn are_acknowledged(&self) -> bool {
         let mut earlier = self.0.earlier.lock().unwrap_or_else(PoisonError::into_inner);
         earlier.retain(|paused| paused.strong_count() > 0);
         earlier.is_empty()
     }
 
-    fn replace(&self, paused: Option<Arc<Paused>>) {
+    fn replace(&self, paused: Option<Arc<PauseSnapshot>>) {
         // Replaced under one lock, so that no task can see it neither as current nor as earlier.
         let mut earlier = self.0.earlier.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some(before) = self.0.now.send_replace(paused) {
@@ -207,18 +207,18 @@ mod tests {
     fn a_lane_is_under_all_limits_that_cover_it_each_once_and_in_order() {
         let rows =
             vec![limit(9, "mail", "*", None), limit(4, "*", "send", Some(3)), limit(9, "*", "send", Some(8)), limit(1, "*", "sort", None)];
-        let paused = Paused::new(rows, &Registry::new());
-        let under = paused.under("mail", "send").unwrap();
+        let paused = PauseSnapshot::new(rows, &Registry::new());
+        let under = paused.limits_of("mail", "send").unwrap();
         assert_eq!((&*under.gates, under.most, under.timed), ([4, 9].as_slice(), 3, false));
-        assert_eq!(paused.under("post", "other"), None);
+        assert_eq!(paused.limits_of("post", "other"), None);
         assert!(paused.stops("mail", "send", &[4]) && !paused.stops("mail", "send", &[4, 9]) && !paused.stops("post", "other", &[]));
-        assert_eq!((paused.slowed("mail", "other"), paused.slowed("mail", "sort")), (vec![9], vec![1]));
+        assert_eq!((paused.limits_to_slow_down("mail", "other"), paused.limits_to_slow_down("mail", "sort")), (vec![9], vec![1]));
         assert!(!paused.is_nothing() && !paused.covers("mail", "send"));
     }
 
     #[test]
     fn a_pause_covers_its_queue_its_type_or_everything() {
-        let paused = |queue, job_type| Paused::new(vec![row(1, queue, job_type)], &Registry::new());
+        let paused = |queue, job_type| PauseSnapshot::new(vec![row(1, queue, job_type)], &Registry::new());
         for (pause, covered, whole) in [
             (paused("mail", "*"), [true, true, false], true),
             (paused("*", "send"), [true, false, true], false),
@@ -231,20 +231,20 @@ mod tests {
             );
             assert_eq!(pause.covers_all_of("mail"), whole);
         }
-        assert!(!Paused::default().covers("mail", "send") && Paused::default().is_nothing());
+        assert!(!PauseSnapshot::default().covers("mail", "send") && PauseSnapshot::default().is_nothing());
     }
 
     #[test]
-    fn pauses_are_heeded_once_nobody_goes_by_earlier_ones() {
+    fn pauses_are_acknowledged_once_no_task_applies_earlier_ones() {
         let pauses = Pauses::new(Registry::new());
         assert!(pauses.now().is_none() && pauses.read(Vec::new()).is_some() && pauses.read(Vec::new()).is_none());
         let before = pauses.now().unwrap();
-        assert!(pauses.are_heeded());
+        assert!(pauses.are_acknowledged());
         assert!(!pauses.read(vec![row(7, "mail", "*")]).unwrap().is_nothing());
-        assert!(!pauses.are_heeded());
+        assert!(!pauses.are_acknowledged());
         pauses.forget();
-        assert!(pauses.now().is_none() && !pauses.are_heeded());
+        assert!(pauses.now().is_none() && !pauses.are_acknowledged());
         drop(before);
-        assert!(pauses.are_heeded());
+        assert!(pauses.are_acknowledged());
     }
 }

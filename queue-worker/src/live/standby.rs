@@ -4,8 +4,8 @@ use std::time::Duration;
 
 use sqlx::PgPool;
 
-use super::{Link, fresh::ask};
-use crate::error::{Error, complain};
+use super::{StoreConnection, fresh::query_server_state};
+use crate::error::{Error, warn_throttled};
 
 /// What a worker does if the database accepts no writes at its start, because it is a standby or set to read only.
 #[cfg_attr(feature = "cli", derive(clap::ValueEnum, serde::Deserialize), serde(rename_all = "lowercase"))]
@@ -31,28 +31,28 @@ impl OnStandby {
     /// # Errors
     ///
     /// [`Error::Standby`] if it must not wait; errors of the first connection.
-    pub(crate) async fn heed(self, pool: &PgPool) -> Result<Link, Error> {
-        let mut told = false;
+    pub(crate) async fn wait_for_writes(self, pool: &PgPool) -> Result<StoreConnection, Error> {
+        let mut has_warned = false;
         loop {
-            let mut link = Link::new(pool, "verify");
-            let said = match link.get().await {
-                Ok(connection) => ask(connection).await,
+            let mut link = StoreConnection::new(pool, "verify");
+            let state = match link.get().await {
+                Ok(connection) => query_server_state(connection).await,
                 Err(error) => Err(error),
             };
-            match said {
-                Ok(said) if !said.read_only => {
-                    if told {
+            match state {
+                Ok(state) if !state.read_only => {
+                    if has_warned {
                         tracing::info!("the database takes writes now");
                     }
                     return Ok(link);
                 }
                 Ok(_) if self == Self::Exit => return Err(Error::Standby),
-                Ok(_) if !told => tracing::warn!("{WAITS}"),
+                Ok(_) if !has_warned => tracing::warn!("{WAITS}"),
                 Ok(_) => {}
-                Err(error) if !told => return Err(error.into()),
-                Err(error) => complain(&error, "cannot see now whether the database takes writes; trying again"),
+                Err(error) if !has_warned => return Err(error.into()),
+                Err(error) => warn_throttled(&error, "cannot see now whether the database takes writes; trying again"),
             }
-            told = true;
+            has_warned = true;
             link.close().await;
             tokio::time::sleep(AGAIN).await;
         }

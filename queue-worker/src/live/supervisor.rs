@@ -2,21 +2,21 @@
 
 /// Sends `READY=1` or `STOPPING=1`, if `NOTIFY_SOCKET` is set. A failure is ignored.
 #[cfg(unix)]
-pub(crate) fn tell_supervisor(state: &str) {
+pub(crate) fn notify_supervisor(state: &str) {
     use std::os::unix::{ffi::OsStrExt as _, net::UnixDatagram};
 
     let Some(name) = std::env::var_os("NOTIFY_SOCKET").filter(|name| !name.is_empty()) else { return };
-    let told = UnixDatagram::unbound().and_then(|socket| match name.as_bytes().strip_prefix(b"@") {
+    let sent = UnixDatagram::unbound().and_then(|socket| match name.as_bytes().strip_prefix(b"@") {
         Some(name) => to_abstract(&socket, state, name),
         None => socket.send_to(state.as_bytes(), &name),
     });
-    if let Err(error) = told {
+    if let Err(error) = sent {
         tracing::warn!(%error, state, "cannot tell the supervisor; NOTIFY_SOCKET names no socket that listens");
     }
 }
 
 #[cfg(not(unix))]
-pub(crate) fn tell_supervisor(_: &str) {}
+pub(crate) fn notify_supervisor(_: &str) {}
 
 /// A socket in the abstract namespace.
 #[cfg(target_os = "linux")]

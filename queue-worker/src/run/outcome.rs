@@ -11,7 +11,7 @@ use std::{
 
 use queue_core::{
     JobId, Outcome, Verdict,
-    runner::{ClaimedJob, Ending},
+    runner::{ClaimedJob, Ending, HistoryOutcome},
 };
 
 /// Outcome of one attempt, passed to the hook of [`Worker::on_outcome`](crate::Worker::on_outcome).
@@ -64,7 +64,7 @@ impl OutcomeObserver {
             error: ending.error(),
             ran: ending.ran(),
         };
-        log(&outcome);
+        log(&outcome, ending);
         for hook in &self.0 {
             if let Err(panic) = catch_unwind(AssertUnwindSafe(|| hook(&outcome))) {
                 // Dropping the panic's payload may panic too.
@@ -75,13 +75,22 @@ impl OutcomeObserver {
     }
 }
 
-fn log(outcome: &AttemptOutcome<'_>) {
+fn log(outcome: &AttemptOutcome<'_>, ending: &Ending) {
     let AttemptOutcome { job, job_type, attempt, max_attempts, .. } = outcome;
     let error = outcome.error.unwrap_or_default();
-    if let Verdict::Retry(wait) = outcome.verdict {
-        tracing::info!(%job, job_type, attempt, max_attempts, error, next_try_in = ?wait, "attempt failed");
-    } else if matches!(outcome.verdict, Verdict::Dead) {
-        tracing::warn!(%job, job_type, attempt, max_attempts, error, "dead letter; fix the cause, then `requeue {job}`");
+    match ending.history_outcome() {
+        HistoryOutcome::Retried => {
+            let next_try_in = ending.wait().unwrap_or_default();
+            tracing::info!(%job, job_type, attempt, max_attempts, error, ?next_try_in, "attempt failed");
+        }
+        HistoryOutcome::Dead => {
+            tracing::warn!(%job, job_type, attempt, max_attempts, error, "dead letter; fix the cause, then `requeue {job}`");
+        }
+        HistoryOutcome::Completed
+        | HistoryOutcome::Cancelled
+        | HistoryOutcome::Snoozed
+        | HistoryOutcome::Released
+        | HistoryOutcome::NoAttempt => {}
     }
 }
 

@@ -8,7 +8,7 @@ use std::{
 use super::slots::{SlotContext, Slots, lock};
 use crate::{
     lanes::PayloadMemory,
-    live::{Config, Load, Paused, Pauses},
+    live::{Config, Load, PauseSnapshot, Pauses},
 };
 
 /// The slots of all queues that a worker serves, created at their first use.
@@ -79,7 +79,7 @@ impl Queues {
     }
 
     /// Releases the paused jobs that no slot has started, without charging an attempt.
-    pub(crate) async fn give_back_paused(&self, paused: &Paused) {
+    pub(crate) async fn give_back_paused(&self, paused: &PauseSnapshot) {
         let all: Vec<(String, Arc<Slots>)> = lock(&self.slots).iter().map(|(queue, slots)| (queue.clone(), Arc::clone(slots))).collect();
         for (queue, slots) in all {
             for job in slots.take_paused(&queue, paused) {

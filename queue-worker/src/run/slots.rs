@@ -30,9 +30,9 @@ use self::jobs::SlotJobs;
 use super::running::{FinishRate, RunningJob};
 use crate::{
     lanes::LeasedJob,
-    live::{OneLife, Paused},
+    live::{OwnLease, PauseSnapshot},
     settle::Settlement,
-    tally::{Attempt, How, QueueNumber},
+    tally::{AttemptEndKind, CountedAttempt, QueueNumber},
 };
 
 /// How long after its timeout a handler counts as stuck.
@@ -51,7 +51,7 @@ pub(crate) struct Slots {
     finished: AtomicUsize,
     rate: Mutex<FinishRate>,
     halt: Mutex<Arc<Halt>>,
-    deadline: OneLife,
+    deadline: OwnLease,
 }
 
 impl Slots {
@@ -59,13 +59,13 @@ impl Slots {
     pub(super) fn new(context: &Arc<SlotContext>, concurrency: usize, queue: &str) -> Arc<Self> {
         Arc::new(Self {
             context: Arc::clone(context),
-            queue: context.tallies.queue(queue),
+            queue: context.metrics.queue(queue),
             concurrency,
             jobs: Mutex::default(),
             finished: AtomicUsize::new(0),
             rate: Mutex::new(FinishRate::new(Instant::now())),
             halt: Mutex::new(Arc::new(Halt::new(context.cancel_grace))),
-            deadline: context.life.present(),
+            deadline: context.lease_deadline.current(),
         })
     }
 
@@ -130,7 +130,7 @@ impl Slots {
     }
 
     /// Takes the paused jobs that no slot has started.
-    pub(super) fn take_paused(&self, queue: &str, paused: &Paused) -> Vec<Arc<LeasedJob>> {
+    pub(super) fn take_paused(&self, queue: &str, paused: &PauseSnapshot) -> Vec<Arc<LeasedJob>> {
         let mut jobs = lock(&self.jobs);
         let is_paused = |job: &LeasedJob| paused.stops(queue, job.job.job_type, job.holding.gates());
         let (covered, others): (VecDeque<_>, _) = jobs.queued.drain(..).partition(|job| is_paused(job));
@@ -156,7 +156,7 @@ impl Slots {
         let taken = running.iter_mut().filter_map(|slot| slot.take_if(|running| !running.is_settling));
         let others = batch_rest.values_mut().flat_map(|others| others.extract_if(.., |running| !running.is_settling));
         let release = |RunningJob { leased, start, .. }: RunningJob| {
-            Settlement::release(&leased).counting(self.counted(&leased, self.registration(&leased), (start, How::Plainly)))
+            Settlement::release(&leased).counting(self.counted(&leased, self.registration(&leased), (start, AttemptEndKind::Normal)))
         };
         taken.chain(others).map(release).collect()
     }
@@ -166,9 +166,9 @@ impl Slots {
         let mut jobs = lock(&self.jobs);
         let halt = std::mem::replace(&mut *lock(&self.halt), Arc::new(Halt::new(self.context.cancel_grace)));
         let lost = jobs.running().filter(|running| !running.is_settling);
-        self.context.tallies.note(lost.map(|RunningJob { leased, start, .. }| {
-            let attempt = self.counted(leased, self.registration(leased), (*start, How::LeaseLost));
-            (attempt, leased.job.released().counted(), start.elapsed())
+        self.context.metrics.record(lost.map(|RunningJob { leased, start, .. }| {
+            let attempt = self.counted(leased, self.registration(leased), (*start, AttemptEndKind::LeaseLost));
+            (attempt, leased.job.released().history_outcome(), start.elapsed())
         }));
         jobs.queued.clear();
         jobs.running.fill_with(|| None);
@@ -225,7 +225,7 @@ impl Slots {
                 };
                 // A process that was suspended for longer than its lease, perhaps during `acquire`, is about to abandon its jobs. None of
                 // them may start before that.
-                if !self.deadline.is_over() || lock(&self.jobs).has_no_waiting() {
+                if !self.deadline.has_ended() || lock(&self.jobs).has_no_waiting() {
                     break permit;
                 }
                 drop(permit);
@@ -290,7 +290,7 @@ impl Slots {
             Some(registration) => {
                 let ended = run(registration, job, &self.context.shared, &halt, |failure| self.slow_down(job, &failure)).await;
                 if ended.outcome() == Outcome::Interrupted && leased.has_no_room() {
-                    self.context.bell.note_late(leased.holding.gates());
+                    self.context.notifier.notify_late_start(leased.holding.gates());
                 }
                 ended
             }
@@ -314,12 +314,12 @@ impl Slots {
         (start, ran, jitter): (Instant, Duration, f64),
     ) {
         let (outcome, is_written) = (ended.outcome(), ended.is_written());
-        let how = if ended.is_over() && !is_written { How::LeaseLost } else { How::of(outcome) };
-        let attempt = self.counted(leased, registration, (start, how));
+        let end_kind = if ended.is_over() && !is_written { AttemptEndKind::LeaseLost } else { AttemptEndKind::of(outcome) };
+        let attempt = self.counted(leased, registration, (start, end_kind));
         let settlement = Settlement::of(leased, registration, ended, ran, jitter).counting(attempt);
         // Not reported if the lease is known to be lost, because the job belongs to another worker.
         if is_written || !settlement.is_settled {
-            self.context.teller.observe(&leased.job, outcome, &settlement.ending);
+            self.context.observer.observe(&leased.job, outcome, &settlement.ending);
         }
         // Fails only if the worker has ended without waiting for this slot. The job is then recovered like that of a silent worker.
         let _ = self.context.settle.send(settlement).await;
@@ -330,9 +330,14 @@ impl Slots {
     }
 
     /// Returns the attempt to count, under the current name of its type.
-    fn counted(&self, leased: &LeasedJob, registration: Option<&Registration>, (start, how): (Instant, How)) -> Attempt {
+    fn counted(
+        &self,
+        leased: &LeasedJob,
+        registration: Option<&Registration>,
+        (start, end_kind): (Instant, AttemptEndKind),
+    ) -> CountedAttempt {
         let job_type = registration.map_or(leased.job.job_type, |registration| registration.options().name);
-        Attempt { queue: self.queue, job_type, how, start: leased.latency(start) }
+        CountedAttempt { queue: self.queue, job_type, end_kind, start: leased.latency(start) }
     }
 
     /// Releases the jobs whose rate permit has expired, in a separate task.
@@ -344,7 +349,7 @@ impl Slots {
         self.context.handlers.spawn(async move {
             tracing::debug!(jobs = late.len(), "rate permits expired before their jobs started; jobs released");
             for job in late {
-                slots.context.bell.note_late(job.holding.gates());
+                slots.context.notifier.notify_late_start(job.holding.gates());
                 slots.give_back(&job).await;
             }
         });
@@ -353,7 +358,7 @@ impl Slots {
     /// Records a slow-down requested by a handler, for everything under the limits of its type.
     fn slow_down(&self, job: &ClaimedJob, failure: &Failure) {
         if let (FailureKind::SlowDown(wait), Some(paused)) = (failure.kind(), self.context.pauses.now()) {
-            self.context.slowed.note(paused.slowed(&job.queue, job.job_type), wait);
+            self.context.slow_downs.note(paused.limits_to_slow_down(&job.queue, job.job_type), wait);
         }
     }
 

@@ -25,7 +25,7 @@ use super::{
     send::{is_data_error, settle_within},
     settlement::Settlement,
 };
-use crate::live::{Link, bounded, jittered};
+use crate::live::{StoreConnection, bounded, jittered};
 
 /// Under a stricter isolation level, every settle of another job of the same lease would be a serialization conflict.
 const BEGIN: &str = "begin isolation level read committed read write";
@@ -134,7 +134,7 @@ impl DatabaseBackend {
     /// Finds out whether a commit whose answer was lost has happened.
     async fn reconcile(&self, fence: Fence, error: sqlx::Error) -> CommitResult {
         tracing::warn!(job = %fence.id, error = queue_core::message(&error), "no answer to the commit of a handler; querying its outcome");
-        let (mut connection, deadline) = (Link::new(&self.pool, "reconcile"), Instant::now() + RECONCILE_TIMEOUT);
+        let (mut connection, deadline) = (StoreConnection::new(&self.pool, "reconcile"), Instant::now() + RECONCILE_TIMEOUT);
         loop {
             let location = locate_job(&mut connection, self.store, fence).await;
             match connection.note(location) {
@@ -179,7 +179,7 @@ enum JobLocation {
 
 /// Locates the job with two statements: the verdict holds the lease's lock until its commit ends, and the second statement must see the
 /// result of the commit that the first waited for.
-async fn locate_job(connection: &mut Link, store: Store, fence: Fence) -> sqlx::Result<JobLocation> {
+async fn locate_job(connection: &mut StoreConnection, store: Store, fence: Fence) -> sqlx::Result<JobLocation> {
     let leased = sqlx::query(store.sql(include_str!("../../sql/still_held.sql"))).bind(fence.token).bind(fence.id);
     if bounded(leased.fetch_optional(connection.get().await?)).await?.is_some() {
         return Ok(JobLocation::Lease);

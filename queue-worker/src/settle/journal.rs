@@ -32,8 +32,8 @@ use super::{
     send::is_rejection,
 };
 use crate::{
-    error::{complain, is_locked},
-    live::{Link, bounded, jittered},
+    error::{is_locked, warn_throttled},
+    live::{StoreConnection, bounded, jittered},
 };
 
 /// Maximum number of steps of one statement.
@@ -80,7 +80,7 @@ impl JournalSender {
 }
 
 /// Journals incoming steps until all senders are dropped.
-pub(crate) async fn write_journal(incoming: Arc<Mutex<mpsc::UnboundedReceiver<PendingStep>>>, connection: Link, store: Store) {
+pub(crate) async fn write_journal(incoming: Arc<Mutex<mpsc::UnboundedReceiver<PendingStep>>>, connection: StoreConnection, store: Store) {
     let mut incoming = incoming.lock().await;
     let mut writer = JournalWriter { connection, store, locked: Vec::new(), next_check: Instant::now() };
     let mut received = Vec::new();
@@ -105,7 +105,7 @@ pub(crate) async fn write_journal(incoming: Arc<Mutex<mpsc::UnboundedReceiver<Pe
 
 /// Writes steps, and keeps those whose leases another session has locked.
 struct JournalWriter {
-    connection: Link,
+    connection: StoreConnection,
     store: Store,
     locked: Vec<PendingStep>,
     /// Time of the next check whether the locked leases are free.
@@ -128,7 +128,7 @@ impl JournalWriter {
                 Err(error) if is_locked(&error) && self.defer_locked(&mut steps).await => {}
                 Err(error) if is_rejection(&error) && !is_locked(&error) => return Box::pin(self.write_halves(steps, error)).await,
                 Err(error) => {
-                    complain(&error, "journaling steps failed; retrying");
+                    warn_throttled(&error, "journaling steps failed; retrying");
                     tokio::time::sleep(jittered(RETRY_DELAY)).await;
                 }
             }
@@ -184,7 +184,12 @@ impl PendingStep {
 }
 
 /// Sends one statement and returns the accepted steps. The statements for new steps cost less, and fail if a step is already journaled.
-async fn send_steps(connection: &mut Link, store: Store, steps: &[PendingStep], are_new: bool) -> sqlx::Result<HashSet<JournaledStepKey>> {
+async fn send_steps(
+    connection: &mut StoreConnection,
+    store: Store,
+    steps: &[PendingStep],
+    are_new: bool,
+) -> sqlx::Result<HashSet<JournaledStepKey>> {
     let pg = connection.get().await?;
     let accepted = if let ([step], true) = (steps, are_new) {
         let transaction = bounded(journal_one(store, &step.entry).fetch_optional(pg)).await;
@@ -266,7 +271,7 @@ pub(super) async fn commit_step((pool, store): (&PgPool, Store), tx: OwnedTransa
 async fn reconcile_step((pool, store): (&PgPool, Store), entry: &StepEntry, transaction_id: &str, error: sqlx::Error) -> CommitResult {
     let (job, step) = (entry.fence.id, entry.name.as_str());
     tracing::warn!(%job, step, error = queue_core::message(&error), "no answer to the commit of a step; querying its outcome");
-    let (mut connection, deadline) = (Link::new(pool, "reconcile"), Instant::now() + RECONCILE_TIMEOUT);
+    let (mut connection, deadline) = (StoreConnection::new(pool, "reconcile"), Instant::now() + RECONCILE_TIMEOUT);
     loop {
         let committed = load_commit_status(&mut connection, store, entry, transaction_id).await;
         match connection.note(committed) {
@@ -291,7 +296,12 @@ async fn write_step(tx: &mut PgConnection, store: Store, entry: &StepEntry) -> s
 }
 
 /// Returns whether the transaction was committed, or `None` while it is in progress.
-async fn load_commit_status(connection: &mut Link, store: Store, entry: &StepEntry, transaction_id: &str) -> sqlx::Result<Option<bool>> {
+async fn load_commit_status(
+    connection: &mut StoreConnection,
+    store: Store,
+    entry: &StepEntry,
+    transaction_id: &str,
+) -> sqlx::Result<Option<bool>> {
     let fence = entry.fence;
     let statement = sqlx::query_scalar(store.sql(include_str!("../../sql/step_written.sql")));
     let statement = statement.bind(fence.id).bind(&entry.name).bind(fence.attempt).bind(transaction_id);

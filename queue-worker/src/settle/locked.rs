@@ -17,7 +17,7 @@ use super::{
     send::{SettleStatement, WholeLease},
     settlement::Settlement,
 };
-use crate::live::{Link, LockHolder, bounded, lock_holders};
+use crate::live::{LockHolder, StoreConnection, bounded, lock_holders};
 
 /// Interval of the checks whether the locks are released.
 const CHECK_INTERVAL: Duration = Duration::from_millis(500);
@@ -47,7 +47,7 @@ struct LockedRow {
 }
 
 /// Loads the locked rows among the given leases and jobs, and among the ordering keys of the jobs.
-async fn load_locked_rows(connection: &mut Link, store: Store, tokens: &[Uuid], jobs: &[JobId]) -> sqlx::Result<Vec<LockedRow>> {
+async fn load_locked_rows(connection: &mut StoreConnection, store: Store, tokens: &[Uuid], jobs: &[JobId]) -> sqlx::Result<Vec<LockedRow>> {
     let statement = sqlx::query_as(store.sql(include_str!("../../sql/locked_rows.sql"))).bind(tokens).bind(jobs);
     let locked = bounded(statement.fetch_all(connection.get().await?)).await;
     connection.note(locked)
@@ -55,7 +55,7 @@ async fn load_locked_rows(connection: &mut Link, store: Store, tokens: &[Uuid], 
 
 /// Loads the locked leases among these, each with the pid of the session that locked it as text.
 pub(super) async fn load_lock_holder_pids(
-    connection: &mut Link,
+    connection: &mut StoreConnection,
     store: Store,
     tokens: HashSet<Uuid>,
 ) -> sqlx::Result<HashMap<Uuid, String>> {
@@ -109,7 +109,7 @@ impl LockedVerdicts {
 
     /// Defers a verdict that waits for a lock which the queries of this module do not find.
     pub(super) fn defer_unidentified(&mut self, settlement: Settlement) {
-        let (job, verdict) = (settlement.id, settlement.ending.word());
+        let (job, verdict) = (settlement.id, settlement.ending.verdict_name());
         tracing::warn!(%job, verdict, "verdict waits for a lock whose holder is unknown; retrying in {UNIDENTIFIED_RETRY_DELAY:?}, \
             other verdicts are written; query pg_locks for the holder");
         self.unidentified.push(settlement);
@@ -118,7 +118,7 @@ impl LockedVerdicts {
 
     /// Moves the verdicts that must wait out of `verdicts`. These are all of them if a table of their statement is locked, else those with
     /// a locked row. Returns whether there were any.
-    pub(super) async fn defer_locked(&mut self, connection: &mut Link, store: Store, verdicts: &mut Vec<Settlement>) -> bool {
+    pub(super) async fn defer_locked(&mut self, connection: &mut StoreConnection, store: Store, verdicts: &mut Vec<Settlement>) -> bool {
         let first = verdicts.first().map(|settlement| (settlement.id, SettleStatement::of(settlement)));
         let Some((id, statement)) = first else { return false };
         let holders = load_table_lock_holders(connection, store, statement).await.unwrap_or_default();
@@ -141,7 +141,12 @@ impl LockedVerdicts {
     }
 
     /// Moves the leases whose rows are locked out of `leases`. Returns whether there were any.
-    pub(super) async fn defer_locked_leases(&mut self, connection: &mut Link, store: Store, leases: &mut Vec<WholeLease>) -> bool {
+    pub(super) async fn defer_locked_leases(
+        &mut self,
+        connection: &mut StoreConnection,
+        store: Store,
+        leases: &mut Vec<WholeLease>,
+    ) -> bool {
         let Ok(locked) = LockProbe::of([].iter(), leases).load(connection, store).await else { return false };
         let waiting: Vec<_> = leases.extract_if(.., |(token, _)| locked.tokens.contains(token)).collect();
         let Some((_, jobs)) = waiting.first() else { return false };
@@ -152,7 +157,7 @@ impl LockedVerdicts {
     }
 
     /// Takes the verdicts that no longer wait.
-    pub(super) async fn take_unlocked(&mut self, connection: &mut Link, store: Store) -> SettleBatch {
+    pub(super) async fn take_unlocked(&mut self, connection: &mut StoreConnection, store: Store) -> SettleBatch {
         let now = Instant::now();
         let mut unlocked = SettleBatch::default();
         if self.unidentified_retry.is_some_and(|at| at <= now) {
@@ -205,7 +210,11 @@ impl LockedVerdicts {
 }
 
 /// Loads the sessions that have locked tables which this statement writes to.
-async fn load_table_lock_holders(connection: &mut Link, store: Store, statement: SettleStatement) -> sqlx::Result<Vec<LockHolder>> {
+async fn load_table_lock_holders(
+    connection: &mut StoreConnection,
+    store: Store,
+    statement: SettleStatement,
+) -> sqlx::Result<Vec<LockHolder>> {
     let holders = lock_holders(connection, store).await?;
     Ok(holders.into_iter().filter(|holder| statement.writes_to(&holder.relation)).collect())
 }
@@ -225,7 +234,7 @@ impl LockProbe {
     }
 
     /// Loads the rows that other sessions have locked.
-    async fn load(self, connection: &mut Link, store: Store) -> sqlx::Result<LockedRows> {
+    async fn load(self, connection: &mut StoreConnection, store: Store) -> sqlx::Result<LockedRows> {
         let (tokens, jobs): (Vec<Uuid>, Vec<JobId>) = (self.tokens.into_iter().collect(), self.jobs.into_iter().collect());
         let rows = load_locked_rows(connection, store, &tokens, &jobs).await?;
         let (tokens, jobs) = (rows.iter().filter_map(|row| row.token).collect(), rows.iter().filter_map(|row| row.job).collect());

@@ -21,7 +21,7 @@ use tokio::{
     time::timeout,
 };
 
-use crate::live::{Link, bounded};
+use crate::live::{StoreConnection, bounded};
 
 /// How long an attempt waits until its log is written.
 const WRITE_TIMEOUT: Duration = Duration::from_secs(1);
@@ -136,7 +136,7 @@ impl LogQueueState {
 }
 
 /// Writes incoming logs until all senders are dropped.
-pub(crate) async fn write_logs(logs: Arc<tokio::sync::Mutex<LogQueue>>, mut connection: Link, store: Store) {
+pub(crate) async fn write_logs(logs: Arc<tokio::sync::Mutex<LogQueue>>, mut connection: StoreConnection, store: Store) {
     let mut logs = logs.lock().await;
     let mut next = None;
     loop {
@@ -156,7 +156,7 @@ pub(crate) async fn write_logs(logs: Arc<tokio::sync::Mutex<LogQueue>>, mut conn
 }
 
 /// Writes a batch in one statement. If that is rejected, writes each log by itself.
-async fn write_batch(connection: &mut Link, store: Store, mut batch: Vec<QueuedLog>, state: &LogQueueState) {
+async fn write_batch(connection: &mut StoreConnection, store: Store, mut batch: Vec<QueuedLog>, state: &LogQueueState) {
     // Popped from the end below, so this keeps the order of arrival.
     batch.reverse();
     let mut rejection = match send_logs(connection, store, &batch).await {
@@ -185,7 +185,7 @@ async fn write_batch(connection: &mut Link, store: Store, mut batch: Vec<QueuedL
 }
 
 /// Sends one statement and returns the number of logs that were written.
-async fn send_logs(connection: &mut Link, store: Store, logs: &[QueuedLog]) -> sqlx::Result<i64> {
+async fn send_logs(connection: &mut StoreConnection, store: Store, logs: &[QueuedLog]) -> sqlx::Result<i64> {
     let entries = || logs.iter().map(|log| &log.entry);
     let statement = sqlx::query_scalar(store.sql(include_str!("../../sql/write_logs.sql")))
         .bind(entries().map(|entry| entry.token).collect::<Vec<_>>())

@@ -8,8 +8,8 @@ use std::{sync::Arc, time::Duration};
 use queue_core::Store;
 
 use crate::{
-    error::complain,
-    live::{Bell, Link, bounded},
+    error::warn_throttled,
+    live::{Notifier, StoreConnection, bounded},
 };
 
 /// Minimum interval of notifications while clients wait.
@@ -22,14 +22,14 @@ const IDLE_INTERVAL: Duration = Duration::from_millis(50);
 const ERROR_DELAY: Duration = Duration::from_secs(1);
 
 /// Sends notifications about finished jobs until the task is aborted.
-pub(crate) async fn notify_waiters(mut connection: Link, store: Store, notifier: Arc<Bell>) {
+pub(crate) async fn notify_waiters(mut connection: StoreConnection, store: Store, notifier: Arc<Notifier>) {
     loop {
-        notifier.jobs_over().await;
+        notifier.wait_for_finished().await;
         let pause = match notify_once(&mut connection, store).await {
             Ok(true) => NOTIFY_INTERVAL,
             Ok(false) => IDLE_INTERVAL,
             Err(error) => {
-                complain(&error, "notifying clients that wait for jobs failed; they poll until it succeeds");
+                warn_throttled(&error, "notifying clients that wait for jobs failed; they poll until it succeeds");
                 ERROR_DELAY
             }
         };
@@ -39,7 +39,7 @@ pub(crate) async fn notify_waiters(mut connection: Link, store: Store, notifier:
 }
 
 /// Sends one notification. Returns whether any client waits.
-async fn notify_once(connection: &mut Link, store: Store) -> sqlx::Result<bool> {
+async fn notify_once(connection: &mut StoreConnection, store: Store) -> sqlx::Result<bool> {
     let statement = sqlx::query(store.sql(include_str!("../../sql/tell.sql")));
     let notified = bounded(statement.fetch_optional(connection.get().await?)).await;
     Ok(connection.note(notified)?.is_some())

@@ -24,8 +24,8 @@ use uuid::Uuid;
 
 use super::send::{has_error_class, is_rejection};
 use crate::{
-    error::{complain, is_locked},
-    live::{Link, bounded},
+    error::{is_locked, warn_throttled},
+    live::{StoreConnection, bounded},
 };
 
 /// Maximum number of requests of one statement.
@@ -73,7 +73,11 @@ impl SignalSender {
 }
 
 /// Answers incoming requests until all senders are dropped.
-pub(crate) async fn receive_signals(incoming: Arc<Mutex<mpsc::UnboundedReceiver<SignalRequest>>>, connection: Link, store: Store) {
+pub(crate) async fn receive_signals(
+    incoming: Arc<Mutex<mpsc::UnboundedReceiver<SignalRequest>>>,
+    connection: StoreConnection,
+    store: Store,
+) {
     let mut incoming = incoming.lock().await;
     let mut receiver = SignalReceiver { connection, store, locked: Vec::new(), next_retry: Instant::now() };
     let mut received = Vec::new();
@@ -93,7 +97,7 @@ pub(crate) async fn receive_signals(incoming: Arc<Mutex<mpsc::UnboundedReceiver<
 
 /// Sends requests to the database, and keeps those whose leases are locked.
 struct SignalReceiver {
-    connection: Link,
+    connection: StoreConnection,
     store: Store,
     locked: Vec<SignalRequest>,
     /// Time of the next retry of the locked ones.
@@ -207,7 +211,7 @@ fn is_request_error(error: &sqlx::Error) -> bool {
 }
 
 fn reply_unknown(requests: Vec<SignalRequest>, error: &sqlx::Error) {
-    complain(error, UNAVAILABLE);
+    warn_throttled(error, UNAVAILABLE);
     for request in requests {
         let _ = request.reply.send(ReceiveResult::Unknown);
     }

@@ -8,7 +8,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-use queue_core::{Store, runner::Counted};
+use queue_core::{Store, runner::HistoryOutcome};
 use tokio::time::sleep_until;
 
 use super::{
@@ -16,9 +16,9 @@ use super::{
     settlement::Settlement,
 };
 use crate::{
-    error::complain,
-    live::{Bell, Link, Vitals, bounded},
-    tally::Tallies,
+    error::warn_throttled,
+    live::{LoopHealth, Notifier, StoreConnection, bounded},
+    tally::MetricsBuffer,
 };
 
 /// Maximum number of retries of a rejected verdict. They take about seven seconds, in which the cause may be fixed.
@@ -41,8 +41,8 @@ pub(super) struct RejectedVerdicts {
     /// Number of accepted statements.
     accepted: u64,
     /// Counts the attempts whose verdicts are written.
-    metrics: Tallies,
-    health: Vitals,
+    metrics: MetricsBuffer,
+    health: LoopHealth,
     lease_ttl: Duration,
 }
 
@@ -66,18 +66,18 @@ enum ParkResult {
 }
 
 impl RejectedVerdicts {
-    pub(super) fn new(metrics: Tallies, health: Vitals, lease_ttl: Duration) -> Self {
+    pub(super) fn new(metrics: MetricsBuffer, health: LoopHealth, lease_ttl: Duration) -> Self {
         Self { rejected: VecDeque::new(), accepted: 0, metrics, health, lease_ttl }
     }
 
     /// Counts an accepted statement and the attempts of its verdicts. `is_lost` returns whether the job's lease is lost.
     pub(super) fn record_accepted<'a>(&mut self, verdicts: impl Iterator<Item = &'a Settlement>, is_lost: impl Fn(&Settlement) -> bool) {
         self.accepted += 1;
-        self.metrics.note(verdicts.filter_map(|settlement| settlement.counted(is_lost(settlement))));
+        self.metrics.record(verdicts.filter_map(|settlement| settlement.counted(is_lost(settlement))));
     }
 
     /// Health record of the settle loop.
-    pub(super) fn health(&self) -> &Vitals {
+    pub(super) fn health(&self) -> &LoopHealth {
         &self.health
     }
 
@@ -87,14 +87,14 @@ impl RejectedVerdicts {
     }
 
     /// Metrics of the attempts whose verdicts are written.
-    pub(super) fn metrics(&self) -> &Tallies {
+    pub(super) fn metrics(&self) -> &MetricsBuffer {
         &self.metrics
     }
 
     /// Adds a rejected verdict and schedules its first retry.
     pub(super) fn push(&mut self, settlement: Settlement, error: &sqlx::Error) {
         let reason = queue_core::message(error);
-        let (job, verdict) = (settlement.id, settlement.ending.word());
+        let (job, verdict) = (settlement.id, settlement.ending.verdict_name());
         tracing::warn!(%job, verdict, error = reason, "verdict rejected by the server; retrying it, other verdicts are not affected");
         let accepted_before = has_error_class(error, &STATEMENT_ERRORS).then_some(self.accepted);
         let next_retry = Instant::now() + FIRST_RETRY_DELAY;
@@ -118,7 +118,7 @@ impl RejectedVerdicts {
     }
 
     /// Retries the verdicts that are due, and parks jobs whose verdicts have used up their retries.
-    pub(super) async fn retry_due(&mut self, connection: &mut Link, store: Store, notifier: &Bell) {
+    pub(super) async fn retry_due(&mut self, connection: &mut StoreConnection, store: Store, notifier: &Notifier) {
         let now = Instant::now();
         for _ in 0..self.rejected.len() {
             let Some(rejected) = self.rejected.pop_front() else { break };
@@ -131,7 +131,7 @@ impl RejectedVerdicts {
     }
 
     /// Retries each verdict once more, and parks the jobs of those that are rejected again.
-    pub(super) async fn retry_finally(&mut self, connection: &mut Link, store: Store, notifier: &Bell) {
+    pub(super) async fn retry_finally(&mut self, connection: &mut StoreConnection, store: Store, notifier: &Notifier) {
         while let Some(rejected) = self.rejected.pop_front() {
             self.retry_one(connection, store, notifier, rejected, 0).await;
         }
@@ -140,9 +140,9 @@ impl RejectedVerdicts {
     /// Returns the verdict if it needs another retry.
     async fn retry_one(
         &mut self,
-        connection: &mut Link,
+        connection: &mut StoreConnection,
         store: Store,
-        notifier: &Bell,
+        notifier: &Notifier,
         mut rejected: RejectedVerdict,
         max_retries: u32,
     ) -> Option<RejectedVerdict> {
@@ -160,7 +160,7 @@ impl RejectedVerdicts {
                     return self.park(connection, store, notifier, rejected).await;
                 }
             }
-            Err(error) => complain(&error, "settle failed; retrying"),
+            Err(error) => warn_throttled(&error, "settle failed; retrying"),
         }
         rejected.schedule_retry();
         Some(rejected)
@@ -169,17 +169,17 @@ impl RejectedVerdicts {
     /// Parks the job. Returns its verdict for another retry if the database is unavailable.
     async fn park(
         &mut self,
-        connection: &mut Link,
+        connection: &mut StoreConnection,
         store: Store,
-        notifier: &Bell,
+        notifier: &Notifier,
         mut rejected: RejectedVerdict,
     ) -> Option<RejectedVerdict> {
-        let (job, verdict) = (rejected.settlement.id, rejected.settlement.ending.word());
+        let (job, verdict) = (rejected.settlement.id, rejected.settlement.ending.verdict_name());
         let error = rejected.reason.as_str();
         match write_parked(connection, store, &rejected).await {
             Ok(ParkResult::DeadLetter) => {
                 let counted = rejected.settlement.counted(false);
-                self.metrics.note(counted.into_iter().map(|(attempt, _, ran)| (attempt, Counted::Dead, ran)));
+                self.metrics.record(counted.into_iter().map(|(attempt, _, ran)| (attempt, HistoryOutcome::Dead, ran)));
                 tracing::error!(%job, verdict, error, "job moved to the dead letters because its verdict cannot be stored; \
                     fix what rejects it, then requeue or discard the job");
             }
@@ -197,13 +197,13 @@ impl RejectedVerdicts {
                 return None;
             }
             Err(failure) => {
-                complain(&failure, "settle failed; retrying");
+                warn_throttled(&failure, "settle failed; retrying");
                 rejected.schedule_retry();
                 return Some(rejected);
             }
         }
-        notifier.tell_keys();
-        notifier.note_over();
+        notifier.notify_keys();
+        notifier.notify_finished();
         None
     }
 }
@@ -214,9 +214,9 @@ impl RejectedVerdict {
     }
 }
 
-async fn write_parked(connection: &mut Link, store: Store, rejected: &RejectedVerdict) -> sqlx::Result<ParkResult> {
+async fn write_parked(connection: &mut StoreConnection, store: Store, rejected: &RejectedVerdict) -> sqlx::Result<ParkResult> {
     let RejectedVerdict { settlement, reason, .. } = rejected;
-    let verdict = settlement.ending.word();
+    let verdict = settlement.ending.verdict_name();
     let error = match settlement.ending.error() {
         Some(failure) => format!("its verdict `{verdict}` cannot be stored: {reason}; the attempt failed: {failure}"),
         None => format!("its verdict `{verdict}` cannot be stored: {reason}"),

@@ -22,8 +22,8 @@ use uuid::Uuid;
 
 use super::locked::load_lock_holder_pids;
 use crate::{
-    error::{complain, is_locked},
-    live::{Link, bounded, jittered},
+    error::{is_locked, warn_throttled},
+    live::{StoreConnection, bounded, jittered},
 };
 
 /// Minimum interval of statements while no attempt waits.
@@ -49,7 +49,7 @@ const RETENTION: Duration = Duration::from_mins(1);
 const MAX_FINISHED: usize = 20_000;
 
 /// Writes incoming reports until all senders are dropped.
-pub(crate) async fn write_reports(incoming: Arc<Mutex<UnboundedReceiver<Arc<Report>>>>, mut connection: Link, store: Store) {
+pub(crate) async fn write_reports(incoming: Arc<Mutex<UnboundedReceiver<Arc<Report>>>>, mut connection: StoreConnection, store: Store) {
     let mut incoming = incoming.lock().await;
     let mut last_write: Option<Instant> = None;
     let mut finished = FinishedReports::default();
@@ -95,7 +95,7 @@ async fn collect(incoming: &mut UnboundedReceiver<Arc<Report>>, changed: &mut Ve
 }
 
 /// Writes the changes of the reports. Returns whether there were any.
-async fn write(connection: &mut Link, store: Store, reports: Vec<Arc<Report>>) -> bool {
+async fn write(connection: &mut StoreConnection, store: Store, reports: Vec<Arc<Report>>) -> bool {
     let mut entries: Vec<(Arc<Report>, ReportEntry)> =
         reports.into_iter().filter_map(|report| report.take().map(|entry| (report, entry))).collect();
     let has_changes = !entries.is_empty();
@@ -113,7 +113,7 @@ async fn write(connection: &mut Link, store: Store, reports: Vec<Arc<Report>>) -
 }
 
 /// Sends one statement, several times if the database does not answer. Sending it again has the same result.
-async fn write_batch(connection: &mut Link, store: Store, mut entries: Vec<(Arc<Report>, ReportEntry)>) {
+async fn write_batch(connection: &mut StoreConnection, store: Store, mut entries: Vec<(Arc<Report>, ReportEntry)>) {
     let mut tries = 1;
     let accepted = loop {
         match send_reports(connection, store, &entries).await {
@@ -127,7 +127,7 @@ async fn write_batch(connection: &mut Link, store: Store, mut entries: Vec<(Arc<
                 tokio::time::sleep(jittered(RETRY_DELAY)).await;
             }
             Err(error) => {
-                complain(&error, "writing reports of jobs failed; checkpoints fail, progress is written with the next report");
+                warn_throttled(&error, "writing reports of jobs failed; checkpoints fail, progress is written with the next report");
                 break Err(queue_core::message(&error));
             }
             Ok(accepted) => break Ok(accepted),
@@ -144,7 +144,7 @@ async fn write_batch(connection: &mut Link, store: Store, mut entries: Vec<(Arc<
 }
 
 /// Fails the reports whose leases an open transaction has locked, and removes them from `entries`. Returns whether there were any.
-async fn fail_locked(connection: &mut Link, store: Store, entries: &mut Vec<(Arc<Report>, ReportEntry)>) -> bool {
+async fn fail_locked(connection: &mut StoreConnection, store: Store, entries: &mut Vec<(Arc<Report>, ReportEntry)>) -> bool {
     let tokens = entries.iter().map(|(_, entry)| entry.fence.token).collect();
     let Ok(holders) = load_lock_holder_pids(connection, store, tokens).await else { return false };
     for (report, entry) in entries.extract_if(.., |(_, entry)| holders.contains_key(&entry.fence.token)) {
@@ -155,7 +155,11 @@ async fn fail_locked(connection: &mut Link, store: Store, entries: &mut Vec<(Arc
 }
 
 /// Sends one statement and returns the accepted reports.
-async fn send_reports(connection: &mut Link, store: Store, entries: &[(Arc<Report>, ReportEntry)]) -> sqlx::Result<HashSet<(Uuid, JobId)>> {
+async fn send_reports(
+    connection: &mut StoreConnection,
+    store: Store,
+    entries: &[(Arc<Report>, ReportEntry)],
+) -> sqlx::Result<HashSet<(Uuid, JobId)>> {
     let rows = || entries.iter().map(|(_, entry)| entry);
     let statement = sqlx::query_as(store.sql(include_str!("../../sql/note.sql")))
         .bind(rows().map(|entry| entry.fence.token).collect::<Vec<_>>())
@@ -187,18 +191,18 @@ impl FinishedReports {
 
     /// Deletes the expired progress of finished jobs. A job that has not finished keeps its row, which a later attempt clears. Rows that
     /// cannot be deleted are left to pruning.
-    async fn clear_expired(&mut self, connection: &mut Link, store: Store) {
+    async fn clear_expired(&mut self, connection: &mut StoreConnection, store: Store) {
         while self.0.len() > MAX_FINISHED || self.next_expiry().is_some_and(|due| due <= Instant::now()) {
             let count = self.0.len().min(MAX_JOBS);
             let ids: Vec<JobId> = self.0.drain(..count).map(|(_, id)| id).collect();
             if let Err(error) = clear_progress(connection, store, &ids).await {
-                complain(&error, "deleting progress of finished jobs failed; pruning will delete it");
+                warn_throttled(&error, "deleting progress of finished jobs failed; pruning will delete it");
             }
         }
     }
 }
 
-async fn clear_progress(connection: &mut Link, store: Store, ids: &[JobId]) -> sqlx::Result<()> {
+async fn clear_progress(connection: &mut StoreConnection, store: Store, ids: &[JobId]) -> sqlx::Result<()> {
     let statement = sqlx::query(store.sql(include_str!("../../sql/clear_progress.sql"))).bind(ids);
     let cleared = bounded(statement.execute(connection.get().await?)).await;
     connection.note(cleared).map(drop)

@@ -2,16 +2,16 @@
 
 use std::{collections::HashMap, time::Duration};
 
-use queue_core::{JobId, Store};
+use queue_core::{JobId, Store, Verdict, runner::SettlePath};
 use sqlx::{Connection as _, PgConnection};
 use tracing::{Instrument as _, Span, field::Empty};
 use uuid::Uuid;
 
 use super::{children::note_ends, settlement::Settlement};
 use crate::{
-    error::transient,
-    live::{Bell, Link, bounded},
-    tally::Tallies,
+    error::is_transient,
+    live::{Notifier, StoreConnection, bounded},
+    tally::MetricsBuffer,
 };
 
 /// State of jobs that all completed.
@@ -29,26 +29,31 @@ pub(super) struct SettleNotifications {
 
 impl SettleNotifications {
     pub(super) fn of(verdicts: &[Settlement], leases: &[WholeLease]) -> Self {
-        let writes_hint =
-            |settlement: &Settlement| settlement.ending.freed().is_some() || settlement.ending.is_park() || settlement.ending.is_child();
+        let writes_hint = |settlement: &Settlement| {
+            settlement.ending.released_key().is_some() || settlement.ending.path() == SettlePath::Park || settlement.ending.has_dependents()
+        };
         Self {
             next_due: verdicts.iter().filter_map(|settlement| settlement.ending.wait()).min(),
-            released_lanes: verdicts.iter().filter(|settlement| settlement.ending.is_release()).map(|settlement| settlement.lane).collect(),
+            released_lanes: verdicts
+                .iter()
+                .filter(|settlement| settlement.ending.verdict() == Verdict::Release)
+                .map(|settlement| settlement.lane)
+                .collect(),
             has_hints: verdicts.iter().any(writes_hint) || leases.iter().any(|(_, jobs)| has_map_parts(jobs)),
         }
     }
 
-    pub(super) async fn send(self, connection: &mut Link, store: Store, notifier: &Bell) {
+    pub(super) async fn send(self, connection: &mut StoreConnection, store: Store, notifier: &Notifier) {
         if !self.released_lanes.is_empty() {
             // If this fails, a poll finds the jobs.
             let _ = wake_released(connection, store, &self.released_lanes).await;
         }
         if self.has_hints {
-            notifier.tell_keys();
+            notifier.notify_keys();
         }
-        notifier.note_over();
+        notifier.notify_finished();
         if let Some(wait) = self.next_due {
-            notifier.due_in(wait);
+            notifier.notify_due(wait);
         }
     }
 }
@@ -60,7 +65,7 @@ pub(super) fn is_data_error(error: &sqlx::Error) -> bool {
 
 /// Returns whether the server is available and rejects the statement for a reason that waiting does not change.
 pub(super) fn is_rejection(error: &sqlx::Error) -> bool {
-    error.as_database_error().is_some() && !transient(error)
+    error.as_database_error().is_some() && !is_transient(error)
 }
 
 /// Returns whether the SQLSTATE code of the error is in one of the given classes.
@@ -71,10 +76,13 @@ pub(super) fn has_error_class(error: &sqlx::Error, classes: &[&str]) -> bool {
 
 /// Writes one verdict in the caller's transaction. Returns `false` if it was refused.
 pub(super) async fn settle_within(pg: &mut PgConnection, store: Store, settlement: &Settlement) -> sqlx::Result<bool> {
-    let refused =
-        if settlement.ending.is_forgotten() { forget(pg, store, &[settlement]).await? } else { write(pg, store, &[settlement]).await? };
+    let refused = if settlement.ending.path() == SettlePath::Forget {
+        forget(pg, store, &[settlement]).await?
+    } else {
+        write(pg, store, &[settlement]).await?
+    };
     let is_written = refused.is_empty();
-    if is_written && settlement.ending.is_child() {
+    if is_written && settlement.ending.has_dependents() {
         note_ends(pg, store, &[settlement.id], None).await?;
     }
     Ok(is_written)
@@ -87,7 +95,7 @@ pub(super) fn has_map_parts(jobs: &[Settlement]) -> bool {
 
 /// Settles whole leases and returns the tokens of the refused ones. Leases with parts of maps are settled in the transaction that counts
 /// the parts.
-pub(super) async fn send_leases(connection: &mut Link, store: Store, leases: &[WholeLease]) -> sqlx::Result<Vec<Uuid>> {
+pub(super) async fn send_leases(connection: &mut StoreConnection, store: Store, leases: &[WholeLease]) -> sqlx::Result<Vec<Uuid>> {
     let span = settle_span(leases.len());
     let sent = async {
         let pg = connection.get().await?;
@@ -143,7 +151,7 @@ fn record_error<T>(span: &Span, sent: sqlx::Result<T>) -> sqlx::Result<T> {
 }
 
 /// Wakes workers that serve the queues of the given lanes, to which jobs were released.
-async fn wake_released(connection: &mut Link, store: Store, lanes: &[i64]) -> sqlx::Result<()> {
+async fn wake_released(connection: &mut StoreConnection, store: Store, lanes: &[i64]) -> sqlx::Result<()> {
     let statement = sqlx::query(store.sql(include_str!("../../sql/wake_released.sql"))).bind(lanes);
     let woken = bounded(statement.execute(connection.get().await?)).await;
     connection.note(woken).map(drop)
@@ -155,15 +163,15 @@ pub(super) type RefusedVerdictKey = (Uuid, JobId);
 /// Settles verdicts and returns the refused ones. There is one statement for most of them, and one each for jobs that leave no record, did
 /// not start in time, are parked, or are restarted. Verdicts that are already written are refused when sent again.
 pub(super) async fn send_verdicts(
-    connection: &mut Link,
+    connection: &mut StoreConnection,
     store: Store,
-    metrics: &Tallies,
+    metrics: &MetricsBuffer,
     verdicts: &[Settlement],
 ) -> sqlx::Result<Vec<RefusedVerdictKey>> {
     let span = settle_span(verdicts.len());
     let sent = async {
         let pg = connection.get().await?;
-        let (children, others): (Vec<&Settlement>, Vec<_>) = verdicts.iter().partition(|settlement| settlement.ending.is_child());
+        let (children, others): (Vec<&Settlement>, Vec<_>) = verdicts.iter().partition(|settlement| settlement.ending.has_dependents());
         let mut lost = send_each(pg, store, metrics, &others).await?;
         if !children.is_empty() {
             lost.extend(send_children(pg, store, metrics, &children).await?);
@@ -178,7 +186,7 @@ pub(super) async fn send_verdicts(
 async fn send_children(
     pg: &mut PgConnection,
     store: Store,
-    metrics: &Tallies,
+    metrics: &MetricsBuffer,
     children: &[&Settlement],
 ) -> sqlx::Result<Vec<RefusedVerdictKey>> {
     let mut tx = bounded(pg.begin()).await?;
@@ -203,7 +211,7 @@ async fn send_children(
 async fn send_each(
     pg: &mut PgConnection,
     store: Store,
-    metrics: &Tallies,
+    metrics: &MetricsBuffer,
     verdicts: &[&Settlement],
 ) -> sqlx::Result<Vec<RefusedVerdictKey>> {
     let of = |statement: SettleStatement| -> Vec<&Settlement> {
@@ -267,7 +275,7 @@ impl SettleStatement {
 
     /// Returns the statement under which the verdict is batched.
     pub(super) fn of(settlement: &Settlement) -> Self {
-        if settlement.ending.is_child() { Self::Child } else { Self::of_ending(settlement) }
+        if settlement.ending.has_dependents() { Self::Child } else { Self::of_ending(settlement) }
     }
 
     /// Returns whether the statement writes to this table, or to its parent if it is a partition.
@@ -278,21 +286,16 @@ impl SettleStatement {
 
     /// Returns whether the verdict may wait for locks on rows of its job, and not only on its lease.
     pub(super) fn locks_job(settlement: &Settlement) -> bool {
-        let statement = Self::of_ending(settlement);
-        settlement.ending.has_key() || matches!(statement, Self::Forget | Self::Restart | Self::Park | Self::Expire)
+        settlement.ending.key().is_some() || settlement.ending.path() != SettlePath::Settle
     }
 
     fn of_ending(settlement: &Settlement) -> Self {
-        if settlement.ending.is_expiry() {
-            Self::Expire
-        } else if settlement.ending.is_park() {
-            Self::Park
-        } else if settlement.ending.is_restart() {
-            Self::Restart
-        } else if settlement.ending.is_forgotten() {
-            Self::Forget
-        } else {
-            Self::Settle
+        match settlement.ending.path() {
+            SettlePath::Settle => Self::Settle,
+            SettlePath::Forget => Self::Forget,
+            SettlePath::Park => Self::Park,
+            SettlePath::Restart => Self::Restart,
+            SettlePath::Expire => Self::Expire,
         }
     }
 }
@@ -311,7 +314,7 @@ async fn park(pg: &mut PgConnection, store: Store, parked: &[&Settlement]) -> sq
 
 /// Restarts durable jobs. Returns the refused ones.
 async fn restart(pg: &mut PgConnection, store: Store, restarted: &[&Settlement]) -> sqlx::Result<Vec<RefusedVerdictKey>> {
-    let restarts = || restarted.iter().map(|s| s.ending.anew());
+    let restarts = || restarted.iter().map(|s| s.ending.restart());
     let statement = sqlx::query_as(store.sql(include_str!("../../sql/restart.sql")))
         .bind(restarted.iter().map(|s| s.token).collect::<Vec<_>>())
         .bind(restarted.iter().map(|s| s.id.0).collect::<Vec<_>>())
@@ -322,13 +325,18 @@ async fn restart(pg: &mut PgConnection, store: Store, restarted: &[&Settlement])
 }
 
 /// Expires the jobs that have expired by the database's clock, and releases the others. Returns the refused ones.
-async fn expire(pg: &mut PgConnection, store: Store, metrics: &Tallies, suspected: &[&Settlement]) -> sqlx::Result<Vec<RefusedVerdictKey>> {
+async fn expire(
+    pg: &mut PgConnection,
+    store: Store,
+    metrics: &MetricsBuffer,
+    suspected: &[&Settlement],
+) -> sqlx::Result<Vec<RefusedVerdictKey>> {
     let statement = sqlx::query_as(store.sql(include_str!("../../sql/expire_held.sql")))
         .bind(suspected.iter().map(|s| s.token).collect::<Vec<_>>())
         .bind(suspected.iter().map(|s| s.id.0).collect::<Vec<_>>());
     // Whether each job has expired, or null if its verdict was refused.
     let outcomes: Vec<(Uuid, JobId, Option<bool>)> = bounded(statement.fetch_all(pg)).await?;
-    metrics.tell_expired(&outcomes.iter().filter(|(.., expired)| *expired == Some(true)).map(|(_, id, _)| *id).collect::<Vec<_>>());
+    metrics.report_expired(&outcomes.iter().filter(|(.., expired)| *expired == Some(true)).map(|(_, id, _)| *id).collect::<Vec<_>>());
     Ok(outcomes.into_iter().filter(|(.., expired)| expired.is_none()).map(|(token, id, _)| (token, id)).collect())
 }
 
@@ -338,7 +346,7 @@ async fn forget(pg: &mut PgConnection, store: Store, forgotten: &[&Settlement]) 
     let statement = sqlx::query_as(store.sql(include_str!("../../sql/settle_forgotten.sql")))
         .bind(forgotten.iter().map(|s| s.token).collect::<Vec<_>>())
         .bind(ids().collect::<Vec<_>>())
-        .bind(forgotten.iter().map(|s| s.ending.freed()).collect::<Vec<_>>())
+        .bind(forgotten.iter().map(|s| s.ending.released_key()).collect::<Vec<_>>())
         .bind(ids().min())
         .bind(ids().max());
     bounded(statement.fetch_all(pg)).await
@@ -349,7 +357,7 @@ async fn write(pg: &mut PgConnection, store: Store, batch: &[&Settlement]) -> sq
     let statement = sqlx::query_as(store.sql(include_str!("../../sql/settle.sql")))
         .bind(batch.iter().map(|s| s.token).collect::<Vec<_>>())
         .bind(batch.iter().map(|s| s.id.0).collect::<Vec<_>>())
-        .bind(batch.iter().map(|s| s.ending.word()).collect::<Vec<_>>())
+        .bind(batch.iter().map(|s| s.ending.verdict_name()).collect::<Vec<_>>())
         .bind(batch.iter().map(|s| s.lane).collect::<Vec<_>>())
         .bind(batch.iter().map(|s| s.ending.attempt()).collect::<Vec<_>>())
         .bind(batch.iter().map(|s| s.crashes).collect::<Vec<_>>())
@@ -358,6 +366,6 @@ async fn write(pg: &mut PgConnection, store: Store, batch: &[&Settlement]) -> sq
         .bind(batch.iter().map(|s| s.ending.output()).collect::<Vec<_>>())
         .bind(batch.iter().map(|s| s.ending.error()).collect::<Vec<_>>())
         .bind(batch.iter().map(|s| s.ending.key()).collect::<Vec<_>>())
-        .bind(batch.iter().map(|s| s.ending.freed().is_some()).collect::<Vec<_>>());
+        .bind(batch.iter().map(|s| s.ending.released_key().is_some()).collect::<Vec<_>>());
     bounded(statement.fetch_all(pg)).await
 }

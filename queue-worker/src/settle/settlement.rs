@@ -4,13 +4,13 @@ use std::{sync::Arc, time::Duration};
 
 use queue_core::{
     JobId, Registration,
-    runner::{AttemptEnd, Counted, Ending, Fence},
+    runner::{AttemptEnd, Ending, Fence, HistoryOutcome},
 };
 use uuid::Uuid;
 
 use crate::{
     lanes::{LeaseGuard, LeasedJob},
-    tally::{Attempt, How},
+    tally::{AttemptEndKind, CountedAttempt},
 };
 
 /// The ending of one leased job, and the lease that fences it.
@@ -28,7 +28,7 @@ pub(crate) struct Settlement {
     /// Guard of the lease, dropped once the settle loop has written this verdict. `None` if the handler's transaction writes it.
     pub(crate) holding: Option<Arc<LeaseGuard>>,
     /// Attempt to count once this is written. `None` if no handler started.
-    pub(crate) attempt: Option<Attempt>,
+    pub(crate) attempt: Option<CountedAttempt>,
 }
 
 impl Settlement {
@@ -55,16 +55,16 @@ impl Settlement {
     }
 
     /// Adds the attempt to count.
-    pub(crate) fn counting(mut self, attempt: Attempt) -> Self {
+    pub(crate) fn counting(mut self, attempt: CountedAttempt) -> Self {
         self.attempt = Some(attempt);
         self
     }
 
     /// Returns the attempt to count, with its outcome and duration. `is_refused` counts it as a lost lease.
-    pub(super) fn counted(&self, is_refused: bool) -> Option<(Attempt, Counted, Duration)> {
+    pub(super) fn counted(&self, is_refused: bool) -> Option<(CountedAttempt, HistoryOutcome, Duration)> {
         let attempt = self.attempt?;
-        let how = if is_refused { How::LeaseLost } else { attempt.how };
-        Some((Attempt { how, ..attempt }, self.ending.counted(), self.ending.ran()))
+        let end_kind = if is_refused { AttemptEndKind::LeaseLost } else { attempt.end_kind };
+        Some((CountedAttempt { end_kind, ..attempt }, self.ending.history_outcome(), self.ending.ran()))
     }
 
     /// Settles a job within its handler's own transaction.

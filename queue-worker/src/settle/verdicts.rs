@@ -25,9 +25,9 @@ use super::{
     settlement::Settlement,
 };
 use crate::{
-    error::{complain, is_locked},
-    live::{Bell, Config, Link, Vitals, has_moved, jittered},
-    tally::Tallies,
+    error::{is_locked, warn_throttled},
+    live::{Config, LoopHealth, Notifier, StoreConnection, has_moved, jittered},
+    tally::MetricsBuffer,
 };
 
 /// Maximum number of verdicts of one statement.
@@ -45,13 +45,13 @@ const RETRY_DELAYS: [Duration; 2] = [Duration::from_millis(50), Duration::from_s
 /// lost, and recovery releases their jobs.
 pub(crate) fn settle_all(
     (incoming, closing): (Arc<Mutex<Receiver<Settlement>>>, CancellationToken),
-    connection: Link,
+    connection: StoreConnection,
     config: &Config,
-    (notifier, metrics): (&Arc<Bell>, &Tallies),
+    (notifier, metrics): (&Arc<Notifier>, &MetricsBuffer),
 ) -> impl FnMut() -> BoxFuture<'static, ()> + Send + use<> {
     let (store, lease_ttl, notifier, metrics) = (config.store, config.lease_ttl, Arc::clone(notifier), metrics.clone());
     move || {
-        let rejected = RejectedVerdicts::new(metrics.clone(), notifier.vitals().clone(), lease_ttl);
+        let rejected = RejectedVerdicts::new(metrics.clone(), notifier.loop_health().clone(), lease_ttl);
         let incoming = (Arc::clone(&incoming), closing.clone());
         settle_until_closed(incoming, connection.another(), store, Arc::clone(&notifier), (metrics.clone(), rejected)).boxed()
     }
@@ -59,13 +59,13 @@ pub(crate) fn settle_all(
 
 async fn settle_until_closed(
     (incoming, closing): (Arc<Mutex<Receiver<Settlement>>>, CancellationToken),
-    mut connection: Link,
+    mut connection: StoreConnection,
     store: Store,
-    notifier: Arc<Bell>,
-    (metrics, mut rejected): (Tallies, RejectedVerdicts),
+    notifier: Arc<Notifier>,
+    (metrics, mut rejected): (MetricsBuffer, RejectedVerdicts),
 ) {
     let mut incoming = incoming.lock().await;
-    notifier.vitals().settling.clear();
+    notifier.loop_health().settling.clear();
     let mut received = Vec::new();
     let mut pending = PendingVerdicts::default();
     let mut locked = LockedVerdicts::default();
@@ -84,11 +84,14 @@ async fn settle_until_closed(
                 break;
             }
         }
-        notifier.vitals().settling.set_first();
-        metrics.note(received.iter().filter(|settlement| settlement.is_settled).filter_map(|settlement| settlement.counted(false)));
+        notifier.loop_health().settling.set_first();
+        metrics.record(received.iter().filter(|settlement| settlement.is_settled).filter_map(|settlement| settlement.counted(false)));
         // The transactions of their handlers have freed keys or ended children.
-        if received.iter().any(|settlement| settlement.is_settled && (settlement.ending.has_key() || settlement.ending.is_child())) {
-            notifier.tell_keys();
+        if received
+            .iter()
+            .any(|settlement| settlement.is_settled && (settlement.ending.key().is_some() || settlement.ending.has_dependents()))
+        {
+            notifier.notify_keys();
         }
         pending.extend(received.drain(..));
         let batch = pending.next_batch();
@@ -102,7 +105,7 @@ async fn settle_until_closed(
         }
         // Unhealthy while no more verdicts are accepted, and while no verdict can be written.
         if !rejected.is_full() && !locked.is_full() && !locked.is_blocked(SettleStatement::Settle) {
-            notifier.vitals().settling.clear();
+            notifier.loop_health().settling.clear();
         }
     }
     // A shutdown bounds how long it waits for this loop.
@@ -116,12 +119,12 @@ async fn settle_until_closed(
 }
 
 async fn settle_and_notify(
-    connection: &mut Link,
+    connection: &mut StoreConnection,
     store: Store,
     batch: SettleBatch,
     rejected: &mut RejectedVerdicts,
     locked: &mut LockedVerdicts,
-    notifier: &Bell,
+    notifier: &Notifier,
 ) {
     if batch.verdicts.is_empty() && batch.leases.is_empty() {
         return;
@@ -150,7 +153,13 @@ async fn receive(
 }
 
 /// Writes a batch, with as many statements and retries as it needs.
-async fn settle(connection: &mut Link, store: Store, batch: SettleBatch, rejected: &mut RejectedVerdicts, locked: &mut LockedVerdicts) {
+async fn settle(
+    connection: &mut StoreConnection,
+    store: Store,
+    batch: SettleBatch,
+    rejected: &mut RejectedVerdicts,
+    locked: &mut LockedVerdicts,
+) {
     let SettleBatch { mut verdicts, leases } = batch;
     let (with_parts, plain): (Vec<_>, Vec<_>) = leases.into_iter().partition(|(_, jobs)| has_map_parts(jobs));
     for leases in [plain, with_parts] {
@@ -170,7 +179,7 @@ async fn settle(connection: &mut Link, store: Store, batch: SettleBatch, rejecte
 
 /// Settles leases as a whole. Returns the verdicts of the others: the server rejects the statement, or their leases list other jobs.
 async fn settle_leases(
-    connection: &mut Link,
+    connection: &mut StoreConnection,
     store: Store,
     mut leases: Vec<WholeLease>,
     rejected: &mut RejectedVerdicts,
@@ -208,7 +217,7 @@ async fn settle_leases(
 /// Settles the verdicts of one statement. If they are rejected together, each half is settled by itself, so that a rejected verdict does
 /// not affect others.
 async fn settle_verdicts(
-    connection: &mut Link,
+    connection: &mut StoreConnection,
     store: Store,
     mut verdicts: Vec<Settlement>,
     rejected: &mut RejectedVerdicts,
@@ -269,11 +278,11 @@ struct SettleRetries {
 
 impl SettleRetries {
     /// Waits before the next retry, and counts it.
-    async fn pause(&mut self, error: &sqlx::Error, health: &Vitals) {
+    async fn pause(&mut self, error: &sqlx::Error, health: &LoopHealth) {
         health.settle_retries.fetch_add(1, Relaxed);
         let delay = RETRY_DELAYS[usize::from(self.count > 0 && !has_moved(error))];
         if self.count > 0 {
-            complain(error, "settle failed; retrying");
+            warn_throttled(error, "settle failed; retrying");
         }
         self.count += 1;
         self.first_failure.get_or_insert_with(Instant::now);

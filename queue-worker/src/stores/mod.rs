@@ -1,14 +1,14 @@
-//! One worker process over many stores.
+//! One worker process for many stores.
 //!
-//! A store in which there is nothing to do has no worker: a scout looks at all stores of a database together, over one connection, and a store in which
-//! it finds something is given a worker of its own, which is that of [`Worker`] in all but where its connections and slots come from. It is let go
-//! when nothing is left to do. So what idle stores cost is what the scout asks, however many workers they would need.
+//! A store without jobs or maintenance has no worker. One poller per database queries all of its stores over one connection. A store that
+//! has something to do gets a worker of its own: a [`Worker`] whose connections and slots are shared with the other stores. The worker is
+//! stopped when nothing is left to do. So idle stores cost only the poller's queries, however many workers they would need.
 
-mod life;
-mod scout;
-mod site;
-mod tend;
-mod watched;
+mod store_loop;
+mod poller;
+mod database;
+mod supervisor;
+mod store_entry;
 
 use std::{sync::Arc, time::Duration};
 
@@ -17,24 +17,25 @@ use tokio::{runtime::Handle, sync::Semaphore};
 use tokio_util::sync::CancellationToken;
 
 use self::{
-    life::{Common, Make},
-    tend::tend,
+    store_loop::{SharedContext, WorkerFactory},
+    supervisor::supervise,
 };
 use crate::{
     error::Error,
-    live::{Engine, Life, Vitals},
+    live::{Engine, LeaseDeadline, LoopHealth},
     run::SharedSlots,
-    tally::Tallies,
+    tally::MetricsBuffer,
     worker::Worker,
 };
 
-/// Runs the jobs of many stores, in one process.
+/// Runs the jobs of many stores in one process.
 ///
-/// Each store that has something to do is given a [`Worker`], by what this is made with; the others cost next to nothing. Slots are shared: so many
-/// handlers run at once over all stores, and what is free goes to the store that has fewest. Connections of stores of one database are shared, too.
-/// A store that fails, is locked, dropped or not migrated stops alone; that is said at `warn`, and it goes on once it is well.
+/// Each store that has jobs or upkeep gets a [`Worker`] from the function passed to [`StoresWorker::new`]; idle stores cost almost nothing. All
+/// stores share the handler slots: a free slot goes to the store that uses the fewest. Stores of the same database also share connections. A
+/// store that fails, is locked, dropped or not migrated affects no other store. The failure is logged at `warn`, and the store resumes once it
+/// works again.
 ///
-/// Stores that are added to the roster are picked up, and one that is removed is let go once its running jobs have ended.
+/// Stores added to the roster are picked up. A removed store is stopped once its running jobs have ended.
 ///
 /// ```no_run
 /// # async fn example(pool: sqlx::PgPool) -> Result<(), queue_worker::Error> {
@@ -51,49 +52,51 @@ use crate::{
 #[must_use = "a worker does nothing until it is run"]
 pub struct StoresWorker {
     roster: Roster,
-    make: Arc<Make>,
+    make: Arc<WorkerFactory>,
     slots: usize,
     linger: Duration,
     upkeep: Duration,
 }
 
-/// Handlers at once over all stores, unless it is said.
+/// Default number of handlers that run concurrently over all stores.
 const SLOTS: usize = 100;
 
-/// So many stores are seen to at once that have nothing but housekeeping to do.
+/// Maximum stores that have a worker for upkeep alone at the same time.
 const UPKEEPS: usize = 4;
 
 impl StoresWorker {
-    /// Over the stores of this roster. `make` is given a worker over the store's pool whenever its store has something to do, and says what is to be
-    /// said of it: queues, state, settings. Its store is the member's, whatever is said; where health checks are answered is not heeded, and where its own
-    /// connections lead ([`Worker::direct`]) is that of the first store of a database.
+    /// Creates a worker for the stores of this roster. `make` is called whenever a store gets a worker; it receives a worker over the
+    /// store's pool, and configures its queues, state and settings. Its store is always the member's. An address for health checks is
+    /// ignored. The address of own connections ([`Worker::direct`]) is taken from the first store of each database.
     pub fn new(roster: &Roster, make: impl Fn(&Member, Worker) -> Worker + Send + Sync + 'static) -> Self {
         let (linger, upkeep) = (Duration::from_secs(5), Duration::from_hours(1));
         Self { roster: roster.clone(), make: Arc::new(make), slots: SLOTS, linger, upkeep }
     }
 
-    /// How many handlers run at once over all stores. Default 100. What a store's own queues allow holds besides. Transactional jobs are not counted.
+    /// Sets how many handlers run concurrently over all stores. Default 100. The limits of each store's queues apply as well. Transactional
+    /// jobs are not counted.
     pub fn slots(mut self, slots: usize) -> Self {
         self.slots = slots;
         self
     }
 
-    /// For how long a store keeps its worker after its last job. Default 5 s: a worker begins with some 60 statements.
+    /// Sets how long a store keeps its worker after its last job. Default 5 s. Starting a worker takes about 60 statements.
     pub fn linger(mut self, linger: Duration) -> Self {
         self.linger = linger;
         self
     }
 
-    /// How often a store in which nothing happens is tidied: what is kept no longer is deleted, and partitions of days to come are made. Default 1 h.
+    /// Sets the interval of upkeep in an idle store: expired history is deleted, and partitions are created in advance. Default 1 h.
     pub fn upkeep(mut self, upkeep: Duration) -> Self {
         self.upkeep = upkeep;
         self
     }
 
-    /// Runs jobs until `shutdown` completes, then stops as [`Worker::run`] does, in all stores at once.
+    /// Runs jobs until `shutdown` completes, then stops as [`Worker::run`] does, in all stores concurrently.
     ///
     /// # Errors
-    /// Before the first job: a setting out of range, or job types that cannot be run. What is wrong with a store stops that store only.
+    /// Fails before the first job if a setting is out of range or a job type is invalid. The failure of a store stops only that store. Fails
+    /// later only if the task that supervises the stores panics ([`Error::Untended`]).
     pub async fn run(self, shutdown: impl Future<Output = ()>) -> Result<(), Error> {
         #[cfg(feature = "logs")]
         crate::logs::log_to_stderr_by_default();
@@ -103,30 +106,30 @@ impl StoresWorker {
         }
         for member in roster.all().iter().take(1) {
             let worker = make(member, Worker::new(member.pool().clone()));
-            worker.checked((Vitals::default(), Life::new(), Tallies::default()), None)?;
+            worker.check((LoopHealth::default(), LeaseDeadline::new(), MetricsBuffer::default()), None)?;
         }
         let thread = |error: std::io::Error| Error::Thread(error.to_string());
-        let (loops, hearts) = (Engine::start("queue engine").map_err(thread)?, Engine::start("queue hearts").map_err(thread)?);
-        let (unwatched, stop) = (Vitals::default(), CancellationToken::new());
-        let common = Common {
+        let (loops, heartbeats) = (Engine::start("queue engine").map_err(thread)?, Engine::start("queue heartbeats").map_err(thread)?);
+        let (unwatched, stop) = (LoopHealth::default(), CancellationToken::new());
+        let common = SharedContext {
             make,
             shares: SharedSlots::new(slots),
-            // Those end with the others, which are ours: dropped half-way, this future takes all workers with it.
+            // These handles end with the engines of this function. Dropping this future drops all workers.
             loops: loops.beside(&unwatched),
-            hearts: hearts.beside(&unwatched),
+            heartbeats: heartbeats.beside(&unwatched),
             handlers: Handle::current(),
             upkeeps: Semaphore::new(UPKEEPS),
             linger,
             upkeep,
             stop: stop.clone(),
         };
-        tracing::info!(stores = roster.all().len(), slots, "worker of many stores started");
-        let tending = loops.handle().spawn(tend(Arc::new(common), roster.watch()));
+        tracing::info!(stores = roster.all().len(), slots, "multi-store worker started");
+        let tending = loops.handle().spawn(supervise(Arc::new(common), roster.watch()));
         tokio::pin!(tending);
         tokio::select! {
             () = shutdown => tracing::info!("shutting down"),
             _ = &mut tending => {
-                // Nothing more is claimed: nobody would look after it.
+                // Stops claiming, because no task supervises the stores any more.
                 stop.cancel();
                 return Err(Error::Untended);
             }

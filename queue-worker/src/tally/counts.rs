@@ -1,52 +1,52 @@
-//! What is counted of attempts. Pure.
+//! Counters of attempts. No I/O.
 
 use std::time::Duration;
 
-use queue_core::{Outcome, runner::Counted};
+use queue_core::{Outcome, runner::HistoryOutcome};
 
 use crate::live::Timings;
 
-/// The name of those that have none of their own.
-pub(super) const REST: &str = "*";
+/// Name of the entry for all queues and types without one of their own.
+pub(super) const ALL_OTHERS: &str = "*";
 
-/// Stands for a queue's name.
+/// Number of a queue within this process.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct QueueNumber(pub(super) u32);
 
-/// How an attempt ended, beside its verdict.
+/// How an attempt ended, besides its verdict.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum How {
-    Plainly,
+pub(crate) enum AttemptEndKind {
+    Normal,
     TimedOut,
     Panicked,
-    /// Others have the job.
+    /// Another worker has the job.
     LeaseLost,
 }
 
-impl How {
-    /// By what its handler made of it.
+impl AttemptEndKind {
+    /// Derives it from the handler's outcome.
     pub(crate) fn of(outcome: Outcome) -> Self {
         match outcome {
             Outcome::TimedOut => Self::TimedOut,
             Outcome::Panicked => Self::Panicked,
-            _ => Self::Plainly,
+            _ => Self::Normal,
         }
     }
 }
 
-/// What is to be known of an attempt once its verdict is written.
+/// An attempt, as counted once its verdict is written.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Attempt {
+pub(crate) struct CountedAttempt {
     pub(crate) queue: QueueNumber,
     pub(crate) job_type: &'static str,
-    pub(crate) how: How,
-    /// How long its job had been ready when it began.
+    pub(crate) end_kind: AttemptEndKind,
+    /// Time from ready to the start of the attempt.
     pub(crate) start: Duration,
 }
 
-/// What came of some attempts.
+/// Counters of a set of attempts.
 #[derive(Clone, Default)]
-pub(crate) struct Counts {
+pub(crate) struct OutcomeCounters {
     pub(super) completed: i64,
     pub(super) retried: i64,
     pub(super) dead: i64,
@@ -62,36 +62,36 @@ pub(crate) struct Counts {
     pub(crate) start: Timings,
 }
 
-impl Counts {
-    /// Stands for the queues and types that have no figures of their own.
+impl OutcomeCounters {
+    /// Label of all queues and types without metrics of their own.
     #[cfg(any(feature = "metrics", feature = "otel"))]
     pub(crate) const OTHER: &str = "other";
 
-    /// One more attempt, which ran for so long.
-    pub(super) fn add(&mut self, attempt: &Attempt, counted: Counted, ran: Duration) {
-        if attempt.how == How::LeaseLost {
+    /// Counts an attempt with its duration.
+    pub(super) fn add(&mut self, attempt: &CountedAttempt, counted: HistoryOutcome, ran: Duration) {
+        if attempt.end_kind == AttemptEndKind::LeaseLost {
             self.lease_lost += 1;
             return;
         }
         let count = match counted {
-            Counted::Completed => &mut self.completed,
-            Counted::Retried => &mut self.retried,
-            Counted::Dead => &mut self.dead,
-            Counted::Cancelled => &mut self.cancelled,
-            Counted::Snoozed => &mut self.snoozed,
-            // Broken off, or not begun under a rate: how long that took says nothing.
-            Counted::Released => return self.released += 1,
-            // Whoever ends it says so.
-            Counted::NoAttempt => return,
+            HistoryOutcome::Completed => &mut self.completed,
+            HistoryOutcome::Retried => &mut self.retried,
+            HistoryOutcome::Dead => &mut self.dead,
+            HistoryOutcome::Cancelled => &mut self.cancelled,
+            HistoryOutcome::Snoozed => &mut self.snoozed,
+            // Interrupted, or not started because of a rate limit: the duration is meaningless.
+            HistoryOutcome::Released => return self.released += 1,
+            // Counted by the worker that ends the job.
+            HistoryOutcome::NoAttempt => return,
         };
         *count += 1;
-        self.timed_out += i64::from(attempt.how == How::TimedOut);
-        self.panicked += i64::from(attempt.how == How::Panicked);
+        self.timed_out += i64::from(attempt.end_kind == AttemptEndKind::TimedOut);
+        self.panicked += i64::from(attempt.end_kind == AttemptEndKind::Panicked);
         self.run.record(ran);
         self.start.record(attempt.start);
     }
 
-    /// All of it, too.
+    /// Adds all counters of `other`.
     pub(super) fn add_all(&mut self, other: &Self) {
         self.completed += other.completed;
         self.retried += other.retried;
@@ -108,7 +108,7 @@ impl Counts {
         self.start.add(&other.start);
     }
 
-    /// Of each outcome how many attempts had it.
+    /// Returns the number of attempts by outcome.
     #[cfg(any(feature = "metrics", feature = "otel"))]
     pub(crate) fn outcomes(&self) -> [(&'static str, i64); 7] {
         let Self { completed, retried, dead, cancelled, snoozed, released, lease_lost, .. } = *self;
@@ -123,23 +123,23 @@ impl Counts {
         ]
     }
 
-    /// Of those that failed, how many did so without a word.
+    /// Returns the number of failures without an error from the handler.
     #[cfg(any(feature = "metrics", feature = "otel"))]
     pub(crate) fn failures(&self) -> [(&'static str, i64); 2] {
         [("timeout", self.timed_out), ("panic", self.panicked)]
     }
 
-    /// How much it tells of.
+    /// Returns the number of counted events.
     pub(super) fn size(&self) -> i64 {
         let Self { completed, retried, dead, cancelled, snoozed, released, expired, lease_lost, .. } = self;
         completed + retried + dead + cancelled + snoozed + released + expired + lease_lost
     }
 }
 
-/// The counts of one queue and type.
+/// Counters of one queue and type.
 #[derive(Clone)]
-pub(super) struct Row {
+pub(super) struct CounterRow {
     pub(super) queue: String,
     pub(super) job_type: String,
-    pub(super) counts: Counts,
+    pub(super) counts: OutcomeCounters,
 }

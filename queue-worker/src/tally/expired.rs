@@ -1,22 +1,22 @@
-//! What is told of jobs that have expired: a count, and one line of the log for all that one statement ended.
+//! Reports expired jobs: counts them, and logs one line for each statement.
 
 use queue_core::JobId;
 
-use super::book::Tallies;
+use super::buffer::MetricsBuffer;
 
-/// So many ids are named.
-const NAMED: usize = 20;
+/// Maximum number of job ids in a log line.
+const MAX_IDS: usize = 20;
 
-impl Tallies {
-    /// Tells of these, once it is committed.
-    pub(crate) fn tell_expired(&self, jobs: &[JobId]) {
+impl MetricsBuffer {
+    /// Reports jobs whose expiry is committed.
+    pub(crate) fn report_expired(&self, jobs: &[JobId]) {
         if !jobs.is_empty() {
-            self.note_expired(jobs);
-            let first = jobs.iter().take(NAMED).map(ToString::to_string).collect::<Vec<_>>().join(" ");
+            self.record_expired(jobs);
+            let first = jobs.iter().take(MAX_IDS).map(ToString::to_string).collect::<Vec<_>>().join(" ");
             tracing::warn!(
                 jobs = jobs.len(),
                 first,
-                "expired: no worker began these jobs in time, and they are not run; `requeue` those that should be"
+                "expired: no worker started these jobs before their deadline, so they do not run; `requeue` those that should"
             );
         }
     }

@@ -1,19 +1,20 @@
-//! What came of attempts, in figures: counted in memory as verdicts are written, and said every ten seconds. Decides nothing about jobs.
+//! Outcomes of attempts: counted in memory as verdicts are written, and flushed to the store every ten seconds. Makes no decisions about
+//! jobs.
 
-mod book;
+mod buffer;
 mod counts;
 mod expired;
 mod fold;
 mod roll_up;
-mod say;
+mod flush;
 #[cfg(any(feature = "metrics", feature = "otel"))]
 mod totals;
 
 #[cfg(any(feature = "metrics", feature = "otel"))]
-pub(crate) use self::counts::Counts;
+pub(crate) use self::counts::OutcomeCounters;
 pub(crate) use self::{
-    book::Tallies,
-    counts::{Attempt, How, QueueNumber},
+    buffer::MetricsBuffer,
+    counts::{AttemptEndKind, CountedAttempt, QueueNumber},
+    flush::{FLUSH_INTERVAL, flush_metrics},
     roll_up::{prune_totals, roll_up},
-    say::{TALLY_INTERVAL, say_tallies},
 };

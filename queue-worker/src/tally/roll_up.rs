@@ -1,39 +1,36 @@
-//! Adding up what processes have said, and forgetting what is old. Any worker does it.
+//! Adds up the counts that processes have written, and deletes old totals. Any worker may run this.
 
 use queue_core::Store;
 use sqlx::PgConnection;
 
 use crate::live::bounded;
 
-/// The most rows of one statement: about a tenth of a second.
-const MOST: i32 = 5000;
+/// Maximum rows per statement, which takes about a tenth of a second.
+const MAX_ROWS: i32 = 5000;
 
-/// With more there is something wrong with whoever should have added them up before. The next ones are for the next time.
-const STATEMENTS: usize = 20;
+/// Maximum statements per call. A larger backlog means that earlier calls have failed; it is left to the next calls.
+const MAX_STATEMENTS: usize = 20;
 
-/// Adds up what has been said for a while.
+/// Adds up counts that were written some time ago.
 pub(crate) async fn roll_up(connection: &mut PgConnection, store: Store) -> sqlx::Result<()> {
-    for _ in 0..STATEMENTS {
-        let statement = sqlx::query_as(store.sql(include_str!("../../sql/roll_up.sql"))).bind(MOST);
+    for _ in 0..MAX_STATEMENTS {
+        let statement = sqlx::query_as(store.sql(include_str!("../../sql/roll_up.sql"))).bind(MAX_ROWS);
         let (added, refused): (i64, i32) = bounded(statement.fetch_one(&mut *connection)).await?;
         if refused > 0 {
-            tracing::warn!(
-                refused,
-                "the figures of some queues and types cannot be added up now: they are locked or refused; trying again"
-            );
+            tracing::warn!(refused, "cannot add up the counts of some queues and types: rows are locked or refused; retrying");
         }
-        if refused > 0 || added < i64::from(MOST) {
+        if refused > 0 || added < i64::from(MAX_ROWS) {
             break;
         }
     }
     Ok(())
 }
 
-/// Deletes totals that have been kept for long enough.
+/// Deletes totals whose retention has passed.
 pub(crate) async fn prune_totals(connection: &mut PgConnection, store: Store) -> sqlx::Result<()> {
     while {
-        let gone = sqlx::query_scalar::<_, i64>(store.sql(include_str!("../../sql/prune_totals.sql"))).bind(i64::from(MOST));
-        bounded(gone.fetch_one(&mut *connection)).await? >= i64::from(MOST)
+        let deleted = sqlx::query_scalar::<_, i64>(store.sql(include_str!("../../sql/prune_totals.sql"))).bind(i64::from(MAX_ROWS));
+        bounded(deleted.fetch_one(&mut *connection)).await? >= i64::from(MAX_ROWS)
     } {}
     Ok(())
 }

@@ -1,29 +1,29 @@
-//! What a process has counted since it began, for whoever adds up over time: of so many queues and types by themselves, and of all others as one. Pure.
+//! Sums of a process since its start, for monitoring systems: a limited number of queues and types by name, and all others as one. No I/O.
 
 use std::collections::BTreeMap;
 
-use super::counts::{Counts, REST, Row};
+use super::counts::{ALL_OTHERS, CounterRow, OutcomeCounters};
 
-/// So many queues and types have figures of their own: the first that have any. A monitor keeps each for ever.
-const MOST: usize = 50;
+/// Maximum queues and types with metrics of their own: the first ones that have counts. A monitoring system keeps each series forever.
+const MAX_NAMED: usize = 50;
 
 /// By queue and type.
 #[derive(Clone, Default)]
 pub(super) struct Totals {
-    named: BTreeMap<(String, String), Counts>,
-    other: Counts,
+    named: BTreeMap<(String, String), OutcomeCounters>,
+    other: OutcomeCounters,
     any_other: bool,
 }
 
 impl Totals {
-    /// This has been counted, too.
-    pub(super) fn add(&mut self, row: &Row) {
+    /// Adds a row.
+    pub(super) fn add(&mut self, row: &CounterRow) {
         self.of(&row.queue, &row.job_type).add_all(&row.counts);
     }
 
-    fn of(&mut self, queue: &str, job_type: &str) -> &mut Counts {
+    fn of(&mut self, queue: &str, job_type: &str) -> &mut OutcomeCounters {
         let key = (queue.to_owned(), job_type.to_owned());
-        let has_room = self.named.len() < MOST && queue != REST;
+        let has_room = self.named.len() < MAX_NAMED && queue != ALL_OTHERS;
         if has_room || self.named.contains_key(&key) {
             return self.named.entry(key).or_default();
         }
@@ -31,10 +31,10 @@ impl Totals {
         &mut self.other
     }
 
-    /// Each with its queue and its type.
-    pub(super) fn into_rows(self) -> Vec<(String, String, Counts)> {
+    /// Returns the sums with their queue and type.
+    pub(super) fn into_rows(self) -> Vec<(String, String, OutcomeCounters)> {
         let Self { named, other, any_other } = self;
-        let other = any_other.then(|| (Counts::OTHER.to_owned(), Counts::OTHER.to_owned(), other));
+        let other = any_other.then(|| (OutcomeCounters::OTHER.to_owned(), OutcomeCounters::OTHER.to_owned(), other));
         named.into_iter().map(|((queue, job_type), counts)| (queue, job_type, counts)).chain(other).collect()
     }
 }
@@ -43,8 +43,12 @@ impl Totals {
 mod tests {
     use super::*;
 
-    fn row(queue: &str, completed: i64) -> Row {
-        Row { queue: queue.to_owned(), job_type: "t".to_owned(), counts: Counts { completed, ..Counts::default() } }
+    fn row(queue: &str, completed: i64) -> CounterRow {
+        CounterRow {
+            queue: queue.to_owned(),
+            job_type: "t".to_owned(),
+            counts: OutcomeCounters { completed, ..OutcomeCounters::default() },
+        }
     }
 
     #[test]
@@ -53,10 +57,10 @@ mod tests {
         for _ in 0..2 {
             (0..10_000).for_each(|nth| totals.add(&row(&format!("q{nth}"), 1)));
         }
-        totals.add(&row(REST, 7));
+        totals.add(&row(ALL_OTHERS, 7));
         let rows = totals.into_rows();
         let completed = |name: &str| rows.iter().find(|(queue, ..)| queue == name).map(|(.., counts)| counts.completed);
-        assert_eq!((rows.len(), completed("q0"), completed("q9999")), (MOST + 1, Some(2), None));
-        assert_eq!(completed(Counts::OTHER), Some(2 * (10_000 - MOST as i64) + 7), "nothing is left out");
+        assert_eq!((rows.len(), completed("q0"), completed("q9999")), (MAX_NAMED + 1, Some(2), None));
+        assert_eq!(completed(OutcomeCounters::OTHER), Some(2 * (10_000 - MAX_NAMED as i64) + 7), "nothing is left out");
     }
 }

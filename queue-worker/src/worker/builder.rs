@@ -1,4 +1,4 @@
-//! The settings of a worker as methods: the list in `live`, and those that are written otherwise there.
+//! Settings of a worker as builder methods: those listed in `live`, and those with a signature of their own.
 
 use std::time::Duration;
 
@@ -8,20 +8,20 @@ use super::Worker;
 use crate::live::{Config, OnStandby, each_setting};
 
 impl Worker {
-    /// With all settings at once; calls after this one change single ones.
+    /// Replaces all settings. Later calls change single ones.
     pub fn config(mut self, config: Config) -> Self {
         self.config = config;
         self
     }
 
-    /// Serves this queue with so many handlers at a time. Once a queue is named, others are not served.
+    /// Serves this queue with at most `concurrency` handlers at a time. Once a queue is named, the worker serves only named queues.
     pub fn queue(mut self, queue: impl Into<String>, concurrency: usize) -> Self {
         self.config.queues.push((queue.into(), concurrency));
         self
     }
 
-    /// Declares a schedule: while a worker that does so lives, it is in force, and its ticks are seen to by all. Of several releases that declare
-    /// one of this name, the newest wins; what none declares any more is withdrawn once a lease is over.
+    /// Declares a schedule. It is in force while a worker that declares it lives, and all workers fire its ticks. If several releases declare a
+    /// schedule of this name, the newest release wins. A schedule that no worker declares any more is withdrawn after one lease TTL.
     ///
     /// ```no_run
     /// # use queue_core::{Context, Handler, JobResult, job};
@@ -40,9 +40,9 @@ impl Worker {
         self
     }
 
-    /// How many jobs of this queue run at once, or begin in a time, over all workers, be they told so or not: the worker that started last is
-    /// believed, and an operator before it. One that names the queue ([`Worker::queue`]) and says nothing of a limit takes it away. Transactional
-    /// jobs are not counted.
+    /// Limits the concurrency or the start rate of this queue over all workers, including those that do not declare the limit. The worker that
+    /// started last wins; a limit set by an operator takes precedence. A worker that names the queue ([`Worker::queue`]) without declaring a
+    /// limit removes it. Transactional jobs are not counted.
     ///
     /// ```no_run
     /// # async fn example(pool: sqlx::PgPool) -> Result<(), queue_worker::Error> {
@@ -63,14 +63,14 @@ impl Worker {
         self
     }
 
-    /// Whether a verdict waits for the disk. Default [`Durability::Full`]; see [`Durability::Relaxed`] for what the other risks.
+    /// Sets whether settling a job waits for the disk. Default [`Durability::Full`]. See [`Durability::Relaxed`] for its risks.
     pub fn durability(mut self, durability: Durability) -> Self {
         self.config.durability = durability;
         self
     }
 
-    /// How the span of an attempt stands to the span in which its job was enqueued: default [`TraceRelation::Link`]. It counts with the feature `otel`
-    /// of `queue-core`; `docs/TRACES.md` has the rest.
+    /// Sets how the span of an attempt relates to the span in which its job was enqueued. Default [`TraceRelation::Link`]. Has an effect
+    /// only with the feature `otel` of `queue-core`; see `docs/TRACES.md`.
     pub fn trace(mut self, relation: TraceRelation) -> Self {
         self.config.trace = relation;
         self
@@ -84,9 +84,9 @@ impl std::fmt::Debug for Worker {
 }
 
 macro_rules! methods {
-    ($($(#[$said:meta])* $name:ident($variable:literal, $value:literal): $type:ty, $taken:ty, $written:ty = $default:expr;)*) => {
+    ($($(#[$doc:meta])* $name:ident($variable:literal, $value:literal): $type:ty, $argument:ty, $written:ty = $default:expr;)*) => {
         impl Worker {
-            $($(#[$said])* pub fn $name(mut self, $name: $taken) -> Self {
+            $($(#[$doc])* pub fn $name(mut self, $name: $argument) -> Self {
                 self.config.$name = $name.into();
                 self
             })*

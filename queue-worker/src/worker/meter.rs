@@ -1,4 +1,4 @@
-//! Figures of a worker for a meter of OpenTelemetry.
+//! Export of a worker's metrics to an OpenTelemetry meter.
 
 use std::{sync::Arc, time::Duration};
 
@@ -6,27 +6,27 @@ use opentelemetry::metrics::Meter;
 use tokio::{task::JoinHandle, time::timeout};
 use tokio_util::sync::CancellationToken;
 
-use super::{Worker, tellers::kept};
+use super::{Worker, reporting::shared_state};
 use crate::{
     error::Error,
-    figures::{Feed, Figures},
-    live::{Engine, Loop, Vitals},
-    tally::Tallies,
+    figures::{MeterExporter, WorkerMetrics},
+    live::{Engine, Loop, LoopHealth},
+    tally::MetricsBuffer,
 };
 
-/// Tells the meter, on a thread of its own.
-pub(super) struct Feeding {
+/// Task that exports metrics, on a thread of its own.
+pub(super) struct ExportTask {
     task: JoinHandle<()>,
     closing: CancellationToken,
     _engine: Engine,
 }
 
-/// The last word has so long.
-const LAST: Duration = Duration::from_secs(1);
+/// Time limit of the last export.
+const LAST_EXPORT: Duration = Duration::from_secs(1);
 
 impl Worker {
-    /// Tells this meter the worker's figures, from the begin of [`Worker::run`] to its end: what docs/METRICS.md lists, every ten seconds. Which reader
-    /// there is, and where it sends them, is said where the meter's provider is made. It takes one more connection to the database. Default: none.
+    /// Exports the worker's metrics to this meter every ten seconds while [`Worker::run`] runs; docs/METRICS.md lists them. The meter's provider
+    /// determines the reader and the destination. Takes one more connection to the database. Default: no export.
     ///
     /// ```no_run
     /// # async fn example(pool: sqlx::PgPool) -> Result<(), queue_worker::Error> {
@@ -41,24 +41,24 @@ impl Worker {
         self
     }
 
-    /// Begins to, if there is one.
-    pub(super) fn tell_meter(&self, vitals: &Vitals, tallies: &Tallies) -> Result<Option<Feeding>, Error> {
+    /// Starts the export, if a meter is set.
+    pub(super) fn start_export(&self, loop_health: &LoopHealth, metrics: &MetricsBuffer) -> Result<Option<ExportTask>, Error> {
         let Some(meter) = self.meter.clone() else { return Ok(None) };
-        let engine = Engine::start("queue metrics").map_err(|error| Error::Thread(error.to_string()))?.telling(vitals);
-        let (figures, closing) = (Figures::new(tallies, vitals, &self.pool, self.config.store), CancellationToken::new());
-        let feed = kept(Feed::new(figures, &meter, closing.clone()));
+        let engine = Engine::start("queue metrics").map_err(|error| Error::Thread(error.to_string()))?.with_health(loop_health);
+        let (figures, closing) = (WorkerMetrics::new(metrics, loop_health, &self.pool, self.config.store), CancellationToken::new());
+        let exporter = shared_state(MeterExporter::new(figures, &meter, closing.clone()));
         let task = engine.supervise(Loop::Meter, move || {
-            let feed = Arc::clone(&feed);
-            async move { feed.lock().await.run().await }
+            let exporter = Arc::clone(&exporter);
+            async move { exporter.lock().await.run().await }
         });
-        Ok(Some(Feeding { task, closing, _engine: engine }))
+        Ok(Some(ExportTask { task, closing, _engine: engine }))
     }
 }
 
-impl Feeding {
-    /// Once nothing is counted any more.
+impl ExportTask {
+    /// Exports once more and ends. Call it when nothing is counted any more.
     pub(super) async fn end(self) {
         self.closing.cancel();
-        let _ = timeout(LAST, self.task).await;
+        let _ = timeout(LAST_EXPORT, self.task).await;
     }
 }

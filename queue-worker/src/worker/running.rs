@@ -1,4 +1,4 @@
-//! A worker at work: its loops, started, and ended in the right order.
+//! A running worker: its loops, and starting and stopping them in the right order.
 
 use std::{
     sync::Arc,
@@ -19,229 +19,239 @@ use tokio::{
 use tokio_util::sync::CancellationToken;
 
 use super::{
-    announced::{Abandon, fence, tell_ready},
-    farewell::Farewell,
-    given::{Beside, Given},
-    last::{LAST_WORDS, give_back, wait_for},
-    tellers::{Speaker, Tellers, kept},
+    drain_notice::DrainNotice,
+    fence::{AbandonOnDrop, call_ready_hooks, fence},
+    parts::{SharedResources, WorkerParts},
+    reporting::{FlusherHandle, ReportingLoops, shared_state},
+    stop::{STOP_TIMEOUT, give_back, wait_until_idle},
 };
 use crate::{
     claim::{Poller, write_slow_downs},
     error::Error,
-    keep::{House, Ticks, fire_all, keep_house, keep_pruned},
+    keep::{Housekeeper, ScheduleLoop, run_housekeeper, run_pruning, run_schedules},
     lanes::{LeaseRegistry, PayloadMemory, stored_types},
-    live::{Bell, Config, Engine, Identity, Link, Loop, Pauses, Pulse, Vitals, Wires},
+    live::{Config, ConnectionFactory, Engine, Heartbeat, Identity, Loop, LoopHealth, Notifier, Pauses, StoreConnection},
     run::{Queues, SlotContext},
-    settle::{DatabaseBackend, JournalSender, LogSender, Settlement, SignalSender, settle_all},
+    settle::{DatabaseBackend, JournalSender, LogSender, SignalSender, settle_all},
 };
 
-/// A worker at work.
+/// A running worker.
 pub(crate) struct RunningWorker {
     queues: Arc<Queues>,
-    settle: mpsc::Sender<Settlement>,
-    bell: Arc<Bell>,
     stop: CancellationToken,
     closing: CancellationToken,
     claims: JoinHandle<()>,
     settles: JoinHandle<()>,
     helpers: Vec<JoinHandle<()>>,
-    speaker: Speaker,
-    farewell: Farewell,
-    pulse: Pulse,
-    _abandon: Abandon,
+    flusher: FlusherHandle,
+    drain_notice: DrainNotice,
+    heartbeat: Heartbeat,
+    _abandon: AbandonOnDrop,
 }
 
-/// So many verdicts may wait for the settle loop before slots wait for it.
-const UNSETTLED: usize = 4096;
+/// Maximum verdicts queued for the settle loop before slots wait for it.
+const MAX_UNSETTLED: usize = 4096;
 
-/// Verdicts that were made have this long to come to the settle loop: no time at all, but on a machine that stands still.
+/// Time for verdicts to reach the settle loop. Takes no time unless the machine stalls.
 const LAST_VERDICTS: Duration = Duration::from_secs(1);
 
-/// The last verdicts have this long to be written.
+/// Time limit for writing the last verdicts.
 const LAST_WRITES: Duration = Duration::from_secs(2);
 
 impl RunningWorker {
-    /// On the engine, with connections of its own; handlers share theirs, and run on the runtime from which this is called.
-    pub(crate) fn start(engine: &Engine, (theirs, wires): (&PgPool, &Wires), config: &Config, given: Given) -> Result<Self, Error> {
-        let Given { registry, states, teller, middleware, declares, limits, days, vitals, life, tallies, beside } = given;
-        let ((settle, verdicts), bell) = (mpsc::channel(UNSETTLED), Arc::new(Bell::of(vitals.clone())));
+    /// Starts the loops on the engine, with connections of their own. Handlers share theirs, and run on the runtime of the caller.
+    pub(crate) fn start(
+        engine: &Engine,
+        (theirs, factory): (&PgPool, &ConnectionFactory),
+        config: &Config,
+        parts: WorkerParts,
+    ) -> Result<Self, Error> {
+        let WorkerParts { registry, states, observer, middleware, declares, limits, days, loop_health, lease_deadline, metrics, resources } =
+            parts;
+        let ((settle, verdicts), notifier) = (mpsc::channel(MAX_UNSETTLED), Arc::new(Notifier::of(loop_health.clone())));
         let known: Vec<(&'static str, Options)> = registry.names().map(|(name, known)| (name, *known.options())).collect();
-        let ((reports, said), (logger, logs)) = (ReportSender::open(), LogSender::open());
-        let ((journal, steps), (signals, asks)) = (JournalSender::open(), SignalSender::open());
-        let (store, served, pauses) = (config.store, registry.clone(), vitals.pauses.get_or_init(|| Pauses::new(registry.clone())).clone());
+        let ((reports, received_reports), (logger, logs)) = (ReportSender::open(), LogSender::open());
+        let ((journal, steps), (signals, signal_requests)) = (JournalSender::open(), SignalSender::open());
+        let (store, served, pauses) =
+            (config.store, registry.clone(), loop_health.pauses.get_or_init(|| Pauses::new(registry.clone())).clone());
         let backend = Arc::new(DatabaseBackend { pool: theirs.clone(), store, logs: logger, journal, signals });
         let (handlers, trace, shutting_down) = (Handle::current(), config.trace, CancellationToken::new());
         let shared = Arc::new(Shared { pool: theirs.clone(), store, states, handlers, backend, reports, middleware, trace, shutting_down });
-        let (stop, closing, settling) = (CancellationToken::new(), CancellationToken::new(), settle_link(wires, config));
+        let (stop, closing, settling) = (CancellationToken::new(), CancellationToken::new(), settle_link(factory, config));
         let context = SlotContext {
             registry,
             shared,
             settle: settle.clone(),
-            bell: Arc::clone(&bell),
+            notifier: Arc::clone(&notifier),
             pauses: pauses.clone(),
-            life: life.clone(),
+            lease_deadline,
             handlers: Handle::current(),
             cancel_grace: config.cancel_grace,
-            teller,
-            tallies: tallies.clone(),
+            observer,
+            metrics: metrics.clone(),
             takes_batches: known.iter().any(|(_, options)| options.batch.is_some()),
-            share: beside.as_ref().map(|beside| beside.share.clone()),
-            hand: PayloadMemory::new(config.payload_memory, &bell),
-            slowed: Arc::default(),
+            share: resources.as_ref().map(|resources| resources.share.clone()),
+            hand: PayloadMemory::new(config.payload_memory, &notifier),
+            slow_downs: Arc::default(),
         };
         let queues = Arc::new(Queues::new(context, config));
-        let (of, heart) = (Arc::clone(&queues), heart(wires, beside.as_ref()));
-        let pulse = Pulse::start(heart, config, stored_types(&newest(&known)), (life, vitals.clone()), Box::new(move || of.load()))?;
-        let (link, held) = (Link::new(wires, "claim").relaxed(), LeaseRegistry::default());
-        let scout = Poller::new((config, limits), &known, Arc::clone(&queues), held.clone(), link, Arc::clone(&bell), pulse.identity());
-        let house = House {
-            link: Link::new(wires, "housekeeping"),
-            config: config.clone(),
-            queues: Arc::clone(&queues),
-            held,
-            bell: Arc::clone(&bell),
-            identity: pulse.identity(),
-            settle: settle.clone(),
-            tallies: tallies.clone(),
-        };
-        let ticks = Ticks::new(Link::new(wires, "schedules"), config, &bell, pulse.identity(), declares);
-        let prune = prune((wires, beside.as_ref(), days), config.clone(), known, vitals);
-        let fenced = (pulse.identity(), Arc::clone(&queues), Arc::clone(&bell));
-        let (ears, pace) = (beside.and_then(|beside| beside.ears), config.pace);
-        let tellers = Tellers { engine, wires, store, bell: &bell, tallies: &tallies, registry: served, pace, ears };
-        let mut helpers = tellers.start(pauses, (said, logs), (steps, asks));
+        let connection = heartbeat_link(factory, resources.as_ref());
+        let heartbeat = start_heartbeat(connection, config, &known, &queues, loop_health.clone())?;
+        let (link, leases) = (StoreConnection::new(factory, "claim").relaxed(), LeaseRegistry::default());
+        let poller = Poller::new((config, limits), &known, Arc::clone(&queues), leases.clone(), link, heartbeat.identity());
+        let link = StoreConnection::new(factory, "housekeeping");
+        let housekeeper = Housekeeper { link, config: config.clone(), queues: Arc::clone(&queues), leases, identity: heartbeat.identity() };
+        let ticks = ScheduleLoop::new(StoreConnection::new(factory, "schedules"), config, &notifier, heartbeat.identity(), declares);
+        let prune = prune((factory, resources.as_ref(), days), config.clone(), known, loop_health);
+        let fenced = (heartbeat.identity(), Arc::clone(&queues), Arc::clone(&notifier));
+        let (listen_handle, pace) = (resources.and_then(|resources| resources.listen_handle), config.pace);
+        let loops =
+            ReportingLoops { engine, factory, store, notifier: &notifier, metrics: &metrics, registry: served, pace, listen_handle };
+        let mut helpers = loops.start(pauses, (received_reports, logs), (steps, signal_requests));
         helpers.extend([
-            engine.supervise(Loop::Schedules, move || fire_all(ticks.another())),
+            engine.supervise(Loop::Schedules, move || run_schedules(ticks.another())),
             engine.supervise(Loop::Prune, prune),
-            engine.supervise(Loop::SlowDowns, slow_downs(&queues.context, Link::new(wires, "limits").impatient())),
+            engine.supervise(Loop::SlowDowns, slow_downs(&queues.context, StoreConnection::new(factory, "limits").impatient())),
             engine.supervise(Loop::Fence, move || fence(fenced.clone())),
-            engine.supervise(Loop::Housekeeping, move || keep_house(house.another())),
+            engine.supervise(Loop::Housekeeping, move || run_housekeeper(housekeeper.another())),
         ]);
         Ok(Self {
-            claims: engine.supervise(Loop::Poller, claim(scout, stop.clone())),
-            settles: engine.supervise(Loop::Settle, settle_all((kept(verdicts), closing.clone()), settling, config, (&bell, &tallies))),
+            claims: engine.supervise(Loop::Poller, claim(poller, stop.clone())),
+            settles: engine
+                .supervise(Loop::Settle, settle_all((shared_state(verdicts), closing.clone()), settling, config, (&notifier, &metrics))),
             helpers,
-            speaker: tellers.speak(),
-            farewell: Farewell::new(Link::new(wires, "farewell"), config.store, pulse.identity(), queues.pauses()),
-            _abandon: Abandon(Arc::clone(&queues)),
+            flusher: loops.start_flusher(),
+            drain_notice: DrainNotice::new(StoreConnection::new(factory, "farewell"), config.store, heartbeat.identity(), queues.pauses()),
+            _abandon: AbandonOnDrop(Arc::clone(&queues)),
             queues,
-            settle,
-            bell,
             stop,
             closing,
-            pulse,
+            heartbeat,
         })
     }
 
-    /// Calls these hooks once it is announced.
-    pub(crate) fn tell_ready(&self, hooks: Vec<Box<dyn FnOnce() + Send>>) {
+    /// Calls these hooks once the worker is registered.
+    pub(crate) fn call_ready_hooks(&self, hooks: Vec<Box<dyn FnOnce() + Send>>) {
         if !hooks.is_empty() {
-            tokio::spawn(tell_ready(self.identity(), hooks));
+            tokio::spawn(call_ready_hooks(self.identity(), hooks));
         }
     }
 
-    /// Who it is; none while it must not act.
+    /// Returns the worker's identity; `None` while it has no lease.
     pub(crate) fn identity(&self) -> watch::Receiver<Identity> {
-        self.pulse.identity()
+        self.heartbeat.identity()
     }
 
-    /// Whether nothing is queued here or runs.
+    /// Returns whether no job is queued here or running.
     pub(crate) fn is_idle(&self) -> bool {
         self.queues.load().busy == 0 && self.queues.all().iter().all(|slots| slots.is_idle())
     }
 
-    /// Claims nothing from now on.
-    pub(crate) fn claim_no_more(&self) {
+    /// Stops claiming.
+    pub(crate) fn stop_claiming(&self) {
         self.stop.cancel();
-        self.bell.ring();
+        self.queues.context.notifier.request_probe();
     }
 
-    /// Tells handlers, stops claiming, waits for them, releases what is left, settles it all, and takes the heartbeat away last.
+    /// Stops the worker: requests handlers to shut down, stops claiming, waits for handlers, releases and settles the remaining jobs, and
+    /// ends the heartbeat last.
     pub(crate) async fn stop(self, grace: Duration) {
-        let Self { queues, settle, bell, stop, closing, claims, settles, helpers, speaker, farewell, pulse, _abandon } = self;
+        let Self { queues, stop, closing, claims, settles, helpers, flusher, drain_notice, heartbeat, _abandon } = self;
         let until = Instant::now() + grace;
         queues.context.shared.shutting_down.cancel();
         stop.cancel();
-        bell.ring();
+        queues.context.notifier.request_probe();
         let _ = claims.await;
         let subscriptions = queues.all();
         for slots in &subscriptions {
-            give_back(&settle, slots.take_queued()).await;
+            give_back(&queues.context.settle, slots.take_queued()).await;
         }
-        let farewell = tokio::spawn(farewell.say());
-        wait_for(&subscriptions, until).await;
+        let drain_notice = tokio::spawn(drain_notice.run());
+        wait_until_idle(&subscriptions, until).await;
         for slots in &subscriptions {
             slots.request_shutdown();
         }
-        wait_for(&subscriptions, Instant::now() + LAST_WORDS).await;
+        wait_until_idle(&subscriptions, Instant::now() + STOP_TIMEOUT).await;
         for slots in &subscriptions {
             slots.drop_running();
         }
-        wait_for(&subscriptions, Instant::now() + LAST_WORDS).await;
+        wait_until_idle(&subscriptions, Instant::now() + STOP_TIMEOUT).await;
         for slots in &subscriptions {
-            give_back(&settle, slots.take_running()).await;
+            give_back(&queues.context.settle, slots.take_running()).await;
         }
-        wait_for(&subscriptions, Instant::now() + LAST_VERDICTS).await;
-        for helper in helpers.into_iter().chain([farewell]) {
+        wait_until_idle(&subscriptions, Instant::now() + LAST_VERDICTS).await;
+        for helper in helpers.into_iter().chain([drain_notice]) {
             helper.abort();
         }
         closing.cancel();
-        // A database that does not answer now cannot hold up the exit: what is not written is recovered as a silent worker's.
+        // A database that does not answer must not delay the exit. Unwritten verdicts are recovered like those of a silent worker.
         let abort = settles.abort_handle();
         if tokio::time::timeout(LAST_WRITES, settles).await.is_err() {
             abort.abort();
         }
-        speaker.end().await;
-        pulse.stop().await;
+        flusher.end().await;
+        heartbeat.stop().await;
     }
 }
 
-/// Finds out where jobs are, with all that the scout knew before a panic.
-fn claim(scout: Poller, stop: CancellationToken) -> impl FnMut() -> BoxFuture<'static, ()> + Send {
-    let scout = kept(scout);
+/// Runs the poller, whose state survives a panic.
+fn claim(poller: Poller, stop: CancellationToken) -> impl FnMut() -> BoxFuture<'static, ()> + Send {
+    let poller = shared_state(poller);
     move || {
-        let (scout, stop) = (Arc::clone(&scout), stop.clone());
-        async move { scout.lock().await.run(stop).await }.boxed()
+        let (poller, stop) = (Arc::clone(&poller), stop.clone());
+        async move { poller.lock().await.run(stop).await }.boxed()
     }
 }
 
-/// Each type with its newest version.
+/// Returns the types with their newest versions.
 fn newest(known: &[(&'static str, Options)]) -> Vec<(&'static str, u16)> {
     known.iter().map(|(name, options)| (*name, options.version)).collect()
 }
 
-/// Tells the store where handlers were told to slow down.
-fn slow_downs(context: &Arc<SlotContext>, link: Link) -> impl FnMut() -> BoxFuture<'static, ()> + Send + use<> {
+/// Writes slow-downs requested by handlers to the store.
+fn slow_downs(context: &Arc<SlotContext>, link: StoreConnection) -> impl FnMut() -> BoxFuture<'static, ()> + Send + use<> {
     let context = Arc::clone(context);
-    move || write_slow_downs(Arc::clone(&context.slowed), link.another(), context.shared.store, Arc::clone(&context.bell)).boxed()
+    move || write_slow_downs(Arc::clone(&context.slow_downs), link.another(), context.shared.store, Arc::clone(&context.notifier)).boxed()
 }
 
-/// The connection on which it beats, and whose thread if not its own.
-fn heart<'b>(wires: &Wires, beside: Option<&'b Beside>) -> (Link, Option<&'b Handle>) {
-    match beside {
-        // Others wait for the connection.
-        Some(beside) => (Link::new(&beside.heart, "heartbeat").prompt(), Some(beside.hearts.handle())),
-        // Nobody's statement is ever in its way.
-        None => (Link::new(wires.pool(), "heartbeat"), None),
+/// Starts the heartbeat of a worker of these types, which reports the load of these queues.
+fn start_heartbeat(
+    connection: (StoreConnection, Option<&Handle>),
+    config: &Config,
+    known: &[(&'static str, Options)],
+    queues: &Arc<Queues>,
+    loop_health: LoopHealth,
+) -> Result<Heartbeat, Error> {
+    let (lease_deadline, queues) = (queues.context.lease_deadline.clone(), Arc::clone(queues));
+    Heartbeat::start(connection, config, stored_types(&newest(known)), (lease_deadline, loop_health), Box::new(move || queues.load()))
+}
+
+/// Returns the connection for heartbeats, and the thread to run them on if it is shared.
+fn heartbeat_link<'b>(factory: &ConnectionFactory, resources: Option<&'b SharedResources>) -> (StoreConnection, Option<&'b Handle>) {
+    match resources {
+        // Other stores wait for the connection.
+        Some(resources) => (StoreConnection::new(&resources.heartbeat, "heartbeat").prompt(), Some(resources.heartbeats.handle())),
+        // No other statement uses the connection.
+        None => (StoreConnection::new(factory.pool(), "heartbeat"), None),
     }
 }
 
-/// Prunes, on links of its own.
+/// Prunes, on connections of its own.
 fn prune(
-    (wires, beside, days): (&Wires, Option<&Beside>, Option<Link>),
+    (factory, resources, days): (&ConnectionFactory, Option<&SharedResources>, Option<StoreConnection>),
     config: Config,
     known: Vec<(&'static str, Options)>,
-    vitals: Vitals,
+    loop_health: LoopHealth,
 ) -> impl FnMut() -> BoxFuture<'static, ()> + Send + use<> {
-    let (wires, begin) = beside.map_or((wires, Duration::ZERO), |beside| (&beside.prune, beside.prune_in));
-    let link = Link::new(wires, "prune");
+    let (factory, begin) = resources.map_or((factory, Duration::ZERO), |resources| (&resources.prune, resources.prune_in));
+    let link = StoreConnection::new(factory, "prune");
     move || {
-        let links = (link.another(), days.as_ref().map(Link::another));
-        keep_pruned(links, config.clone(), known.clone(), (vitals.clone(), begin)).boxed()
+        let links = (link.another(), days.as_ref().map(StoreConnection::another));
+        run_pruning(links, config.clone(), known.clone(), (loop_health.clone(), begin)).boxed()
     }
 }
 
-fn settle_link(wires: &Wires, config: &Config) -> Link {
-    let link = Link::new(wires, "settle").prompt();
+fn settle_link(factory: &ConnectionFactory, config: &Config) -> StoreConnection {
+    let link = StoreConnection::new(factory, "settle").prompt();
     if matches!(config.durability, Durability::Relaxed) { link.relaxed() } else { link }
 }

@@ -1,4 +1,4 @@
-//! The schedules that a worker declares.
+//! Schedules that a worker declares.
 
 use queue_core::{
     Store,
@@ -7,8 +7,8 @@ use queue_core::{
 
 use crate::error::Error;
 
-/// Each checked, by name, so that workers that start together come to them in one order. The last of one name is meant: a schedule of a type's own
-/// can be replaced.
+/// Checks the schedules. Sorts them by name, so that workers that start together lock them in the same order. The last schedule of a name
+/// wins, so that a type's own schedule can be replaced.
 pub(super) fn declarations(schedules: impl Iterator<Item = (String, Schedule)>, store: Store) -> Result<Vec<(String, Declaration)>, Error> {
     let mut declared: Vec<(String, Declaration)> = Vec::new();
     for (name, schedule) in schedules {

@@ -7,13 +7,14 @@ use sqlx::PgPool;
 
 use crate::live::Config;
 
-/// Warns of each queue to be served that no job type here has as its own, and into which none of these stores has ever had a job enqueued.
+/// Warns of each served queue that is not the default queue of a registered job type, and into which no job of these stores was ever
+/// enqueued.
 pub(super) async fn warn_of_unused(config: &Config, registry: &Registry, stores: &[(&PgPool, Store)]) {
     let own: BTreeSet<&str> = registry.names().map(|(_, known)| known.options().queue).collect();
     for (queue, _) in config.queues.iter().filter(|(queue, _)| !own.contains(queue.as_str())) {
         let mut is_used = false;
         for (pool, store) in stores {
-            // What is wrong with a store that does not answer is told elsewhere.
+            // Failures of a store are reported elsewhere.
             is_used = is_used || operate::is_queue(*pool, *store, queue).await.unwrap_or(false);
         }
         if !is_used {
@@ -21,8 +22,8 @@ pub(super) async fn warn_of_unused(config: &Config, registry: &Registry, stores:
             tracing::warn!(
                 queue,
                 of_types,
-                "this queue gets no jobs: no job type here has it, and none was ever enqueued into it; it is served all the same, so see whether \
-                 the name is right"
+                "this queue gets no jobs: no registered job type uses it, and no job was ever enqueued into it; it is served nevertheless; check \
+                 its name"
             );
         }
     }

@@ -1,11 +1,11 @@
-"""Steps of durable workflows with DBOS and Absurd, through their own clients: what F1 and F2 of `cargo bench-queue` are here.
+"""Measures steps of durable workflows with DBOS and Absurd, through their own clients. They correspond to F1 and F2 of `cargo bench-queue`.
 
     python3 -m venv peers && peers/bin/pip install dbos==3.4.0 absurd-sdk==0.5.1 'psycopg[binary]'
     peers/bin/python tests/bench/peers/steps.py --database-url postgres://user@host/name --postmaster PID --absurd-sql absurd.sql [--steps 2000] [--runs 3]
 
-Each measurement makes a database of its own on that server and drops it. Nothing else may work there: WAL and commits are counted for the whole server,
-and the processor's time for the processes below the postmaster, which has to be on this machine. Absurd's schema is not in its Python package: give the
-file `sql/absurd.sql` of its repository. Prints a line of JSON for each figure, with the fields of `cargo bench-queue --json`.
+Each measurement creates a separate database on that server and drops it. The server must have no other clients: WAL and commits are counted for the
+whole server, and CPU time for the children of the postmaster, which must run on this machine. Absurd's schema is not in its Python package: pass the file
+`sql/absurd.sql` of its repository. Prints a line of JSON for each figure, with the fields of `cargo bench-queue --json`.
 """
 
 import argparse
@@ -24,7 +24,7 @@ TICKS = os.sysconf("SC_CLK_TCK")
 
 
 def spent(postmaster):
-    """Seconds of processor of a postmaster, of its children, and of those that have ended."""
+    """Returns the CPU time of a postmaster and its children, including exited ones, in seconds."""
     total = 0
     for stat in Path("/proc").glob("[0-9]*/stat"):
         try:
@@ -44,7 +44,7 @@ class Server:
         self.url, self.postmaster = url, postmaster
 
     def now(self):
-        time.sleep(1.2)  # the server adds up what its sessions did once a second
+        time.sleep(1.2)  # the server adds up the activity of its sessions once a second
         with psycopg.connect(self.url, autocommit=True) as on:
             wal, commits = on.execute(
                 "select (pg_current_wal_insert_lsn() - '0/0'::pg_lsn)::bigint, (select sum(xact_commit) from pg_stat_database)::bigint"
@@ -59,7 +59,7 @@ class Server:
 
 
 def dbos(server, workflows, steps):
-    """So many workflows of so many steps at once, each on a thread of DBOS' own; returns what was spent."""
+    """Runs concurrent workflows, each on a DBOS thread. Returns the resources used."""
     from dbos import DBOS, DBOSConfig
 
     url = server.fresh("bench_dbos")
@@ -91,7 +91,7 @@ def dbos(server, workflows, steps):
 
 
 def absurd(server, workflows, steps, schema):
-    """The same by a worker of Absurd's, with a thread a workflow."""
+    """Runs the same on an Absurd worker with one thread per workflow."""
     from absurd_sdk import Absurd
 
     url = server.fresh("bench_absurd")

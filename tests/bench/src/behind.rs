@@ -1,11 +1,11 @@
-//! W5: draining the first of many. What lies behind them, be it ready, for later or for others, must not cost anything.
+//! W5: drains the first of many jobs. Jobs behind them must not cost anything, whether ready, scheduled or served by other workers.
 
 use std::time::Duration;
 
 use queue_core::Job as _;
 
 use crate::{
-    BenchError, Plan, Say,
+    BenchError, FigureSink, Plan,
     database::{BenchDatabase, Expected},
     drain::{drain, fill_and_drain},
     job::{Noop, Unserved},
@@ -13,21 +13,21 @@ use crate::{
     report::Record,
 };
 
-/// W5: the first 20,000 jobs, alone, with 1,000,000 ready behind them, with 1,000,000 scheduled for later, and with 1,000,000 in the same queue
-/// that this worker does not serve.
-pub(crate) async fn run(database: &BenchDatabase, plan: Plan, say: &mut Say<'_>) -> Result<(), BenchError> {
+/// W5: the first 20,000 jobs, alone, with 1,000,000 ready behind them, with 1,000,000 scheduled for later, and with 1,000,000 in the same
+/// queue that this worker does not serve.
+pub(crate) async fn run(database: &BenchDatabase, plan: Plan, sink: &mut FigureSink<'_>) -> Result<(), BenchError> {
     let (first, behind) = (plan.jobs(20_000), plan.jobs(1_000_000));
-    // Before each of them: a machine that is busy for a while must not pass for a queue that is slow.
+    // Measured before each of them, so that a temporarily busy machine is not mistaken for a slow queue.
     let mut alone = by_themselves(database, plan.runs, first).await?;
     let ready = with_ready_behind(database, plan.runs, first, behind).await?;
     alone.extend(by_themselves(database, plan.runs, first).await?);
     let scheduled = with_scheduled(database, plan.runs, first, behind).await?;
     alone.extend(by_themselves(database, plan.runs, first).await?);
     let unserved = with_unserved(database, plan.runs, first, behind).await?;
-    say.figure(Record::new("W5", "line, W3 of as many", "jobs/s", alone.clone()))?;
-    say.figure(Record::new("W5", "ready behind", "jobs/s", ready).against(&alone))?;
-    say.figure(Record::new("W5", "scheduled", "jobs/s", scheduled).against(&alone))?;
-    say.figure(Record::new("W5", "unserved", "jobs/s", unserved).against(&alone))
+    sink.figure(Record::new("W5", "line, W3 of as many", "jobs/s", alone.clone()))?;
+    sink.figure(Record::new("W5", "ready behind", "jobs/s", ready).against(&alone))?;
+    sink.figure(Record::new("W5", "scheduled", "jobs/s", scheduled).against(&alone))?;
+    sink.figure(Record::new("W5", "unserved", "jobs/s", unserved).against(&alone))
 }
 
 async fn by_themselves(database: &BenchDatabase, runs: usize, jobs: u64) -> Result<Vec<f64>, BenchError> {
@@ -38,7 +38,7 @@ async fn by_themselves(database: &BenchDatabase, runs: usize, jobs: u64) -> Resu
     Ok(rates)
 }
 
-/// One fill serves all runs: each takes the next ones, and its worker gives back what it had begun beyond them.
+/// One fill serves all runs: each drains the next jobs, and its worker releases the jobs it has claimed beyond them.
 async fn with_ready_behind(database: &BenchDatabase, runs: usize, first: u64, behind: u64) -> Result<Vec<f64>, BenchError> {
     let from = database.reset().await?;
     let all = runs as u64 * first + behind;
@@ -51,7 +51,7 @@ async fn with_ready_behind(database: &BenchDatabase, runs: usize, first: u64, be
         let expected = Expected { completed, ready: all.saturating_sub(completed), ..Expected::default() };
         database.check("W5", from, expected, None).await?;
         if drained.seen.runs != drained.seen.distinct {
-            return Err(database.wrong("W5", format!("{} jobs ran, in {} runs", drained.seen.distinct, drained.seen.runs)));
+            return Err(database.wrong_result("W5", format!("{} jobs ran, in {} runs", drained.seen.distinct, drained.seen.runs)));
         }
     }
     Ok(rates)

@@ -1,4 +1,4 @@
-//! The command line: chooses the workloads, and prints the figures as they come.
+//! The command line: selects the workloads, and prints figures as soon as they are known.
 
 use std::{
     io::{self, ErrorKind, IsTerminal as _, Write as _, stderr, stdout},
@@ -14,18 +14,18 @@ use tracing_subscriber::EnvFilter;
 
 use crate::{
     BenchError, Plan, Report, Workload, process, run,
-    sizes::{self, Wanted},
+    sizes::{self, SizesOptions},
 };
 
 const MANUAL: &str = "\
 Examples:
-  cargo bench-queue                                 every workload; some ten minutes
+  cargo bench-queue                                 every workload; about ten minutes
   cargo bench-queue w1 w3 --runs 5
-  cargo bench-queue --quick --json                  small sizes: tells whether jobs are lost, not how fast they are
-  cargo bench-queue sizes                           how long each page, answer and command takes in a store of 11 million jobs
+  cargo bench-queue --quick --json                  small sizes: checks that no job is lost, measures no speed
+  cargo bench-queue sizes                           latency of pages, API responses and commands on a store of 11 million jobs
 
-It creates the database queue_bench_<pid> on the server and drops it at the end. Let nothing else work there. docs/PERFORMANCE.md tells
-how to read it.";
+The database queue_bench_<pid> is created on the server and dropped at the end. The server must have no other clients. docs/PERFORMANCE.md
+explains the figures.";
 
 /// Measures this queue on a server, each figure beside the same shape in plain SQL.
 #[derive(Parser)]
@@ -48,10 +48,10 @@ struct Args {
     /// How often each figure is measured; the median is shown. Default 3
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=100))]
     runs: Option<u16>,
-    /// Sizes and spans, as a share of the full ones. Default 1
+    /// Scale of all sizes and durations, as a share of the full ones. Default 1
     #[arg(long, value_name = "SHARE", value_parser = scale)]
     scale: Option<f64>,
-    /// A hundredth of every size, one run: for its counts, not its times
+    /// A hundredth of every size, one run: checks counts, its times mean nothing
     #[arg(long, conflicts_with_all = ["runs", "scale"])]
     quick: bool,
     /// The server, as `postgres://user:password@host:5432/name`; without one, an embedded PostgreSQL is used
@@ -61,24 +61,24 @@ struct Args {
     role: Option<Role>,
 }
 
-/// Set for a process of this binary that is the command line of a store, as `sizes` starts it.
+/// Environment variable that makes this binary the command line of a store, as `sizes` starts it.
 pub(crate) const AS_COMMAND: &str = "QUEUE_BENCH_AS_COMMAND";
 
-/// What a process of this program may be besides the bench itself.
+/// Roles of a process of this program besides the bench itself.
 #[derive(Clone, Subcommand)]
 enum Role {
-    /// Measure how long each page, each answer of the API and each command takes in a store at size, which is made first
+    /// Measure the latency of each dashboard page, each API response and each command on a large store, which is created first
     Sizes {
-        /// Of 10,000,000 jobs that are over, 1,000,000 ready, 100,000 dead, 100,000 scheduled, 10,000 queues
+        /// Scale of a store with 10,000,000 finished, 1,000,000 ready, 100,000 dead and 100,000 scheduled jobs in 10,000 queues
         #[arg(long, value_name = "SHARE", default_value = "1", value_parser = scale)]
         scale: f64,
-        /// How often each is asked; the median is shown
+        /// How often each request is measured; the median is shown
         #[arg(long, value_name = "N", default_value_t = 5, value_parser = clap::value_parser!(u16).range(1..=100))]
         runs: u16,
-        /// Only what has this in its name, as `list` or `GET /`
+        /// Only requests whose name contains this text, such as `list` or `GET /`
         #[arg(long, value_name = "TEXT", default_value = "")]
         only: String,
-        /// Ask the store that is in the database, and leave it as it is
+        /// Use the store that exists in the database, and do not change it
         #[arg(long, conflicts_with = "scale")]
         here: bool,
         /// The server; without one, an embedded PostgreSQL is used
@@ -88,16 +88,16 @@ enum Role {
     /// A worker process of the bench
     #[command(hide = true)]
     Worker {
-        /// Say when so many jobs have run
+        /// Report when this number of jobs has run
         #[arg(long)]
         goal: u64,
-        /// Set up for jobs that take no time, with claims of so many jobs
+        /// Tune the worker for jobs that take no time, with this number of jobs per claim
         #[arg(long)]
         batch: Option<usize>,
     },
 }
 
-/// The `main` of the program.
+/// Entry point of the program.
 #[must_use]
 pub fn main() -> ExitCode {
     if std::env::var_os(AS_COMMAND).is_some() {
@@ -107,18 +107,18 @@ pub fn main() -> ExitCode {
     log();
     let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build();
     let done = runtime.map_err(|error| BenchError::Process(format!("cannot be set up: {error}"))).and_then(|runtime| {
-        let done = runtime.block_on(obey(&args));
-        // Not waited for: the thread that reads a worker's stdin ends only with it.
+        let done = runtime.block_on(run_command(&args));
+        // Does not wait for the thread that reads a worker's stdin: it ends only with the worker.
         runtime.shutdown_background();
         done
     });
     let Err(error) = done else { return ExitCode::SUCCESS };
-    // With stderr closed there is nobody to tell.
+    // If stderr is closed, the error cannot be reported.
     let _ = writeln!(stderr(), "error: {error}");
     ExitCode::FAILURE
 }
 
-async fn obey(args: &Args) -> Result<(), BenchError> {
+async fn run_command(args: &Args) -> Result<(), BenchError> {
     let of_role = if let Some(Role::Sizes { database_url, .. }) = &args.role { database_url.as_deref() } else { None };
     let database = match args.database_url.as_deref().or(of_role).filter(|url| !url.is_empty()) {
         Some(url) => Database::connect(url).await?,
@@ -127,10 +127,10 @@ async fn obey(args: &Args) -> Result<(), BenchError> {
     let done = match &args.role {
         Some(Role::Worker { goal, batch }) => process::work(database.pool(), *batch, *goal).await.map_err(BenchError::from),
         Some(Role::Sizes { scale, runs, only, here, .. }) => {
-            let wanted = Wanted { share: (!here).then_some(*scale), runs: (*runs).into(), only };
-            sizes::run(&database, wanted, line).await
+            let options = SizesOptions { share: (!here).then_some(*scale), runs: (*runs).into(), only };
+            sizes::run(&database, options, line).await
         }
-        None => run(&database, &chosen(args), plan(args), |report| show(&report, args.json)).await,
+        None => run(&database, &selected(args), plan(args), |report| show(&report, args.json)).await,
     };
     database.close().await;
     done
@@ -143,15 +143,15 @@ fn plan(args: &Args) -> Plan {
     Plan { runs: args.runs.unwrap_or(3).into(), scale: args.scale.unwrap_or(1.0) }
 }
 
-/// Each workload once, in the order in which they were named.
-fn chosen(args: &Args) -> Vec<Workload> {
-    let mut chosen: Vec<Workload> = Vec::new();
+/// Returns each workload once, in the order in which they were named.
+fn selected(args: &Args) -> Vec<Workload> {
+    let mut selected: Vec<Workload> = Vec::new();
     for (_, workload) in args.workloads.iter().copied().flatten() {
-        if !chosen.contains(workload) {
-            chosen.push(*workload);
+        if !selected.contains(workload) {
+            selected.push(*workload);
         }
     }
-    chosen
+    selected
 }
 
 fn show(report: &Report, as_json: bool) -> Result<(), BenchError> {
@@ -163,7 +163,7 @@ fn show(report: &Report, as_json: bool) -> Result<(), BenchError> {
     self::line(&line)
 }
 
-/// A reader that has seen enough (`| head`) is no failure.
+/// A reader that closes stdout early (`| head`) is not an error.
 fn line(text: &str) -> Result<(), BenchError> {
     match writeln!(stdout(), "{text}") {
         Err(error) if error.kind() != ErrorKind::BrokenPipe => Err(error.into()),
@@ -171,14 +171,14 @@ fn line(text: &str) -> Result<(), BenchError> {
     }
 }
 
-/// The driver warns of a statement that takes a second; here that is what is measured. `RUST_LOG` asks for more.
+/// The driver warns of statements that take a second. Here such statements are what is measured. `RUST_LOG` enables more.
 fn log() {
     let filter = EnvFilter::try_from_default_env().unwrap_or_else(|_| EnvFilter::new("warn,sqlx::query=error"));
     let log = tracing_subscriber::fmt().with_writer(stderr).with_ansi(stderr().is_terminal()).log_internal_errors(false);
     log.with_env_filter(filter).init();
 }
 
-/// The names, in any case; each stands for one workload, `all` for every one.
+/// Parses the names in any case. Each selects one workload, `all` selects every one.
 fn workloads() -> impl TypedValueParser<Value = &'static [(&'static str, Workload)]> {
     let names = Workload::ALL.iter().map(|(name, _)| *name).chain(["all"]);
     PossibleValuesParser::new(names).map(|name| {
@@ -206,6 +206,6 @@ mod tests {
     #[test]
     fn a_workload_named_twice_is_measured_once() {
         let args = Args::parse_from(["queue-bench", "w3", "W6", "W1", "w3"]);
-        assert_eq!(chosen(&args), [Workload::Drain, Workload::EnqueueOne], "W6 is what W3 costs");
+        assert_eq!(selected(&args), [Workload::Drain, Workload::EnqueueOne], "W6 is the cost of W3");
     }
 }

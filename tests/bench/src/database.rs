@@ -1,4 +1,4 @@
-//! The bench's own database: made, filled, emptied, counted and dropped here.
+//! The bench's own database: created, filled, truncated, counted and dropped here.
 
 use std::time::{Duration, Instant};
 
@@ -14,11 +14,11 @@ use crate::{
     BenchError,
     job::{MOST_JOBS, Noop},
     measure::Postmaster,
-    process::Seen,
+    process::RunCounts,
     report::Server,
 };
 
-/// A database that nobody else uses.
+/// A database for exclusive use.
 #[derive(Debug)]
 pub(crate) struct BenchDatabase {
     admin: PgConnection,
@@ -28,12 +28,12 @@ pub(crate) struct BenchDatabase {
     pub(crate) postmaster: Option<Postmaster>,
 }
 
-/// Producers and the bench itself; the worker has a process of its own.
+/// Connections of producers and of the bench itself. The worker is a separate process.
 const MOST_CONNECTIONS: u32 = 12;
 
-/// How jobs may lie in the store, from the id at which a measurement began. Those that are blocked count as ready.
+/// Number of jobs per state in the store, counted from the id at which a measurement began. Blocked jobs count as ready.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, sqlx::FromRow)]
-struct Places {
+struct JobCounts {
     enqueued: i64,
     ready: i64,
     scheduled: i64,
@@ -42,7 +42,7 @@ struct Places {
     dead: i64,
 }
 
-const PLACES: &str = "
+const JOB_COUNTS: &str = "
 select
   (select count(*) from queue.job where id >= $1) as enqueued,
   (select count(*) from queue.ready where id >= $1) + (select count(*) from queue.blocked where id >= $1) as ready,
@@ -54,7 +54,7 @@ select
     select unnest(ids) from queue.done_many where first_id >= $1) d) as completed,
   (select count(*) from queue.dead where id >= $1) as dead";
 
-/// What is expected of [`Places`].
+/// Expected values of [`JobCounts`].
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Expected {
     pub(crate) completed: u64,
@@ -79,7 +79,7 @@ select format('PostgreSQL %s, shared_buffers %s, max_wal_size %s, fsync %s, sync
   current_setting('synchronous_commit'), current_setting('full_page_writes'))";
 
 impl BenchDatabase {
-    /// Creates the database, with our tables and nothing in them.
+    /// Creates the database with an empty store.
     pub(crate) async fn create(server: &Database) -> Result<Self, BenchError> {
         let options: PgConnectOptions =
             (*server.pool().connect_options()).clone().application_name("queue-bench").disable_statement_logging();
@@ -97,7 +97,7 @@ impl BenchDatabase {
         Ok(database)
     }
 
-    /// Drops it, whoever is still connected.
+    /// Drops the database, including any remaining connections.
     pub(crate) async fn drop(mut self) -> Result<(), BenchError> {
         self.pool.close().await;
         let statement = format!("drop database {} with (force)", self.name);
@@ -105,7 +105,7 @@ impl BenchDatabase {
         Ok(self.admin.close().await?)
     }
 
-    /// What this runs on.
+    /// Returns the server and its settings.
     pub(crate) async fn describe(&self) -> Result<Server, BenchError> {
         let server: String = sqlx::query_scalar(DESCRIBE).fetch_one(&self.pool).await?;
         let cores = std::thread::available_parallelism().map_or(0, usize::from);
@@ -121,47 +121,46 @@ impl BenchDatabase {
         &self.pool
     }
 
-    /// A connection to hold: a pool's detour costs more than a short statement.
+    /// Acquires a connection to keep: acquiring one per statement costs more than a short statement.
     pub(crate) async fn connection(&self) -> Result<PoolConnection<Postgres>, BenchError> {
         Ok(self.pool.acquire().await?)
     }
 
-    /// Empties every table; then a checkpoint, if that is allowed, so that none falls into what follows. Returns the lowest id to come.
+    /// Truncates every table. Then runs a checkpoint, if permitted, so that none occurs during the measurement. Returns the lowest id of
+    /// later jobs.
     pub(crate) async fn reset(&self) -> Result<i64, BenchError> {
         sqlx::raw_sql(TRUNCATE).execute(&self.pool).await?;
         let _ = sqlx::raw_sql("checkpoint").execute(&self.pool).await;
         self.next_id().await
     }
 
-    /// What the server would do by itself within the next minute, so that it does not fall into what follows.
+    /// Runs the vacuum that autovacuum would run within the next minute, so that it does not run during the measurement.
     pub(crate) async fn vacuum(&self) -> Result<(), BenchError> {
         sqlx::raw_sql("vacuum").execute(&self.pool).await?;
         let _ = sqlx::raw_sql("checkpoint").execute(&self.pool).await;
         Ok(())
     }
 
-    /// The lowest id to come.
+    /// Returns the lowest id of later jobs.
     pub(crate) async fn next_id(&self) -> Result<i64, BenchError> {
         Ok(sqlx::query_scalar("select queue.next_id()").fetch_one(&self.pool).await?)
     }
 
-    /// Makes so many jobs ready, in one lane and one transaction.
+    /// Makes this number of jobs ready, in one lane and one transaction.
     pub(crate) async fn fill(&self, jobs: u64) -> Result<(), BenchError> {
         self.fill_later(jobs, Duration::ZERO).await
     }
 
-    /// As above, for later.
+    /// As above, with jobs scheduled after `wait`.
     pub(crate) async fn fill_later(&self, jobs: u64, wait: Duration) -> Result<(), BenchError> {
         if jobs > MOST_JOBS {
-            return Err(
-                self.wrong("bench", format!("{jobs} jobs are more than can be counted, which is {MOST_JOBS}; use a smaller --scale"))
-            );
+            return Err(self.wrong_result("bench", format!("{jobs} jobs exceed the maximum of {MOST_JOBS}; use a smaller --scale")));
         }
         Noop::enqueue_all((0..jobs).map(Noop::numbered), &self.pool).after(wait).await?;
         Ok(())
     }
 
-    /// Until so many jobs with ids from `from` on are durably completed.
+    /// Waits until this number of jobs with ids from `from` on are durably completed.
     pub(crate) async fn until_completed(&self, from: i64, jobs: u64) -> Result<(), BenchError> {
         let mut connection = self.connection().await?;
         let began = Instant::now();
@@ -171,27 +170,27 @@ impl BenchDatabase {
                 return Ok(());
             }
             if began.elapsed() > Duration::from_mins(1) {
-                return Err(self.wrong("bench", format!("{completed} of {jobs} jobs completed, and no more for a minute")));
+                return Err(self.wrong_result("bench", format!("{completed} of {jobs} jobs completed; no progress for a minute")));
             }
             tokio::time::sleep(Duration::from_millis(1)).await;
         }
     }
 
-    /// Until a worker has said that it sleeps.
+    /// Waits until a worker has announced that it sleeps.
     pub(crate) async fn until_asleep(&self) -> Result<(), BenchError> {
         let began = Instant::now();
         while !sqlx::query_scalar::<_, bool>("select exists (select from queue.idle)").fetch_one(&self.pool).await? {
             if began.elapsed() > Duration::from_secs(30) {
-                return Err(self.wrong("bench", "the worker does not fall asleep".to_owned()));
+                return Err(self.wrong_result("bench", "the worker did not sleep in time".to_owned()));
             }
             tokio::time::sleep(Duration::from_millis(5)).await;
         }
-        // It looks once more before it does.
+        // The worker polls once more before it sleeps.
         tokio::time::sleep(Duration::from_millis(50)).await;
         Ok(())
     }
 
-    /// Until a stopped worker's connections are gone, and what they did is in the statistics.
+    /// Waits until the connections of a stopped worker are closed, and their activity is in the statistics.
     pub(crate) async fn until_alone(&self) -> Result<(), BenchError> {
         const OTHERS: &str =
             "select count(*) from pg_stat_activity where datname = current_database() and application_name like 'queue-worker%'";
@@ -202,27 +201,34 @@ impl BenchDatabase {
         Ok(())
     }
 
-    /// Counts all jobs from `from` on: each has one place, and they are where they are expected; and each that is over has run once.
-    pub(crate) async fn check(&self, workload: &'static str, from: i64, expected: Expected, seen: Option<&Seen>) -> Result<(), BenchError> {
+    /// Checks all jobs with ids from `from` on: each has exactly one entry, the counts per state are the expected ones, and each finished
+    /// job has run once.
+    pub(crate) async fn check(
+        &self,
+        workload: &'static str,
+        from: i64,
+        expected: Expected,
+        seen: Option<&RunCounts>,
+    ) -> Result<(), BenchError> {
         let Expected { completed, ready, scheduled } = expected;
-        let places: Places = sqlx::query_as(PLACES).bind(from).fetch_one(&self.pool).await?;
+        let counts: JobCounts = sqlx::query_as(JOB_COUNTS).bind(from).fetch_one(&self.pool).await?;
         let enqueued = (completed + ready + scheduled) as i64;
         let wanted =
-            Places { enqueued, ready: ready as i64, scheduled: scheduled as i64, completed: completed as i64, ..Places::default() };
-        if places != wanted {
-            return Err(self.wrong(workload, format!("jobs are in {places:?}, not in {wanted:?}")));
+            JobCounts { enqueued, ready: ready as i64, scheduled: scheduled as i64, completed: completed as i64, ..JobCounts::default() };
+        if counts != wanted {
+            return Err(self.wrong_result(workload, format!("the jobs per state are {counts:?} instead of {wanted:?}")));
         }
         match seen {
             Some(seen) if seen.runs != completed || seen.distinct != completed => {
                 let (runs, distinct) = (seen.runs, seen.distinct);
-                Err(self.wrong(workload, format!("{completed} jobs completed, but {distinct} ran, in {runs} runs")))
+                Err(self.wrong_result(workload, format!("{completed} jobs completed, but {distinct} ran, in {runs} runs")))
             }
             _ => Ok(()),
         }
     }
 
-    #[allow(clippy::unused_self, reason = "reads as what it is: something is wrong here")]
-    pub(crate) fn wrong(&self, workload: &'static str, what: String) -> BenchError {
+    #[allow(clippy::unused_self, reason = "reads as an error of this database")]
+    pub(crate) fn wrong_result(&self, workload: &'static str, what: String) -> BenchError {
         BenchError::Wrong { workload, what }
     }
 }

@@ -1,28 +1,27 @@
-//! W3: draining what is ready, one worker process; and W6: what a job costs in that.
+//! W3: drains ready jobs with one worker process. W6: the cost of a job in W3.
 
 use crate::{
-    BenchError, Plan, Say,
+    BenchError, FigureSink, Plan,
     database::{BenchDatabase, Expected},
     job::unix_ns,
-    line::Loop,
+    line::ClaimLoop,
     measure::{Cost, Moment, per_job},
-    process::{Seen, Shape, WorkerProcess},
+    process::{RunCounts, Shape, WorkerProcess},
     report::Record,
 };
 
 /// One measurement.
-pub(crate) struct Drained {
-    /// Jobs a second, from the first handler's first line until the last job was durably completed.
+pub(crate) struct DrainResult {
+    /// Jobs per second, from the first handler's first line until the last job was durably completed.
     pub(crate) rate: f64,
-    /// Of the worker's whole life; its own processor time counts as the client's.
+    /// Cost over the whole life of the worker. Its own CPU time counts as the client's.
     pub(crate) cost: Cost,
-    /// What the worker saw.
-    pub(crate) seen: Seen,
+    /// Counts reported by the worker.
+    pub(crate) seen: RunCounts,
 }
 
-/// Starts a worker process, waits until it has completed so many of the jobs from the id `from` on, besides those that were so `before`, and
-/// stops it.
-pub(crate) async fn drain(database: &BenchDatabase, shape: Shape, from: i64, before: u64, jobs: u64) -> Result<Drained, BenchError> {
+/// Starts a worker process, waits until it has completed `jobs` jobs with ids from `from` on, besides `before` earlier ones, and stops it.
+pub(crate) async fn drain(database: &BenchDatabase, shape: Shape, from: i64, before: u64, jobs: u64) -> Result<DrainResult, BenchError> {
     let begin = Moment::now(database).await?;
     let mut worker = WorkerProcess::start(database, shape, jobs)?;
     let first = worker.reached().await?;
@@ -32,7 +31,7 @@ pub(crate) async fn drain(database: &BenchDatabase, shape: Shape, from: i64, bef
     let seen = worker.stop().await?;
     database.until_alone().await?;
     let cost = Cost { client: cpu, ..begin.cost(database).await? };
-    Ok(Drained { rate: jobs as f64 * 1e9 / elapsed_ns as f64, cost, seen })
+    Ok(DrainResult { rate: jobs as f64 * 1e9 / elapsed_ns as f64, cost, seen })
 }
 
 /// Fills an empty store and drains all of it.
@@ -41,18 +40,18 @@ pub(crate) async fn fill_and_drain(
     workload: &'static str,
     shape: Shape,
     jobs: u64,
-) -> Result<Drained, BenchError> {
+) -> Result<DrainResult, BenchError> {
     fill_by_and_drain(database, workload, shape, async || database.fill(jobs).await, (jobs, jobs)).await
 }
 
-/// The same, filled in this way: of `all` jobs as many as are wanted. What is left then is ready.
+/// As above, with another way to fill: `all` jobs are filled, of which the wanted number is drained. The rest remains ready.
 pub(crate) async fn fill_by_and_drain(
     database: &BenchDatabase,
     workload: &'static str,
     shape: Shape,
     fill: impl AsyncFnOnce() -> Result<(), BenchError>,
     (all, jobs): (u64, u64),
-) -> Result<Drained, BenchError> {
+) -> Result<DrainResult, BenchError> {
     let from = database.reset().await?;
     fill().await?;
     let drained = drain(database, shape, from, 0, jobs).await?;
@@ -62,10 +61,10 @@ pub(crate) async fn fill_by_and_drain(
     Ok(drained)
 }
 
-/// W3 and W6.
-pub(crate) async fn run(database: &BenchDatabase, plan: Plan, say: &mut Say<'_>) -> Result<(), BenchError> {
+/// Runs W3 and W6.
+pub(crate) async fn run(database: &BenchDatabase, plan: Plan, sink: &mut FigureSink<'_>) -> Result<(), BenchError> {
     let jobs = plan.jobs(200_000);
-    let best = Loop::best(database, jobs / 4).await?;
+    let best = ClaimLoop::best(database, jobs / 4).await?;
     let (mut plain, mut rates, mut costs): (Vec<f64>, [Vec<f64>; 2], Vec<Cost>) = Default::default();
     let (mut fills, mut sizes): (Vec<Cost>, Vec<(f64, f64)>) = Default::default();
     for _ in 0..plan.runs {
@@ -82,16 +81,16 @@ pub(crate) async fn run(database: &BenchDatabase, plan: Plan, say: &mut Say<'_>)
         costs.push(drained.cost);
         sizes.push(sizes_of(database).await?);
     }
-    say.figure(Record::new("W3", best.name(), "rows/s", plain.clone()))?;
+    sink.figure(Record::new("W3", best.name(), "rows/s", plain.clone()))?;
     for (shape, rates) in [Shape::Tuned, Shape::Defaults].into_iter().zip(rates) {
-        say.figure(Record::new("W3", shape.name(), "jobs/s", rates).against(&plain))?;
+        sink.figure(Record::new("W3", shape.name(), "jobs/s", rates).against(&plain))?;
     }
     let lives = fills.iter().zip(&costs).map(|(fill, drain)| fill.and(drain)).collect::<Vec<_>>();
-    say.figures(per_job("W6", "enqueued in bulk", "producer us/job", jobs, &fills))?;
-    say.figures(per_job("W6", "drained", "worker us/job", jobs, &costs))?;
-    say.figures(per_job("W6", "whole life", "client us/job", jobs, &lives))?;
+    sink.figures(per_job("W6", "enqueued in bulk", "producer us/job", jobs, &fills))?;
+    sink.figures(per_job("W6", "drained", "worker us/job", jobs, &costs))?;
+    sink.figures(per_job("W6", "whole life", "client us/job", jobs, &lives))?;
     let each = |of: &dyn Fn(usize) -> f64| (0..plan.runs).map(|run| of(run) / jobs as f64).collect::<Vec<f64>>();
-    say.figures([
+    sink.figures([
         Record::new("W6", "drained", "transactions/job", each(&|run| costs[run].transactions)),
         Record::new("W6", "drained", "dead tuples/job", each(&|run| costs[run].dead)),
         Record::new("W6", "kept", "table B/job", each(&|run| sizes[run].0)),
@@ -99,7 +98,7 @@ pub(crate) async fn run(database: &BenchDatabase, plan: Plan, say: &mut Say<'_>)
     ])
 }
 
-/// How large our tables and their indexes are, in bytes. What is dead in them and not reused yet counts.
+/// Returns the size of our tables and of their indexes in bytes. Dead rows that are not reused yet are included.
 async fn sizes_of(database: &BenchDatabase) -> Result<(f64, f64), BenchError> {
     const SIZES: &str = "
         select sum(pg_table_size(c.oid))::float8, sum(pg_indexes_size(c.oid))::float8

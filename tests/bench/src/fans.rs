@@ -1,4 +1,4 @@
-//! F4 to F6: what the parts of a map cost beside plain jobs, what counting their ends comes to, and what it is to wake a parked job.
+//! F4 to F6: the cost of the parts of a map compared with plain jobs, the cost of counting their ends, and the cost of waking a parked job.
 
 use std::{
     sync::{
@@ -14,16 +14,16 @@ use serde::{Deserialize, Serialize};
 use tokio::{sync::Notify, task::JoinHandle};
 
 use crate::{
-    BenchError, Plan, Say,
+    BenchError, FigureSink, Plan,
     database::{BenchDatabase, Expected},
-    drain::{Drained, drain},
+    drain::{DrainResult, drain},
     job::{Noop, unix_ns},
     measure::{Cost, Moment, per_job},
     process::Shape,
     report::Record,
 };
 
-/// A durable job that maps so many jobs, and joins them.
+/// A durable job that maps this number of jobs, and joins them.
 #[derive(Debug, Serialize, Deserialize)]
 struct Fan {
     parts: u64,
@@ -35,7 +35,7 @@ impl JobType for Fan {
     const OPTIONS: Options = Options::new("bench_fan").queue("bench_fan").durable();
 }
 
-/// When a handler that has joined all its parts went on, as [`unix_ns`].
+/// Time at which a handler continued after joining all its parts, as [`unix_ns`].
 static JOINED: AtomicU64 = AtomicU64::new(0);
 
 impl Handler for Fan {
@@ -63,8 +63,8 @@ impl Handler for Waits {
     }
 }
 
-/// F4, F5 and F6.
-pub(crate) async fn run(database: &BenchDatabase, plan: Plan, say: &mut Say<'_>) -> Result<(), BenchError> {
+/// Runs F4, F5 and F6.
+pub(crate) async fn run(database: &BenchDatabase, plan: Plan, sink: &mut FigureSink<'_>) -> Result<(), BenchError> {
     let (jobs, wakes) = (plan.jobs(100_000), plan.jobs(20_000));
     let (mut plain, mut parts, mut counted, mut late) = (Vec::new(), Vec::new(), Vec::new(), Vec::new());
     let (mut wake, mut rates) = (Vec::new(), Vec::new());
@@ -80,19 +80,19 @@ pub(crate) async fn run(database: &BenchDatabase, plan: Plan, say: &mut Say<'_>)
         wake.extend(cost.server.map(|time| time.as_secs_f64() * 1e6 / wakes as f64));
         rates.push(rate);
     }
-    say.figures(per_job("F4", "line: plain jobs", "worker us/job", jobs, &plain))?;
-    say.figures(per_job("F4", "parts", "worker us/job", jobs, &parts).into_iter().map(|record| against(record, &plain, jobs)))?;
+    sink.figures(per_job("F4", "line: plain jobs", "worker us/job", jobs, &plain))?;
+    sink.figures(per_job("F4", "parts", "worker us/job", jobs, &parts).into_iter().map(|record| against(record, &plain, jobs)))?;
     if !counted.is_empty() {
-        say.figure(Record::new("F5", "counting ends", "ms in all", counted))?;
+        sink.figure(Record::new("F5", "counting ends", "ms in all", counted))?;
     }
-    say.figure(Record::new("F5", "last verdict, joined", "ms", late))?;
+    sink.figure(Record::new("F5", "last verdict, joined", "ms", late))?;
     if !wake.is_empty() {
-        say.figure(Record::new("F6", "a wake", "server us", wake))?;
+        sink.figure(Record::new("F6", "a wake", "server us", wake))?;
     }
-    say.figure(Record::new("F6", "wakes", "wakes/s", rates))
+    sink.figure(Record::new("F6", "wakes", "wakes/s", rates))
 }
 
-/// Held against the same figure of plain jobs.
+/// Compares the record with the same figure of plain jobs.
 fn against(record: Record, plain: &[Cost], jobs: u64) -> Record {
     let line = per_job("F4", "", "worker us/job", jobs, plain).into_iter().find(|line| line.unit == record.unit);
     match line {
@@ -110,9 +110,9 @@ struct Parents {
 impl Parents {
     fn start(database: &BenchDatabase) -> Self {
         let ended = Arc::new(Notify::new());
-        let told = Arc::clone(&ended);
+        let stop = Arc::clone(&ended);
         let worker = Worker::new(database.pool().clone()).register::<Fan>().register::<Waits>().queue("bench_fan", 500);
-        Self { ended, working: tokio::spawn(worker.run(async move { told.notified().await })) }
+        Self { ended, working: tokio::spawn(worker.run(async move { stop.notified().await })) }
     }
 
     async fn stop(self) -> Result<(), BenchError> {
@@ -122,7 +122,7 @@ impl Parents {
     }
 }
 
-/// Enqueues a parent, and waits until all its parts are there and it is parked; returns its id and the lowest that parts may have.
+/// Enqueues a parent, and waits until all its parts are enqueued and it is parked. Returns its id and the lowest id of its parts.
 async fn fanned(database: &BenchDatabase, parts: u64) -> Result<(JobId, i64), BenchError> {
     database.reset().await?;
     let parent = Fan { parts }.enqueue(database.pool()).await?.id();
@@ -138,11 +138,11 @@ async fn until(database: &BenchDatabase, is_so: &'static str, what: &'static str
         }
         tokio::time::sleep(Duration::from_millis(2)).await;
     }
-    Err(database.wrong("F4 to F6", format!("not within two minutes: {what}")))
+    Err(database.wrong_result("F4 to F6", format!("timed out after two minutes: {what}")))
 }
 
-/// F4: as W3, of jobs that are parts; whoever works on them counts them too.
-async fn drained_parts(database: &BenchDatabase, parts: u64) -> Result<Drained, BenchError> {
+/// F4: as W3, but the jobs are parts. The worker that runs them also counts their ends.
+async fn drained_parts(database: &BenchDatabase, parts: u64) -> Result<DrainResult, BenchError> {
     let parents = Parents::start(database);
     let (_, from) = fanned(database, parts).await?;
     parents.stop().await?;
@@ -152,8 +152,8 @@ async fn drained_parts(database: &BenchDatabase, parts: u64) -> Result<Drained, 
     Ok(drained)
 }
 
-struct Joined {
-    /// Spent in the functions that count and wake; none if the server does not tell.
+struct FanInResult {
+    /// Time spent in the functions that count and wake; `None` if the server does not report it.
     counted_ms: Option<f64>,
     late_ms: f64,
 }
@@ -161,9 +161,9 @@ struct Joined {
 const COUNTED: &str = "select coalesce(sum(total_time), 0)::float8 from pg_stat_user_functions
     where schemaname = 'queue' and funcname in ('count_gathers', 'wake_parked')";
 
-/// F5: the same while the parent's worker is there, until the parent goes on.
-async fn fan_in(database: &BenchDatabase, parts: u64) -> Result<Joined, BenchError> {
-    // Of sessions to come. A role that may not set it has no figure.
+/// F5: as F4, but with the worker of the parent, until the parent continues.
+async fn fan_in(database: &BenchDatabase, parts: u64) -> Result<FanInResult, BenchError> {
+    // Applies to later sessions. Without the privilege to set it, this figure is missing.
     let track = "do $$ begin execute format('alter database %I set track_functions = ''pl''', current_database()); end $$";
     let tracks = sqlx::raw_sql(track).execute(database.pool()).await.is_ok();
     let counted = async || sqlx::query_scalar::<_, f64>(COUNTED).fetch_one(database.pool()).await;
@@ -178,10 +178,10 @@ async fn fan_in(database: &BenchDatabase, parts: u64) -> Result<Joined, BenchErr
         select finished_at from queue.done where id >= $1 union all select finished_at from queue.done_many where first_id >= $1) d";
     let last: f64 = sqlx::query_scalar(last).bind(from).fetch_one(database.pool()).await?;
     let counted_ms = if tracks { Some(counted().await? - before) } else { None };
-    Ok(Joined { counted_ms, late_ms: (JOINED.load(Relaxed) as f64 - last) / 1e6 })
+    Ok(FanInResult { counted_ms, late_ms: (JOINED.load(Relaxed) as f64 - last) / 1e6 })
 }
 
-/// F6: signals to parked jobs, all sent, and then what it takes to wake them; returns also how many a second.
+/// F6: sends signals to parked jobs, then measures the cost of waking them. Also returns the number of wake-ups per second.
 async fn wakes_of(database: &BenchDatabase, jobs: u64) -> Result<(Cost, f64), BenchError> {
     let from = database.reset().await?;
     Waits::enqueue_all((0..jobs).map(|_| Waits), database.pool()).await?;
@@ -193,7 +193,7 @@ async fn wakes_of(database: &BenchDatabase, jobs: u64) -> Result<(Cost, f64), Be
     while count().await? < jobs.cast_signed() {
         looks += 1;
         if looks > 6_000 {
-            return Err(database.wrong("F6", "jobs are not parked within ten minutes".to_owned()));
+            return Err(database.wrong_result("F6", "the jobs were not parked within ten minutes".to_owned()));
         }
         tokio::time::sleep(Duration::from_millis(100)).await;
     }
@@ -206,7 +206,7 @@ async fn wakes_of(database: &BenchDatabase, jobs: u64) -> Result<(Cost, f64), Be
     while moved < jobs.cast_signed() {
         let woken: i32 = sqlx::query_scalar("select w.moved from queue.wake_parked(0, 1000) w").fetch_one(&mut *connection).await?;
         if woken == 0 {
-            return Err(database.wrong("F6", format!("{moved} of {jobs} parked jobs were woken")));
+            return Err(database.wrong_result("F6", format!("{moved} of {jobs} parked jobs were woken")));
         }
         moved += i64::from(woken);
     }

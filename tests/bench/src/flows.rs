@@ -1,4 +1,4 @@
-//! F1 to F3: what a journaled step costs: one at a time, of many jobs at once, and together with what it wrote.
+//! F1 to F3: the cost of a journaled step: one at a time, of many concurrent jobs, and in one transaction with its writes.
 
 use std::{sync::Arc, time::Duration};
 
@@ -8,14 +8,14 @@ use serde::{Deserialize, Serialize};
 use tokio::sync::Notify;
 
 use crate::{
-    BenchError, Plan, Say,
+    BenchError, FigureSink, Plan,
     database::BenchDatabase,
     job::{Noop, Unserved},
     measure::{Cost, Moment},
     report::{Record, median},
 };
 
-/// A durable job of so many steps.
+/// A durable job with this number of steps.
 #[derive(Debug, Serialize, Deserialize)]
 struct Stepping {
     steps: u64,
@@ -44,11 +44,11 @@ impl Handler for Stepping {
     }
 }
 
-/// Handlers of F2 at once.
+/// Number of concurrent handlers in F2.
 const AT_ONCE: u64 = 64;
 
-/// F1, F2 and F3.
-pub(crate) async fn run(database: &BenchDatabase, plan: Plan, say: &mut Say<'_>) -> Result<(), BenchError> {
+/// Runs F1, F2 and F3.
+pub(crate) async fn run(database: &BenchDatabase, plan: Plan, sink: &mut FigureSink<'_>) -> Result<(), BenchError> {
     let steps = plan.jobs(4000);
     let mut costs: [Vec<Cost>; 5] = Default::default();
     for _ in 0..plan.runs {
@@ -61,14 +61,14 @@ pub(crate) async fn run(database: &BenchDatabase, plan: Plan, say: &mut Say<'_>)
         costs[4].push(stepped(database, (1, steps), true).await?);
     }
     let many = AT_ONCE * (steps * 8 / AT_ONCE).max(10);
-    say.figures(per_step("F1", "line: an enqueue", steps, &costs[0], None))?;
-    say.figures(per_step("F1", "a step alone", steps, &costs[1], Some((&costs[0], steps))))?;
-    say.figures(per_step("F2", "64 jobs at once", many, &costs[2], Some((&costs[0], steps))))?;
-    say.figures(per_step("F3", "line: a transaction", steps, &costs[3], None))?;
-    say.figures(per_step("F3", "a step in one", steps, &costs[4], Some((&costs[3], steps))))
+    sink.figures(per_step("F1", "line: an enqueue", steps, &costs[0], None))?;
+    sink.figures(per_step("F1", "a step alone", steps, &costs[1], Some((&costs[0], steps))))?;
+    sink.figures(per_step("F2", "64 jobs at once", many, &costs[2], Some((&costs[0], steps))))?;
+    sink.figures(per_step("F3", "line: a transaction", steps, &costs[3], None))?;
+    sink.figures(per_step("F3", "a step in one", steps, &costs[4], Some((&costs[3], steps))))
 }
 
-/// So many enqueues, each a transaction of its own.
+/// Enqueues this number of jobs, each in a transaction of its own.
 async fn enqueues(database: &BenchDatabase, jobs: u64) -> Result<Cost, BenchError> {
     let mut connection = database.connection().await?;
     let begin = Moment::now(database).await?;
@@ -79,7 +79,7 @@ async fn enqueues(database: &BenchDatabase, jobs: u64) -> Result<Cost, BenchErro
     cost(begin, database).await
 }
 
-/// What a step in a transaction is without the step.
+/// The cost of a step transaction without its step.
 async fn transactions(database: &BenchDatabase, count: u64) -> Result<Cost, BenchError> {
     let begin = Moment::now(database).await?;
     for n in 0..count {
@@ -90,19 +90,19 @@ async fn transactions(database: &BenchDatabase, count: u64) -> Result<Cost, Benc
     cost(begin, database).await
 }
 
-/// The server adds up what its sessions did once a second.
+/// The server adds up the activity of its sessions once a second.
 async fn cost(begin: Moment, database: &BenchDatabase) -> Result<Cost, BenchError> {
     tokio::time::sleep(Duration::from_millis(1200)).await;
     begin.cost(database).await
 }
 
-/// So many jobs of so many steps, by a worker in this process; counted afterwards.
+/// Runs jobs with this number of steps on a worker in this process, and checks the counts afterwards.
 async fn stepped(database: &BenchDatabase, (jobs, steps): (u64, u64), within: bool) -> Result<Cost, BenchError> {
     let from = database.next_id().await?;
     let ended = Arc::new(Notify::new());
-    let told = Arc::clone(&ended);
+    let stop = Arc::clone(&ended);
     let worker = Worker::new(database.pool().clone()).register::<Stepping>().queue("bench", jobs as usize);
-    let worker = tokio::spawn(worker.run(async move { told.notified().await }));
+    let worker = tokio::spawn(worker.run(async move { stop.notified().await }));
     database.until_asleep().await?;
     let begin = Moment::now(database).await?;
     for _ in 0..jobs {

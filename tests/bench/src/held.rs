@@ -1,9 +1,9 @@
-//! W7: a session that holds a snapshot, so that nothing dead can be cleaned away, while a million jobs pass.
+//! W7: a session holds a snapshot, so that no dead row can be removed, while a million jobs run.
 
 use sqlx::PgConnection;
 
 use crate::{
-    BenchError, Plan, Say,
+    BenchError, FigureSink, Plan,
     database::{BenchDatabase, Expected},
     drain::{drain, fill_and_drain},
     process::Shape,
@@ -11,8 +11,8 @@ use crate::{
     trickle,
 };
 
-/// W7: W3 and W4 before, and again while a REPEATABLE READ snapshot is held over 1,000,000 jobs that have passed since.
-pub(crate) async fn run(database: &BenchDatabase, plan: Plan, say: &mut Say<'_>) -> Result<(), BenchError> {
+/// W7: W3 and W4 before, and again while a REPEATABLE READ snapshot is held over 1,000,000 jobs that have run since.
+pub(crate) async fn run(database: &BenchDatabase, plan: Plan, sink: &mut FigureSink<'_>) -> Result<(), BenchError> {
     let (jobs, passed) = (plan.jobs(200_000), plan.jobs(1_000_000));
     let (mut before, mut held) = (Vec::new(), Vec::new());
     for _ in 0..plan.runs {
@@ -33,12 +33,12 @@ pub(crate) async fn run(database: &BenchDatabase, plan: Plan, say: &mut Say<'_>)
     sqlx::raw_sql("rollback").execute(&mut *other).await?;
     other.close().await?;
 
-    say.figure(Record::new("W7", "line, W3 before", "jobs/s", before.clone()))?;
-    say.figure(Record::new("W7", "W3 held", "jobs/s", held).against(&before))?;
+    sink.figure(Record::new("W7", "line, W3 before", "jobs/s", before.clone()))?;
+    sink.figure(Record::new("W7", "W3 held", "jobs/s", held).against(&before))?;
     for (share, name) in [(0.5, "p50"), (0.99, "p99")] {
         let before = vec![trickle::ms(&waits_before, share)];
-        say.figure(Record::new("W7", format!("W4 {name} before"), "ms", before.clone()))?;
-        say.figure(Record::new("W7", format!("W4 {name} held"), "ms", vec![trickle::ms(&waits_held, share)]).against(&before))?;
+        sink.figure(Record::new("W7", format!("W4 {name} before"), "ms", before.clone()))?;
+        sink.figure(Record::new("W7", format!("W4 {name} held"), "ms", vec![trickle::ms(&waits_held, share)]).against(&before))?;
     }
     Ok(())
 }
@@ -49,7 +49,7 @@ async fn hold_snapshot(connection: &mut PgConnection) -> Result<(), BenchError> 
     Ok(())
 }
 
-/// So many jobs more, through the same tables; jobs a second.
+/// Runs this number of further jobs through the same tables. Returns jobs per second.
 async fn pass(database: &BenchDatabase, jobs: u64) -> Result<f64, BenchError> {
     let from = database.next_id().await?;
     database.fill(jobs).await?;

@@ -1,6 +1,6 @@
 //! The job type of the bench: about 100 bytes of JSON, and a handler that only counts.
 //!
-//! It is not linked into the registry, so that no user's worker knows it: a worker process registers it by hand.
+//! It is not in the global registry, so that workers of users do not know it. A worker process registers it explicitly.
 
 use std::{
     sync::{
@@ -18,12 +18,12 @@ use serde::{Deserialize, Serialize};
 pub(crate) struct Noop {
     /// Its number within one measurement.
     pub(crate) n: u64,
-    /// When it was about to be enqueued, as [`unix_ns`]; 0 if nobody wants to know how long it waited.
+    /// Time just before its enqueue, as [`unix_ns`]; 0 if its latency is not measured.
     pub(crate) sent: u64,
     text: String,
 }
 
-/// A hundred names; a worker serves all of them.
+/// Generates a hundred names. A worker serves all of them.
 macro_rules! names {
     ($($ten:literal)*) => {
         [$(
@@ -43,7 +43,7 @@ impl JobType for Noop {
     const OPTIONS: Options = Options::new("bench").queue("bench").aliases(&NAMES);
 }
 
-/// The same to producers, under a name that no worker serves, in the same queue and more urgent.
+/// The same for producers, but with a name that no worker serves, in the same queue and with a higher priority.
 #[derive(Debug, Serialize, Deserialize)]
 pub(crate) struct Unserved(pub(crate) Noop);
 
@@ -55,40 +55,40 @@ impl JobType for Unserved {
 
 impl Handler for Noop {
     async fn run(self, _cx: &Context) -> JobResult {
-        TALLY.note(self.n, self.sent);
+        RUN_COUNTER.note(self.n, self.sent);
         Ok(())
     }
 }
 
 impl Noop {
-    /// The job of this number.
+    /// Returns the job of this number.
     pub(crate) fn numbered(n: u64) -> Self {
         Self { n, sent: 0, text: "some sixty bytes of text, so that all in all it has a hundred".to_owned() }
     }
 
-    /// As above, about to be enqueued now.
+    /// Returns the job of this number with the current time.
     pub(crate) fn sent_now(n: u64) -> Self {
         Self { sent: unix_ns(), ..Self::numbered(n) }
     }
 
-    /// Its JSON, for plain SQL.
+    /// Returns its JSON, for plain SQL.
     pub(crate) fn text(n: u64) -> String {
-        serde_json::to_string(&Self::numbered(n)).expect("numbers and text are JSON")
+        serde_json::to_string(&Self::numbered(n)).expect("numbers and strings serialize to JSON")
     }
 }
 
-/// The clock that the bench and its worker processes share.
+/// Returns the time of the clock that the bench and its worker processes share.
 pub(crate) fn unix_ns() -> u64 {
     let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or(Duration::ZERO);
     u64::try_from(since.as_nanos()).unwrap_or(u64::MAX)
 }
 
-/// No measurement has more jobs than this.
+/// Maximum number of jobs in a measurement.
 pub(crate) const MOST_JOBS: u64 = 64 * WORDS as u64;
 const WORDS: usize = 1 << 18;
 
-/// What the handlers of this process have seen.
-pub(crate) static TALLY: Tally = Tally {
+/// Counters of the handlers in this process.
+pub(crate) static RUN_COUNTER: RunCounter = RunCounter {
     runs: AtomicU64::new(0),
     first: OnceLock::new(),
     seen: [const { AtomicU64::new(0) }; WORDS],
@@ -96,19 +96,19 @@ pub(crate) static TALLY: Tally = Tally {
     goal: OnceLock::new(),
 };
 
-/// Counts handlers' runs.
-pub(crate) struct Tally {
+/// Counts handler runs.
+pub(crate) struct RunCounter {
     runs: AtomicU64,
     first: OnceLock<u64>,
-    /// One bit a job.
+    /// One bit per job.
     seen: [AtomicU64; WORDS],
     waits: Mutex<Vec<u64>>,
     goal: OnceLock<(u64, fn(u64))>,
 }
 
-impl Tally {
-    /// Calls `reached`, with the time of the first run, at the run of this number.
-    pub(crate) fn aim(&self, runs: u64, reached: fn(u64)) {
+impl RunCounter {
+    /// Calls `reached` with the time of the first run when this number of runs is reached.
+    pub(crate) fn set_goal(&self, runs: u64, reached: fn(u64)) {
         let _ = self.goal.set((runs, reached));
     }
 
@@ -128,17 +128,17 @@ impl Tally {
         }
     }
 
-    /// How many runs there were.
+    /// Returns the number of runs.
     pub(crate) fn runs(&self) -> u64 {
         self.runs.load(Relaxed)
     }
 
-    /// Of how many jobs.
+    /// Returns the number of distinct jobs.
     pub(crate) fn distinct(&self) -> u64 {
         self.seen.iter().map(|word| u64::from(word.load(Relaxed).count_ones())).sum()
     }
 
-    /// How long jobs waited from just before their enqueue to the first line of their handler, in nanoseconds.
+    /// Returns the latencies from just before the enqueue to the first line of the handler, in nanoseconds.
     pub(crate) fn take_waits(&self) -> Vec<u64> {
         std::mem::take(&mut *self.waits.lock().unwrap_or_else(PoisonError::into_inner))
     }

@@ -1,9 +1,9 @@
-//! W10: jobs with ordering keys, many keys alike, and with one in front that has a third of all jobs and can do only one at a time.
+//! W10: jobs with ordering keys: many keys with equal load, and one key in front with a third of all jobs, which run one at a time.
 
 use queue_core::Batch;
 
 use crate::{
-    BenchError, Plan, Say,
+    BenchError, FigureSink, Plan,
     database::BenchDatabase,
     drain::{fill_and_drain, fill_by_and_drain},
     job::Noop,
@@ -11,11 +11,11 @@ use crate::{
     report::Record,
 };
 
-/// Besides the hot one.
+/// Number of keys besides the hot one.
 const KEYS: u64 = 2000;
 
-/// W10: W3 of 2,000 keys alike; and the same behind 30 % of a hot key, until as many jobs have run as there are of the others.
-pub(crate) async fn run(database: &BenchDatabase, plan: Plan, say: &mut Say<'_>) -> Result<(), BenchError> {
+/// W10: W3 with 2,000 keys of equal load. Then the same behind 30 % of jobs with a hot key, until as many jobs have run as the others have.
+pub(crate) async fn run(database: &BenchDatabase, plan: Plan, sink: &mut FigureSink<'_>) -> Result<(), BenchError> {
     let jobs = plan.jobs(200_000);
     let hot = jobs * 3 / 10;
     let (mut plain, mut uniform, mut behind): (Vec<f64>, Vec<f64>, Vec<f64>) = Default::default();
@@ -26,12 +26,12 @@ pub(crate) async fn run(database: &BenchDatabase, plan: Plan, say: &mut Say<'_>)
             rates.push(fill_by_and_drain(database, "W10", Shape::Defaults, fill, (jobs, jobs - hot)).await?.rate);
         }
     }
-    say.figure(Record::new("W10", "line, W3 of as many", "jobs/s", plain.clone()))?;
-    say.figure(Record::new("W10", "uniform", "jobs/s", uniform.clone()).against(&plain))?;
-    say.figure(Record::new("W10", "hot", "jobs/s", behind).against(&uniform))
+    sink.figure(Record::new("W10", "line, W3 of as many", "jobs/s", plain.clone()))?;
+    sink.figure(Record::new("W10", "uniform", "jobs/s", uniform.clone()).against(&plain))?;
+    sink.figure(Record::new("W10", "hot", "jobs/s", behind).against(&uniform))
 }
 
-/// So many jobs of which the first `hot` have one key.
+/// Enqueues `jobs` jobs. The first `hot` of them have the same key.
 async fn fill(database: &BenchDatabase, hot: u64, jobs: u64) -> Result<(), BenchError> {
     let mut batch = Batch::new();
     for n in 0..jobs {

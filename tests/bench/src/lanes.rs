@@ -1,4 +1,4 @@
-//! W9: jobs spread over many queues and types, and what it costs to look at all of them when there are none.
+//! W9: jobs spread over many queues and types, and the cost of polling all of them when they are empty.
 
 use std::time::{Duration, Instant};
 
@@ -6,7 +6,7 @@ use queue_worker::Config;
 use sqlx::{ConnectOptions as _, Connection as _};
 
 use crate::{
-    BenchError, Plan, Say,
+    BenchError, FigureSink, Plan,
     database::{BenchDatabase, Expected},
     drain::drain,
     job::NAMES,
@@ -15,7 +15,7 @@ use crate::{
     report::Record,
 };
 
-/// Over how many queues and types jobs are spread.
+/// Number of queues and types that jobs are spread over.
 #[derive(Clone, Copy, Debug)]
 struct Spread {
     queues: i32,
@@ -29,8 +29,8 @@ const SPREADS: [(&str, Spread); 4] = [
     ("100 types", Spread { queues: 1, types: 100 }),
 ];
 
-/// W9: W3 over 1, 100 and 10,000 queues and over 100 types; and an idle worker's polls, with all these lanes known to it.
-pub(crate) async fn run(database: &BenchDatabase, plan: Plan, say: &mut Say<'_>) -> Result<(), BenchError> {
+/// W9: W3 over 1, 100 and 10,000 queues and over 100 types, then the polls of an idle worker that knows all these lanes.
+pub(crate) async fn run(database: &BenchDatabase, plan: Plan, sink: &mut FigureSink<'_>) -> Result<(), BenchError> {
     let jobs = plan.jobs(50_000);
     let mut one = Vec::new();
     for (name, spread) in SPREADS {
@@ -50,16 +50,16 @@ pub(crate) async fn run(database: &BenchDatabase, plan: Plan, say: &mut Say<'_>)
         if one.is_empty() {
             one.clone_from(&rates);
         }
-        say.figure(Record::new("W9", name, "jobs/s", rates).against(&one))?;
+        sink.figure(Record::new("W9", name, "jobs/s", rates).against(&one))?;
         if !polls.is_empty() {
-            say.figure(Record::new("W9", name, "server ms/poll", polls).against(&lines))?;
-            say.figure(Record::new("W9", name, "server ms/idle s", all))?;
+            sink.figure(Record::new("W9", name, "server ms/poll", polls).against(&lines))?;
+            sink.figure(Record::new("W9", name, "server ms/idle s", all))?;
         }
     }
     Ok(())
 }
 
-/// With the SQL function that an enqueue is.
+/// Uses the SQL function behind an enqueue.
 async fn fill(database: &BenchDatabase, jobs: u64, spread: Spread) -> Result<(), BenchError> {
     const FILL: &str = "
         select count(queue.insert_job(($2::text[])[1 + n % $3], jsonb_build_object('n', n, 'sent', 0, 'text', repeat('x', 60)), 'bench' || n % $4))
@@ -69,24 +69,24 @@ async fn fill(database: &BenchDatabase, jobs: u64, spread: Spread) -> Result<(),
     Ok(())
 }
 
-/// What an idle worker costs the server, in ms of its processor time.
-struct Idle {
-    /// The claim loop's connection, a poll.
+/// Server cost of an idle worker, in ms of CPU time.
+struct IdleCost {
+    /// CPU time of the claiming connection per poll.
     poll: f64,
-    /// A connection that says `select 1` as often.
+    /// CPU time of a connection that executes `select 1` at the same rate.
     line: f64,
-    /// All of its connections, a second.
+    /// CPU time of all its connections per second.
     second: f64,
 }
 
-/// `None` where the server's processes cannot be seen.
-async fn idle(database: &BenchDatabase, plan: Plan) -> Result<Option<Idle>, BenchError> {
+/// `None` where the server's processes are not visible.
+async fn idle(database: &BenchDatabase, plan: Plan) -> Result<Option<IdleCost>, BenchError> {
     if database.postmaster.is_none() {
         return Ok(None);
     }
     let worker = WorkerProcess::start(database, Shape::Defaults, u64::MAX)?;
     database.until_asleep().await?;
-    // Its first polls prepare their statements.
+    // The first polls prepare their statements.
     tokio::time::sleep(2 * Config::default().poll_interval).await;
     let mut line = database.pool().connect_options().as_ref().clone().application_name("queue-bench line").connect().await?;
     sqlx::query("select 1").execute(&mut line).await?;
@@ -106,10 +106,10 @@ async fn idle(database: &BenchDatabase, plan: Plan) -> Result<Option<Idle>, Benc
     worker.stop().await?;
     let polls = passed / Config::default().poll_interval.as_secs_f64();
     let ms = |time: Duration| time.as_secs_f64() * 1000.0;
-    Ok(Some(Idle { poll: ms(claims) / polls, line: ms(select) / polls, second: ms(all) / passed }))
+    Ok(Some(IdleCost { poll: ms(claims) / polls, line: ms(select) / polls, second: ms(all) / passed }))
 }
 
-/// The processor time of the server's processes behind the connections of this name.
+/// Returns the CPU time of the server processes of the connections with this name.
 async fn cpu(database: &BenchDatabase, name: &str) -> Result<Duration, BenchError> {
     const BACKENDS: &str = "select pid from pg_stat_activity where datname = current_database() and application_name like $1";
     let pids: Vec<i32> = sqlx::query_scalar(BACKENDS).bind(name).fetch_all(database.pool()).await?;

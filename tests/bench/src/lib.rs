@@ -1,9 +1,9 @@
-//! The benchmark: what this queue costs, each figure beside the same shape in plain SQL, measured in the same run.
+//! The benchmark: measures the cost of this queue. Each figure is compared with the same shape in plain SQL, measured in the same run.
 //!
-//! Works in a database of its own, which it creates on the given server and drops at the end. Every workload counts its jobs afterwards: a
-//! job that is missing, or that ran twice, is an error, however fast it was. It uses what any user of the queue may use.
+//! Uses a database of its own, which it creates on the given server and drops at the end. Every workload counts its jobs afterwards: a
+//! missing job or one that ran twice is an error. It uses only what any user of the queue can use.
 
-// How it is asked, what is measured, then with what.
+// The command line, then the workloads, then their tools.
 mod cli;
 mod produce;
 mod drain;
@@ -33,28 +33,28 @@ use crate::{
     report::{Record, Report},
 };
 
-/// What is wanted.
+/// Settings of a run.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Plan {
-    /// How often each figure is measured.
+    /// Number of runs per figure.
     pub(crate) runs: usize,
-    /// Of the sizes and spans below.
+    /// Scale of the sizes and durations below.
     pub(crate) scale: f64,
 }
 
 impl Plan {
-    /// A number of jobs, scaled; never so few that a batch would not be filled.
+    /// Returns a scaled number of jobs, at least enough to fill a batch.
     fn jobs(&self, full: u64) -> u64 {
         ((full as f64 * self.scale) as u64).max(200)
     }
 
-    /// A span of seconds, scaled; never shorter than half of one.
+    /// Returns a scaled duration, at least half a second.
     fn seconds(&self, full: f64) -> std::time::Duration {
         std::time::Duration::from_secs_f64((full * self.scale).max(0.5))
     }
 }
 
-/// The workloads, by what they are.
+/// The workloads by name.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Workload {
     /// W1
@@ -92,7 +92,7 @@ pub(crate) enum Workload {
 }
 
 impl Workload {
-    /// In the order of their numbers. W6 is what W3 costs.
+    /// The workloads in the order of their numbers. W6 is the cost of W3.
     pub(crate) const ALL: [(&str, Self); 21] = [
         ("W1", Self::EnqueueOne),
         ("W2", Self::EnqueueMany),
@@ -117,47 +117,47 @@ impl Workload {
         ("F6", Self::Fans),
     ];
 
-    async fn run(self, database: &mut BenchDatabase, plan: Plan, say: &mut Say<'_>) -> Result<(), BenchError> {
+    async fn run(self, database: &mut BenchDatabase, plan: Plan, sink: &mut FigureSink<'_>) -> Result<(), BenchError> {
         match self {
-            Self::EnqueueOne => produce::one(database, plan, say).await,
-            Self::EnqueueMany => produce::many(database, plan, say).await,
-            Self::Drain => drain::run(database, plan, say).await,
-            Self::Trickle => trickle::run(database, plan, say).await,
-            Self::Behind => behind::run(database, plan, say).await,
-            Self::HeldSnapshot => held::run(database, plan, say).await,
-            Self::Steady => steady::run(database, plan, say).await,
-            Self::Lanes => lanes::run(database, plan, say).await,
-            Self::Keyed => keyed::run(database, plan, say).await,
-            Self::HeldTransactions => produce::slowly(database, plan, say).await,
-            Self::Limited => limited::run(database, plan, say).await,
-            Self::ByKey => limited::run_by_key(database, plan, say).await,
-            Self::RatedByKey => limited::run_rated(database, plan, say).await,
-            Self::Fair => limited::run_fair(database, plan, say).await,
-            Self::Steps => flows::run(database, plan, say).await,
-            Self::Fans => fans::run(database, plan, say).await,
+            Self::EnqueueOne => produce::one(database, plan, sink).await,
+            Self::EnqueueMany => produce::many(database, plan, sink).await,
+            Self::Drain => drain::run(database, plan, sink).await,
+            Self::Trickle => trickle::run(database, plan, sink).await,
+            Self::Behind => behind::run(database, plan, sink).await,
+            Self::HeldSnapshot => held::run(database, plan, sink).await,
+            Self::Steady => steady::run(database, plan, sink).await,
+            Self::Lanes => lanes::run(database, plan, sink).await,
+            Self::Keyed => keyed::run(database, plan, sink).await,
+            Self::HeldTransactions => produce::slowly(database, plan, sink).await,
+            Self::Limited => limited::run(database, plan, sink).await,
+            Self::ByKey => limited::run_by_key(database, plan, sink).await,
+            Self::RatedByKey => limited::run_rated(database, plan, sink).await,
+            Self::Fair => limited::run_fair(database, plan, sink).await,
+            Self::Steps => flows::run(database, plan, sink).await,
+            Self::Fans => fans::run(database, plan, sink).await,
         }
     }
 }
 
-/// Why there is no figure.
+/// Error of a measurement.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum BenchError {
-    /// The queue did something else than run each job once.
+    /// The queue did not run each job exactly once.
     #[error("{workload}: {what}")]
     Wrong { workload: &'static str, what: String },
-    /// The worker's process could not be started, or ended by itself.
-    #[error("the worker's process {0}")]
+    /// The worker process could not be started, or exited by itself.
+    #[error("the worker process {0}")]
     Process(String),
-    /// Somebody asked for the end.
-    #[error("interrupted; the bench's database is dropped")]
+    /// A shutdown signal arrived.
+    #[error("interrupted; the database of the bench was dropped")]
     Interrupted,
-    /// What is shown cannot be shown.
+    /// A figure could not be printed.
     #[error("cannot write to stdout: {0}")]
     Show(#[from] std::io::Error),
     /// The store failed.
     #[error(transparent)]
     Queue(#[from] queue_worker::Error),
-    /// As above, in a statement of the bench.
+    /// A statement of the bench failed.
     #[error("{}", queue_core::message(.0))]
     Database(#[from] sqlx::Error),
 }
@@ -168,10 +168,10 @@ impl From<queue_core::Error> for BenchError {
     }
 }
 
-/// Where figures go as soon as they are known.
-struct Say<'s>(&'s mut (dyn FnMut(Report) -> Result<(), BenchError> + Send));
+/// Output of figures as soon as they are known.
+struct FigureSink<'s>(&'s mut (dyn FnMut(Report) -> Result<(), BenchError> + Send));
 
-impl Say<'_> {
+impl FigureSink<'_> {
     fn figure(&mut self, record: Record) -> Result<(), BenchError> {
         (self.0)(Report::Figure(record))
     }
@@ -181,10 +181,10 @@ impl Say<'_> {
     }
 }
 
-/// Runs the workloads in their order, in a database of their own on this server.
+/// Runs the workloads in the given order, in a separate database on this server.
 ///
 /// # Errors
-/// When a workload lost, doubled or left over a job; when the server or a worker's process failed.
+/// If a workload lost, duplicated or left a job, or if the server or a worker process failed.
 pub(crate) async fn run(
     server: &Database,
     workloads: &[Workload],
@@ -207,9 +207,9 @@ async fn run_all(
     show: &mut (dyn FnMut(Report) -> Result<(), BenchError> + Send),
 ) -> Result<(), BenchError> {
     show(Report::Server(database.describe().await?))?;
-    let mut say = Say(show);
+    let mut sink = FigureSink(show);
     for workload in workloads {
-        workload.run(database, plan, &mut say).await?;
+        workload.run(database, plan, &mut sink).await?;
     }
     Ok(())
 }

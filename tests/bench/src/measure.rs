@@ -1,6 +1,6 @@
-//! What was used between two moments: WAL, transactions, rows changed, and processor time where the server is on this machine.
+//! Resources used between two points in time: WAL, transactions, changed rows, and CPU time if the server runs on this machine.
 //!
-//! WAL and the server's processor time are those of the whole server: let nothing else work there.
+//! WAL and the CPU time of the server are those of the whole server, so it must not serve other clients.
 
 use std::{fs, time::Duration};
 
@@ -8,12 +8,12 @@ use sqlx::PgConnection;
 
 use crate::{BenchError, database::BenchDatabase, report::Record};
 
-/// The server's first process, parent of all others.
+/// The server's postmaster, the parent of its other processes.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Postmaster(u32);
 
 impl Postmaster {
-    /// Of the server behind this connection; `None` if it is on another machine, or its processes cannot be seen.
+    /// Returns the postmaster of the server behind this connection; `None` if it runs on another machine, or its processes are not visible.
     pub(crate) async fn of(connection: &mut PgConnection) -> sqlx::Result<Option<Self>> {
         const HERE: &str = "select case when inet_server_addr() is not distinct from inet_client_addr() then pg_backend_pid() end";
         let pid: Option<i32> = sqlx::query_scalar(HERE).fetch_one(connection).await?;
@@ -21,7 +21,7 @@ impl Postmaster {
         Ok(backend.map(|process| Self(process.parent)))
     }
 
-    /// The processor time of all its processes, ended ones included.
+    /// Returns the CPU time of all its processes, including exited ones.
     fn cpu(self) -> Option<Duration> {
         let own = Process::read(self.0)?;
         let children = fs::read_dir("/proc").ok()?.flatten().filter_map(|entry| entry.file_name().to_str()?.parse().ok());
@@ -30,7 +30,7 @@ impl Postmaster {
     }
 }
 
-/// What `/proc` says of a process.
+/// Process statistics from `/proc`.
 struct Process {
     name: String,
     parent: u32,
@@ -43,7 +43,7 @@ impl Process {
         Self::parse(&fs::read_to_string(format!("/proc/{pid}/stat")).ok()?)
     }
 
-    /// `pid (name) state parent ..`; times are in hundredths of a second, as Linux has it everywhere.
+    /// Format: `pid (name) state parent ..`. Times are in hundredths of a second on every Linux.
     fn parse(stat: &str) -> Option<Self> {
         let (head, tail) = stat.rsplit_once(") ")?;
         let (_, name) = head.split_once(" (")?;
@@ -56,19 +56,19 @@ impl Process {
     }
 }
 
-/// The processor time of one process.
+/// Returns the CPU time of one process.
 pub(crate) fn cpu_of(pid: u32) -> Option<Duration> {
     Process::read(pid).map(|process| process.cpu)
 }
 
-/// As above, to the nanosecond where the kernel tells, and of the first thread only: the server's processes have one.
+/// As above, with nanosecond resolution where the kernel reports it. Covers only the first thread: server processes have one.
 pub(crate) fn exact_cpu_of(pid: u32) -> Option<Duration> {
     let exact = fs::read_to_string(format!("/proc/{pid}/schedstat")).ok();
     let exact = exact.and_then(|text| text.split(' ').next()?.parse().ok()).map(Duration::from_nanos);
     exact.filter(|time| !time.is_zero()).or_else(|| cpu_of(pid))
 }
 
-/// A moment.
+/// Resource counters at one point in time.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Moment {
     wal: i64,
@@ -84,14 +84,14 @@ select (pg_current_wal_insert_lsn() - '0/0'::pg_lsn)::bigint as wal,
   (select coalesce(sum(n_tup_upd + n_tup_del), 0)::bigint from pg_stat_user_tables) as dead";
 
 impl Moment {
-    /// Now.
+    /// Reads the current counters.
     pub(crate) async fn now(database: &BenchDatabase) -> Result<Self, BenchError> {
         let (wal, transactions, dead) = sqlx::query_as(MOMENT).fetch_one(database.pool()).await?;
         let server = database.postmaster.and_then(Postmaster::cpu);
         Ok(Self { wal, transactions, dead, server, bench: cpu_of(std::process::id()) })
     }
 
-    /// What was used between this moment and now.
+    /// Returns the resources used since then.
     pub(crate) async fn cost(self, database: &BenchDatabase) -> Result<Cost, BenchError> {
         let now = Self::now(database).await?;
         let between = |before: Option<Duration>, after: Option<Duration>| Some(after?.saturating_sub(before?));
@@ -105,7 +105,7 @@ impl Moment {
     }
 }
 
-/// What was used.
+/// Used resources.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Cost {
     /// Bytes.
@@ -114,12 +114,12 @@ pub(crate) struct Cost {
     /// Row versions updated or deleted.
     pub(crate) dead: f64,
     pub(crate) server: Option<Duration>,
-    /// By whoever worked: the bench's own producers, or the worker.
+    /// CPU time of the bench's own producers or of the worker.
     pub(crate) client: Option<Duration>,
 }
 
 impl Cost {
-    /// This and that.
+    /// Returns the sum of both costs.
     pub(crate) fn and(&self, other: &Self) -> Self {
         let sum = |one: Option<Duration>, two: Option<Duration>| Some(one? + two?);
         Self {
@@ -132,7 +132,7 @@ impl Cost {
     }
 }
 
-/// What one job cost, as figures.
+/// Returns the cost per job as figures.
 pub(crate) fn per_job(workload: &'static str, variant: &str, client: &'static str, jobs: u64, costs: &[Cost]) -> Vec<Record> {
     let jobs = jobs as f64;
     let figure = |unit, of: &dyn Fn(&Cost) -> Option<f64>| {

@@ -1,7 +1,7 @@
-//! The worker as a process of its own, so that what it costs can be told from what the bench costs.
+//! The worker as a separate process, so that its cost is distinguished from the cost of the bench.
 //!
-//! The process is this binary again, with the hidden command `worker`. It works until its stdin ends, which it also does when the bench
-//! is killed, and says on its stdout, a line of JSON each, when it has run as many jobs as it was told to, and at the end what it has seen.
+//! The process is this binary with the hidden command `worker`. It runs until its stdin is closed, which also happens when the bench is
+//! killed. It writes one line of JSON to stdout when it has run the given number of jobs, and another with its counts at the end.
 
 use std::{
     io::{BufRead as _, BufReader, Read as _, Write as _},
@@ -17,18 +17,18 @@ use tokio::sync::{mpsc, oneshot};
 use crate::{
     BenchError,
     database::BenchDatabase,
-    job::{Noop, TALLY},
+    job::{Noop, RUN_COUNTER},
     measure,
 };
 
-/// How a worker is set up.
+/// Worker settings.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Shape {
-    /// As it comes.
+    /// Default settings.
     Defaults,
-    /// For jobs that take no time.
+    /// Tuned for jobs that take no time.
     Tuned,
-    /// The same, with claims of so many jobs.
+    /// Tuned, with this number of jobs per claim.
     Batch(usize),
 }
 
@@ -41,7 +41,7 @@ impl Shape {
         }
     }
 
-    /// The most jobs of a claim, if it is not as it comes.
+    /// Maximum number of jobs per claim, if not the default.
     fn batch(self) -> Option<usize> {
         match self {
             Self::Defaults => None,
@@ -51,29 +51,29 @@ impl Shape {
     }
 }
 
-/// What a worker process says.
+/// Message of a worker process.
 #[derive(Debug, Serialize, Deserialize)]
-enum Said {
-    /// The number of runs aimed at was reached; when the first one was.
+enum WorkerMessage {
+    /// The given number of runs was reached. Contains the time of the first run.
     Reached { first: u64 },
-    /// The end.
-    Seen(Seen),
+    /// Final counts.
+    RunCounts(RunCounts),
 }
 
-/// What a worker process has seen.
+/// Counts reported by a worker process.
 #[derive(Debug, Serialize, Deserialize)]
-pub(crate) struct Seen {
-    /// How often a handler ran.
+pub(crate) struct RunCounts {
+    /// Number of handler runs.
     pub(crate) runs: u64,
-    /// Of how many jobs.
+    /// Number of distinct jobs.
     pub(crate) distinct: u64,
-    /// See [`crate::job::Tally::take_waits`]; sorted.
+    /// Sorted latencies, see [`crate::job::RunCounter::take_waits`].
     pub(crate) waits: Vec<u64>,
 }
 
-/// The whole life of a worker process: works until stdin ends, then says what it has seen.
+/// Runs a worker process until stdin is closed, then reports its counts.
 pub(crate) async fn work(pool: &PgPool, batch: Option<usize>, goal: u64) -> Result<(), Error> {
-    TALLY.aim(goal, |first| say(&Said::Reached { first }));
+    RUN_COUNTER.set_goal(goal, |first| send_message(&WorkerMessage::Reached { first }));
     let (ended, end) = oneshot::channel::<()>();
     std::thread::spawn(move || {
         let _ = std::io::stdin().lock().read_to_end(&mut Vec::new());
@@ -85,32 +85,32 @@ pub(crate) async fn work(pool: &PgPool, batch: Option<usize>, goal: u64) -> Resu
     }
     let worker = Worker::new(pool.clone()).register::<Noop>().config(config);
     worker.run(async { drop(end.await) }).await?;
-    let mut waits = TALLY.take_waits();
+    let mut waits = RUN_COUNTER.take_waits();
     waits.sort_unstable();
-    say(&Said::Seen(Seen { runs: TALLY.runs(), distinct: TALLY.distinct(), waits }));
+    send_message(&WorkerMessage::RunCounts(RunCounts { runs: RUN_COUNTER.runs(), distinct: RUN_COUNTER.distinct(), waits }));
     Ok(())
 }
 
-fn say(said: &Said) {
-    if let Ok(line) = serde_json::to_string(said) {
-        // Without a reader there is no bench any more.
+fn send_message(message: &WorkerMessage) {
+    if let Ok(line) = serde_json::to_string(message) {
+        // Without a reader, the bench has exited.
         let _ = writeln!(std::io::stdout(), "{line}");
     }
 }
 
-/// A worker process, as the bench sees it. Killed when dropped.
+/// A worker process as seen by the bench. Killed when dropped.
 #[derive(Debug)]
 pub(crate) struct WorkerProcess {
     child: Child,
     stdin: Option<ChildStdin>,
-    said: mpsc::UnboundedReceiver<Said>,
+    message: mpsc::UnboundedReceiver<WorkerMessage>,
 }
 
-/// No measurement takes longer.
+/// Time limit of a measurement.
 const PATIENCE: Duration = Duration::from_mins(5);
 
 impl WorkerProcess {
-    /// Starts one that says when it has run `goal` jobs.
+    /// Starts a worker process that reports when it has run `goal` jobs.
     pub(crate) fn start(database: &BenchDatabase, shape: Shape, goal: u64) -> Result<Self, BenchError> {
         let failed = |error: std::io::Error| BenchError::Process(format!("cannot be started: {error}"));
         let mut command = Command::new(std::env::current_exe().map_err(failed)?);
@@ -120,50 +120,50 @@ impl WorkerProcess {
         }
         let mut child = command.env("DATABASE_URL", database.url()).stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().map_err(failed)?;
         let (stdin, stdout) = (child.stdin.take(), child.stdout.take());
-        let (tell, said) = mpsc::unbounded_channel();
+        let (sender, message) = mpsc::unbounded_channel();
         std::thread::spawn(move || {
             for line in stdout.into_iter().flat_map(|stdout| BufReader::new(stdout).lines()).map_while(Result::ok) {
-                if let Ok(said) = serde_json::from_str(&line) {
-                    let _ = tell.send(said);
+                if let Ok(message) = serde_json::from_str(&line) {
+                    let _ = sender.send(message);
                 }
             }
         });
-        Ok(Self { child, stdin, said })
+        Ok(Self { child, stdin, message })
     }
 
-    /// Waits until it has run as many jobs as it was told to; returns when it ran the first.
+    /// Waits until the worker has run the given number of jobs. Returns the time of the first run.
     pub(crate) async fn reached(&mut self) -> Result<u64, BenchError> {
         match self.listen().await? {
-            Said::Reached { first } => Ok(first),
-            Said::Seen(_) => Err(BenchError::Process("ended before it had run all jobs".to_owned())),
+            WorkerMessage::Reached { first } => Ok(first),
+            WorkerMessage::RunCounts(_) => Err(BenchError::Process("exited before it had run all jobs".to_owned())),
         }
     }
 
-    /// Its processor time so far.
+    /// Returns the CPU time used so far.
     pub(crate) fn cpu(&self) -> Option<Duration> {
         measure::cpu_of(self.child.id())
     }
 
-    /// Ends it, gracefully.
-    pub(crate) async fn stop(mut self) -> Result<Seen, BenchError> {
+    /// Stops the worker gracefully.
+    pub(crate) async fn stop(mut self) -> Result<RunCounts, BenchError> {
         drop(self.stdin.take());
         let seen = loop {
-            if let Said::Seen(seen) = self.listen().await? {
+            if let WorkerMessage::RunCounts(seen) = self.listen().await? {
                 break seen;
             }
         };
         let status = tokio::task::spawn_blocking(move || self.child.wait()).await;
         match status {
             Ok(Ok(status)) if status.success() => Ok(seen),
-            other => Err(BenchError::Process(format!("did not end well: {other:?}"))),
+            other => Err(BenchError::Process(format!("failed: {other:?}"))),
         }
     }
 
-    async fn listen(&mut self) -> Result<Said, BenchError> {
-        match tokio::time::timeout(PATIENCE, self.said.recv()).await {
-            Ok(Some(said)) => Ok(said),
-            Ok(None) => Err(BenchError::Process("ended by itself; what it said of that is above".to_owned())),
-            Err(_) => Err(BenchError::Process(format!("has not run its jobs within {PATIENCE:?}"))),
+    async fn listen(&mut self) -> Result<WorkerMessage, BenchError> {
+        match tokio::time::timeout(PATIENCE, self.message.recv()).await {
+            Ok(Some(message)) => Ok(message),
+            Ok(None) => Err(BenchError::Process("exited by itself; see its output above".to_owned())),
+            Err(_) => Err(BenchError::Process(format!("did not run its jobs within {PATIENCE:?}"))),
         }
     }
 }

@@ -1,4 +1,4 @@
-//! W1, W2, W11: enqueuing, one job a transaction, many at once, and in transactions that stay open.
+//! W1, W2, W11: enqueues one job per transaction, in bulk, and in transactions that stay open.
 
 use std::time::{Duration, Instant};
 
@@ -6,7 +6,7 @@ use queue_core::{Durability, Job as _};
 use sqlx::Connection as _;
 
 use crate::{
-    BenchError, Plan, Say,
+    BenchError, FigureSink, Plan,
     database::{BenchDatabase, Expected},
     job::Noop,
     line::{self, together},
@@ -17,8 +17,8 @@ use crate::{
 
 const PRODUCERS: u64 = 8;
 
-/// W1: one job a transaction, by 8 producers, without a worker, without waiting for the disk, and with a worker that drains meanwhile.
-pub(crate) async fn one(database: &BenchDatabase, plan: Plan, say: &mut Say<'_>) -> Result<(), BenchError> {
+/// W1: one job per transaction, by 8 producers: without a worker, with relaxed durability, and while a worker drains.
+pub(crate) async fn one(database: &BenchDatabase, plan: Plan, sink: &mut FigureSink<'_>) -> Result<(), BenchError> {
     let jobs = plan.jobs(20_000) / PRODUCERS * PRODUCERS;
     let (mut plain, mut alone, mut costs) = (Vec::new(), Vec::new(), Vec::new());
     let (mut relaxed, mut draining) = (Vec::new(), Vec::new());
@@ -44,11 +44,11 @@ pub(crate) async fn one(database: &BenchDatabase, plan: Plan, say: &mut Say<'_>)
         let seen = worker.stop().await?;
         database.check("W1", from, Expected { completed: jobs, ..Expected::default() }, Some(&seen)).await?;
     }
-    say.figure(Record::new("W1", "line, INSERT", "tx/s", plain.clone()))?;
-    say.figure(Record::new("W1", "alone", "jobs/s", alone).against(&plain))?;
-    say.figure(Record::new("W1", "relaxed", "jobs/s", relaxed).against(&plain))?;
-    say.figure(Record::new("W1", "draining", "jobs/s", draining).against(&plain))?;
-    say.figures(per_job("W1", "alone", "producer us/job", jobs, &costs))
+    sink.figure(Record::new("W1", "line, INSERT", "tx/s", plain.clone()))?;
+    sink.figure(Record::new("W1", "alone", "jobs/s", alone).against(&plain))?;
+    sink.figure(Record::new("W1", "relaxed", "jobs/s", relaxed).against(&plain))?;
+    sink.figure(Record::new("W1", "draining", "jobs/s", draining).against(&plain))?;
+    sink.figures(per_job("W1", "alone", "producer us/job", jobs, &costs))
 }
 
 async fn enqueue_singly(database: &BenchDatabase, jobs: u64, durability: Durability) -> Result<f64, BenchError> {
@@ -63,8 +63,8 @@ async fn enqueue_singly(database: &BenchDatabase, jobs: u64, durability: Durabil
     Ok(jobs as f64 / elapsed.as_secs_f64())
 }
 
-/// W2: many jobs in one call.
-pub(crate) async fn many(database: &BenchDatabase, plan: Plan, say: &mut Say<'_>) -> Result<(), BenchError> {
+/// W2: many jobs per call.
+pub(crate) async fn many(database: &BenchDatabase, plan: Plan, sink: &mut FigureSink<'_>) -> Result<(), BenchError> {
     let jobs = plan.jobs(200_000);
     let (mut plain, mut ours, mut costs): (Vec<f64>, Vec<f64>, Vec<Cost>) = (Vec::new(), Vec::new(), Vec::new());
     for _ in 0..plan.runs {
@@ -78,16 +78,16 @@ pub(crate) async fn many(database: &BenchDatabase, plan: Plan, say: &mut Say<'_>
         costs.push(begin.cost(database).await?);
         database.check("W2", from, Expected { ready: jobs, ..Expected::default() }, None).await?;
     }
-    say.figure(Record::new("W2", "line, COPY", "rows/s", plain.clone()))?;
-    say.figure(Record::new("W2", "enqueue_all", "jobs/s", ours).against(&plain))?;
-    say.figures(per_job("W2", "enqueue_all", "producer us/job", jobs, &costs))
+    sink.figure(Record::new("W2", "line, COPY", "rows/s", plain.clone()))?;
+    sink.figure(Record::new("W2", "enqueue_all", "jobs/s", ours).against(&plain))?;
+    sink.figures(per_job("W2", "enqueue_all", "producer us/job", jobs, &costs))
 }
 
-/// How long a transaction of W11 stays open after its enqueue.
+/// Time for which a transaction of W11 stays open after its enqueue.
 const OPEN: Duration = Duration::from_millis(20);
 
-/// W11: producers that keep their transactions open. What they wait for beyond that, they wait for each other.
-pub(crate) async fn slowly(database: &BenchDatabase, plan: Plan, say: &mut Say<'_>) -> Result<(), BenchError> {
+/// W11: producers that keep their transactions open. Any further delay is time that they wait for each other.
+pub(crate) async fn slowly(database: &BenchDatabase, plan: Plan, sink: &mut FigureSink<'_>) -> Result<(), BenchError> {
     let each = (plan.seconds(4.0).as_secs_f64() / OPEN.as_secs_f64()) as u64;
     let jobs = each * PRODUCERS;
     let (mut plain, mut alone, mut draining) = (Vec::new(), Vec::new(), Vec::new());
@@ -107,9 +107,9 @@ pub(crate) async fn slowly(database: &BenchDatabase, plan: Plan, say: &mut Say<'
         let seen = worker.stop().await?;
         database.check("W11", from, Expected { completed: jobs, ..Expected::default() }, Some(&seen)).await?;
     }
-    say.figure(Record::new("W11", "line, INSERT", "tx/s", plain.clone()))?;
-    say.figure(Record::new("W11", "alone", "tx/s", alone).against(&plain))?;
-    say.figure(Record::new("W11", "draining", "tx/s", draining).against(&plain))
+    sink.figure(Record::new("W11", "line, INSERT", "tx/s", plain.clone()))?;
+    sink.figure(Record::new("W11", "alone", "tx/s", alone).against(&plain))?;
+    sink.figure(Record::new("W11", "draining", "tx/s", draining).against(&plain))
 }
 
 async fn enqueue_slowly(database: &BenchDatabase, each: u64) -> Result<f64, BenchError> {

@@ -1,23 +1,23 @@
-//! Figures: their median, spread, and ratio to the line they are held against. No I/O.
+//! Figures: median, spread, and ratio to their baseline. No I/O.
 
 use std::fmt;
 
 use serde::Serialize;
 
-/// Something to show.
+/// A report to print.
 #[derive(Clone, Debug, Serialize)]
 #[serde(untagged)]
 pub(crate) enum Report {
-    /// What it was measured on; for people.
+    /// The server that was measured, for humans.
     Server(Server),
     /// A figure.
     Figure(Record),
 }
 
-/// What decides how much a figure is worth elsewhere.
+/// Properties that affect how the figures transfer to other machines.
 #[derive(Clone, Debug, Serialize)]
 pub(crate) struct Server {
-    /// Its version and the settings that matter here.
+    /// Version and relevant settings.
     pub(crate) server: String,
 }
 
@@ -26,17 +26,17 @@ pub(crate) struct Server {
 pub(crate) struct Record {
     /// `W1` to `W11`, `L1` to `L4`, `F1` to `F6`.
     pub(crate) workload: &'static str,
-    /// Which form of the workload, or `line`: the same shape in plain SQL.
+    /// Variant of the workload, or `line`: the same shape in plain SQL.
     pub(crate) variant: String,
     /// The median of the runs.
     pub(crate) value: f64,
-    /// What it counts.
+    /// Unit of the value.
     pub(crate) unit: &'static str,
-    /// What it is held against, from the same run.
+    /// Baseline from the same run.
     pub(crate) limit: Option<f64>,
     /// The value as a share of the limit.
     pub(crate) ratio: Option<f64>,
-    /// What was measured, in the order of time.
+    /// Measured values in chronological order.
     pub(crate) runs: Vec<f64>,
 }
 
@@ -45,7 +45,7 @@ impl Record {
         Self { workload, variant: variant.into(), value: median(&runs), unit, limit: None, ratio: None, runs }
     }
 
-    /// Held against the median of these.
+    /// Sets the median of these values as the baseline.
     pub(crate) fn against(self, line: &[f64]) -> Self {
         let limit = median(line);
         Self { limit: Some(limit), ratio: Some(self.value / limit), ..self }
@@ -76,7 +76,7 @@ impl fmt::Display for Record {
     }
 }
 
-/// Three digits after the point for small figures, none for large ones, whose thousands are set apart.
+/// Formats small figures with three decimals, and large ones without decimals but with a thousands separator.
 fn short(value: f64) -> String {
     let decimals = match value.abs() {
         least if least < 1.0 => 4,
@@ -97,7 +97,7 @@ fn short(value: f64) -> String {
     out
 }
 
-/// The middle one, or the mean of the two in the middle; 0 of none.
+/// Returns the median, or 0 for no values.
 pub(crate) fn median(values: &[f64]) -> f64 {
     let mut sorted = values.to_vec();
     sorted.sort_unstable_by(f64::total_cmp);
@@ -108,7 +108,7 @@ pub(crate) fn median(values: &[f64]) -> f64 {
     }
 }
 
-/// The value that this share of all does not exceed; 0 of none.
+/// Returns the value that this share of all values does not exceed, or 0 for no values.
 pub(crate) fn percentile(sorted: &[u64], share: f64) -> u64 {
     let rank = (sorted.len() as f64 * share).ceil() as usize;
     sorted.get(rank.saturating_sub(1)).copied().unwrap_or(0)

@@ -1,11 +1,11 @@
-//! W8: producers and a worker together, at half of what the worker could drain.
+//! W8: producers and a worker together, at half of the worker's drain rate.
 
 use std::time::{Duration, Instant};
 
 use queue_core::Job as _;
 
 use crate::{
-    BenchError, Plan, Say,
+    BenchError, FigureSink, Plan,
     database::{BenchDatabase, Expected},
     drain::fill_and_drain,
     job::{MOST_JOBS, Noop},
@@ -15,17 +15,17 @@ use crate::{
     trickle::ms,
 };
 
-/// Between two bulk enqueues.
+/// Interval of bulk enqueues.
 const EVERY: Duration = Duration::from_millis(20);
 
-/// One job in so many says when it was sent.
+/// One job in this many has its latency measured.
 const SAMPLE: u64 = 50;
 
-/// The backlog is looked at once in so many of them.
+/// The backlog is sampled once in this many enqueues.
 const LOOK: u64 = 25;
 
-/// W8: 60 s in all. Jobs come in bulk, every 20 ms, because the producers have only half of the machine.
-pub(crate) async fn run(database: &BenchDatabase, plan: Plan, say: &mut Say<'_>) -> Result<(), BenchError> {
+/// W8: 60 s in total. Jobs are enqueued in bulk every 20 ms, because the producers have only half of the machine.
+pub(crate) async fn run(database: &BenchDatabase, plan: Plan, sink: &mut FigureSink<'_>) -> Result<(), BenchError> {
     let span = plan.seconds(60.0).div_f64(plan.runs as f64).max(Duration::from_secs(1));
     let drained = fill_and_drain(database, "W8", Shape::Defaults, plan.jobs(100_000)).await?;
     let batch = ((drained.rate / 2.0 * EVERY.as_secs_f64()) as u64).clamp(1, MOST_JOBS / 4000);
@@ -35,18 +35,18 @@ pub(crate) async fn run(database: &BenchDatabase, plan: Plan, say: &mut Say<'_>)
         runs.push(steady(database, batch, ticks).await?);
     }
     let each = |of: &dyn Fn(&Steady) -> f64| runs.iter().map(of).collect::<Vec<f64>>();
-    say.figure(Record::new("W8", "line, half of W3", "jobs/s", vec![drained.rate / 2.0]))?;
-    say.figure(Record::new("W8", "rate", "jobs/s", each(&|run| run.rate)).against(&[drained.rate / 2.0]))?;
+    sink.figure(Record::new("W8", "line, half of W3", "jobs/s", vec![drained.rate / 2.0]))?;
+    sink.figure(Record::new("W8", "rate", "jobs/s", each(&|run| run.rate)).against(&[drained.rate / 2.0]))?;
     for (variant, unit, of) in [
         ("p50", "ms", (|run| ms(&run.waits, 0.5)) as fn(&Steady) -> f64),
         ("p99", "ms", |run| ms(&run.waits, 0.99)),
         ("max", "ms", |run| ms(&run.waits, 1.0)),
         ("backlog, most", "jobs", |run| run.backlog as f64),
     ] {
-        say.figure(Record::new("W8", variant, unit, each(&of)))?;
+        sink.figure(Record::new("W8", variant, unit, each(&of)))?;
     }
     let costs: Vec<Cost> = runs.iter().map(|run| run.cost).collect();
-    say.figures(per_job("W8", "steady", "worker us/job", batch * ticks, &costs))
+    sink.figures(per_job("W8", "steady", "worker us/job", batch * ticks, &costs))
 }
 
 struct Steady {

@@ -1,11 +1,11 @@
-//! W4: how soon a job starts when there is nothing else to do.
+//! W4: how soon a job starts on an idle worker.
 
 use std::time::Duration;
 
 use queue_core::Job as _;
 
 use crate::{
-    BenchError, Plan, Say,
+    BenchError, FigureSink, Plan,
     database::{BenchDatabase, Expected},
     job::Noop,
     line,
@@ -13,21 +13,21 @@ use crate::{
     report::{Record, percentile},
 };
 
-/// Between two jobs.
+/// Interval between two jobs.
 const EVERY: Duration = Duration::from_millis(20);
 
-/// W4: an idle worker, and a job every 20 ms for 20 s; from just before the enqueue to the first line of the handler.
-pub(crate) async fn run(database: &BenchDatabase, plan: Plan, say: &mut Say<'_>) -> Result<(), BenchError> {
+/// W4: an idle worker, and a job every 20 ms for 20 s. Measured from just before the enqueue to the first line of the handler.
+pub(crate) async fn run(database: &BenchDatabase, plan: Plan, sink: &mut FigureSink<'_>) -> Result<(), BenchError> {
     let (mut plain, mut ours) = (Vec::new(), Vec::new());
     for _ in 0..plan.runs {
-        plain.push(line::told(database, jobs(plan), EVERY).await?);
+        plain.push(line::notify(database, jobs(plan), EVERY).await?);
         database.reset().await?;
         ours.push(waits(database, "W4", plan).await?);
     }
     for (name, share) in [("p50", 0.5), ("p99", 0.99), ("max", 1.0)] {
         let each = |runs: &[Vec<u64>]| runs.iter().map(|waits| ms(waits, share)).collect::<Vec<f64>>();
-        say.figure(Record::new("W4", format!("line, {name}"), "ms", each(&plain)))?;
-        say.figure(Record::new("W4", name, "ms", each(&ours)).against(&each(&plain)))?;
+        sink.figure(Record::new("W4", format!("line, {name}"), "ms", each(&plain)))?;
+        sink.figure(Record::new("W4", name, "ms", each(&ours)).against(&each(&plain)))?;
     }
     Ok(())
 }
@@ -36,7 +36,7 @@ fn jobs(plan: Plan) -> u64 {
     (plan.seconds(20.0).as_secs_f64() / EVERY.as_secs_f64()) as u64
 }
 
-/// How long each job waited, sorted, in nanoseconds.
+/// Returns the latency of each job, sorted, in nanoseconds.
 pub(crate) async fn waits(database: &BenchDatabase, workload: &'static str, plan: Plan) -> Result<Vec<u64>, BenchError> {
     let jobs = jobs(plan);
     let from = database.next_id().await?;
@@ -55,7 +55,7 @@ pub(crate) async fn waits(database: &BenchDatabase, workload: &'static str, plan
     Ok(seen.waits)
 }
 
-/// The time that this share of the sorted waits did not exceed, in milliseconds.
+/// Returns the latency in milliseconds that this share of the jobs did not exceed.
 pub(crate) fn ms(waits: &[u64], share: f64) -> f64 {
     percentile(waits, share) as f64 / 1e6
 }

@@ -1,4 +1,4 @@
-//! The programs of `docs/ANY_LANGUAGE.md`, run with the clients that this machine has; psql there must be.
+//! The programs of `docs/ANY_LANGUAGE.md`, run with the clients installed on this machine; psql is required.
 
 use std::{
     env, fs,
@@ -10,7 +10,7 @@ use tests::{TestDb, skipped};
 
 use super::Greet;
 
-/// What each of them prints.
+/// Output that each of them must print.
 const SAID: &str = "\
 rolled back: 0 jobs
 completed: hello, ada
@@ -33,7 +33,7 @@ fn succeeds(command: &mut Command) -> bool {
     command.stdin(Stdio::null()).output().is_ok_and(|output| output.status.success())
 }
 
-/// Where the server's binaries are told or found to be, then on PATH.
+/// Finds psql beside the server's binaries, otherwise on PATH.
 fn psql() -> Option<PathBuf> {
     let told = env::var_os("QUEUE_PG_BIN").map(PathBuf::from);
     let versions = fs::read_dir("/usr/lib/postgresql").into_iter().flatten().flatten().map(|version| version.path().join("bin"));
@@ -41,13 +41,14 @@ fn psql() -> Option<PathBuf> {
     told.into_iter().chain(path).chain(versions).map(|bin| bin.join("psql")).find(|psql| succeeds(Command::new(psql).arg("--version")))
 }
 
-/// The first Python that has psycopg 3: the one on PATH, or the system's, for which packages install it.
+/// Returns the first Python with psycopg 3: the one on PATH, or the system's, for which distributions package it.
 fn python() -> Option<&'static str> {
     let probe = "from psycopg.types.json import Jsonb";
     ["python3", "/usr/bin/python3"].into_iter().find(|python| succeeds(Command::new(python).args(["-c", probe])))
 }
 
-/// A folder whose `node_modules` has `pg`, and the client beside it: an `import` looks nowhere else. CI puts one into `target`.
+/// Returns a folder whose `node_modules` has `pg`, with the client beside it, because `import` searches no other place. CI creates one in
+/// `target`.
 fn node() -> Option<PathBuf> {
     let elsewhere = env::join_paths([root().join("target/any_language/node_modules")]).unwrap();
     let mut find = Command::new("node");
@@ -61,7 +62,7 @@ fn node() -> Option<PathBuf> {
     Some(folder)
 }
 
-/// Runs one beside a worker that greets.
+/// Runs a client beside a worker that greets.
 async fn run(db: &TestDb, mut client: Command) -> Output {
     client.env("DATABASE_URL", &db.url).stdin(Stdio::null());
     let running = tokio::task::spawn_blocking(move || client.output().unwrap());
@@ -70,7 +71,7 @@ async fn run(db: &TestDb, mut client: Command) -> Output {
 
 #[tokio::test]
 #[ignore = "deep"]
-async fn the_clients_of_the_page_do_what_it_says() {
+async fn the_clients_in_the_document_print_its_output() {
     let db = TestDb::new().await;
     let mut clients = Vec::new();
     let mut plain = Command::new(psql().expect("psql comes with PostgreSQL"));
@@ -107,7 +108,7 @@ async fn the_clients_of_the_page_do_what_it_says() {
 }
 
 #[test]
-fn the_page_shows_the_programs_that_are_run() {
+fn the_document_shows_the_tested_programs() {
     let page = fs::read_to_string(root().join("docs/ANY_LANGUAGE.md")).unwrap();
     for (language, name) in [("sql", "enqueue.sql"), ("python", "client.py"), ("js", "client.mjs")] {
         let program = fs::read_to_string(program(name)).unwrap();

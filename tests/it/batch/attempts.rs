@@ -1,4 +1,4 @@
-//! What happens to a batch while it runs: jobs are cancelled, the worker stops or loses its lease, jobs commit by themselves.
+//! Events during a batch: jobs are cancelled, the worker stops or loses its lease, jobs commit by themselves.
 
 use std::{
     sync::{Arc, Mutex},
@@ -20,7 +20,7 @@ async fn cancel(db: &TestDb, job: JobId) -> Acted {
     JobRef::from_id(job).cancel(&mut PgConnection::connect(&db.url).await.unwrap()).await.unwrap()
 }
 
-/// Runs until the test lets it go on, then says this and that.
+/// Runs until the test opens the gate, then sets the results in its payload.
 #[job(name = "batch_gated", batch = 10, batch_wait = "100ms", max_attempts = 3, backoff = fixed("30ms"), output = String, key = self.key)]
 #[derive(Serialize, Deserialize)]
 struct Gated {
@@ -32,7 +32,7 @@ fn gated(name: &str) -> Gated {
     Gated { name: name.to_owned(), key: name.to_owned() }
 }
 
-/// What the test and the handler have in common.
+/// State shared by the test and the handler.
 #[derive(Clone)]
 struct Gate {
     open: Arc<Semaphore>,
@@ -109,7 +109,7 @@ async fn output(db: &TestDb, job: JobId) -> Option<String> {
 }
 
 #[tokio::test]
-async fn a_cancelled_job_of_a_running_batch_is_told_and_the_others_go_on() {
+async fn a_cancelled_job_of_a_running_batch_is_notified_and_the_others_continue() {
     let (db, gate) = (TestDb::new().await, Gate::new());
     let jobs = put(&db, &["a", "b", "silent"]).await;
     db.run_while(db.worker().register_batch::<Gated>().state(gate.clone()).cancel_grace(Duration::from_millis(50)), async {
@@ -129,7 +129,7 @@ async fn a_cancelled_job_of_a_running_batch_is_told_and_the_others_go_on() {
 async fn a_batch_all_of_whose_jobs_are_cancelled_is_dropped_after_the_grace() {
     let (db, gate) = (TestDb::new().await, Gate::new());
     let jobs = put(&db, &["a", "b"]).await;
-    // Its handler waits for the gate, which stays closed.
+    // The handler waits for the gate, which stays closed.
     db.run_while(db.worker().register_batch::<Gated>().state(gate.clone()).cancel_grace(Duration::from_millis(50)), async {
         eventually("it runs", async || gate.has("began a b")).await;
         for job in jobs {
@@ -145,13 +145,13 @@ async fn a_batch_all_of_whose_jobs_are_cancelled_is_dropped_after_the_grace() {
 
 #[tokio::test]
 #[ignore = "deep"]
-async fn a_cancelled_job_of_which_nothing_is_said_is_not_completed_by_the_others() {
+async fn a_cancelled_job_without_a_result_is_not_completed_by_the_others() {
     let db = TestDb::new().await;
-    let jobs = enqueue(&db, vec![Part::First(Box::new(Part::UntilAsked)), Part::Rest, Part::Complete]).await;
+    let jobs = enqueue(&db, vec![Part::First(Box::new(Part::UntilCancelled)), Part::Rest, Part::Complete]).await;
     db.run_while(worker(&db).grace(Duration::from_secs(5)), async {
         eventually("it runs", async || effects(&db.pool, jobs[0]).await.unwrap() == 1).await;
         assert_eq!(cancel(&db, jobs[1]).await, Acted::Cancelling);
-        // The handler waits for what ends all, which does not come: its timeout does.
+        // The handler waits for an event that ends the whole batch and does not happen, until its timeout.
         db.until(jobs[1], JobState::Cancelled).await;
         db.until(jobs[2], JobState::Completed).await;
         db.until(jobs[0], JobState::Completed).await;
@@ -161,9 +161,9 @@ async fn a_cancelled_job_of_which_nothing_is_said_is_not_completed_by_the_others
 }
 
 #[tokio::test]
-async fn a_shutdown_keeps_what_was_said_and_gives_the_rest_back_uncharged() {
+async fn a_shutdown_keeps_results_and_releases_the_rest_uncharged() {
     let db = TestDb::new().await;
-    let jobs = enqueue(&db, vec![Part::Complete, Part::Rest, Part::UntilAsked, Part::Dead]).await;
+    let jobs = enqueue(&db, vec![Part::Complete, Part::Rest, Part::UntilCancelled, Part::Dead]).await;
     db.run_while(worker(&db).grace(Duration::from_millis(10)), async {
         eventually("it runs", async || effects(&db.pool, jobs[0]).await.unwrap() == 1).await;
     })
@@ -176,7 +176,7 @@ async fn a_shutdown_keeps_what_was_said_and_gives_the_rest_back_uncharged() {
 }
 
 #[tokio::test]
-async fn a_handler_that_never_listens_is_dropped_and_what_it_said_stays() {
+async fn a_handler_that_ignores_cancellation_is_dropped_and_its_results_stay() {
     let db = TestDb::new().await;
     let jobs = enqueue(&db, vec![Part::Complete, Part::Hang]).await;
     db.run_while(worker(&db).grace(Duration::from_millis(10)), async {
@@ -189,32 +189,32 @@ async fn a_handler_that_never_listens_is_dropped_and_what_it_said_stays() {
 }
 
 #[tokio::test]
-async fn a_batch_whose_lease_is_lost_writes_nothing_and_others_have_its_jobs() {
+async fn a_batch_whose_lease_is_lost_writes_nothing_and_other_workers_run_its_jobs() {
     let (db, gate) = (TestDb::new().await, Gate::new());
     let jobs = put(&db, &["a", "b"]).await;
     let config = db.worker().register_batch::<Gated>().state(gate.clone()).lease_ttl(Duration::from_secs(1));
     db.run_while(config, async {
         eventually("it runs", async || gate.has("began a b")).await;
         db.pool.execute("update queue.worker set expires_at = now() - interval '1 second'").await.unwrap();
-        // The same process, under another name: suspects run alone.
+        // The same process under another worker id: quarantined jobs run alone.
         eventually("each runs again, alone", async || gate.has("began a") && gate.has("began b")).await;
         gate.open.add_permits(10);
-        eventually("both are over", async || in_state(&db, "completed").await == 2).await;
+        eventually("both have finished", async || in_state(&db, "completed").await == 2).await;
     })
     .await;
     let outputs = (output(&db, jobs[0]).await.unwrap(), output(&db, jobs[1]).await.unwrap());
-    assert!(outputs.0.starts_with("a 2 ") && outputs.1.starts_with("b 2 "), "what the first attempt said counts for nothing: {outputs:?}");
+    assert!(outputs.0.starts_with("a 2 ") && outputs.1.starts_with("b 2 "), "results of the first attempt do not count: {outputs:?}");
     assert!(gate.has("began a") && gate.has("began b"), "{:?}", gate.seen);
     db.finish().await;
 }
 
 #[tokio::test]
-async fn a_job_of_a_batch_has_a_transaction_reports_and_metadata_of_its_own() {
+async fn a_job_of_a_batch_has_its_own_transaction_reports_and_metadata() {
     let (db, gate) = (TestDb::new().await, Gate::new());
     gate.open.add_permits(100);
     let jobs = put(&db, &["own", "undone", "reports", "plain"]).await;
     db.run_while(db.worker().register_batch::<Gated>().state(gate.clone()), async {
-        eventually("all are over", async || in_state(&db, "completed").await == 4 && in_state(&db, "dead").await == 1).await;
+        eventually("all have finished", async || in_state(&db, "completed").await == 4 && in_state(&db, "dead").await == 1).await;
     })
     .await;
     assert_eq!(output(&db, jobs[0]).await.as_deref(), Some("by its own commit"));
@@ -226,7 +226,7 @@ async fn a_job_of_a_batch_has_a_transaction_reports_and_metadata_of_its_own() {
 }
 
 #[tokio::test]
-async fn without_an_output_of_each_those_that_have_one_are_not_completed() {
+async fn if_some_outputs_are_missing_the_other_jobs_are_not_completed() {
     let (db, gate) = (TestDb::new().await, Gate::new());
     gate.open.add_permits(100);
     let jobs = put(&db, &["silent", "a"]).await;
@@ -249,7 +249,7 @@ async fn jobs_of_one_key_are_never_in_one_batch() {
     }
     let other = gated("d").enqueue(&db.pool).await.unwrap().id();
     db.run_while(db.worker().register_batch::<Gated>().state(gate.clone()), async {
-        eventually("all are over", async || in_state(&db, "completed").await == 4).await;
+        eventually("all have finished", async || in_state(&db, "completed").await == 4).await;
     })
     .await;
     assert_eq!(*gate.seen.lock().unwrap(), ["began a d", "began b", "began c"]);
@@ -258,13 +258,14 @@ async fn jobs_of_one_key_are_never_in_one_batch() {
 }
 
 #[tokio::test]
-async fn a_payload_that_does_not_fit_keeps_no_other_back() {
+async fn a_payload_that_cannot_be_decoded_delays_no_other() {
     let (db, gate) = (TestDb::new().await, Gate::new());
     gate.open.add_permits(100);
     let jobs = put(&db, &["a", "b", "c"]).await;
     sqlx::query("update queue.job set payload = '{\"name\": 5}' where id = $1").bind(jobs[1]).execute(&db.pool).await.unwrap();
     db.run_while(db.worker().register_batch::<Gated>().state(gate.clone()), async {
-        eventually("the others are over", async || in_state(&db, "completed").await == 2 && in_state(&db, "scheduled").await == 1).await;
+        eventually("the others have finished", async || in_state(&db, "completed").await == 2 && in_state(&db, "scheduled").await == 1)
+            .await;
     })
     .await;
     assert!(gate.has("began a c"), "{:?}", gate.seen);
@@ -273,11 +274,11 @@ async fn a_payload_that_does_not_fit_keeps_no_other_back() {
     db.finish().await;
 }
 
-/// Does with each attempt as its metadata says.
-struct Meddling(Gate);
+/// Treats each attempt as its metadata say.
+struct Interfering(Gate);
 
 #[async_trait]
-impl Middleware for Meddling {
+impl Middleware for Interfering {
     async fn attempt(&self, cx: &Context, next: Next<'_>) -> Result<AttemptOutput, Failure> {
         let name = cx.meta().get("tenant").and_then(|tenant| tenant.as_str()).unwrap_or_default().to_owned();
         self.0.note(format!("before {name}"));
@@ -297,9 +298,9 @@ async fn middleware_runs_around_the_attempt_of_each_job() {
     let (db, gate) = (TestDb::new().await, Gate::new());
     gate.open.add_permits(100);
     let jobs = put(&db, &["a", "refused", "panics", "spoilt", "silent"]).await;
-    let worker = db.worker().register_batch::<Gated>().state(gate.clone()).middleware(Meddling(gate.clone()));
+    let worker = db.worker().register_batch::<Gated>().state(gate.clone()).middleware(Interfering(gate.clone()));
     db.run_while(worker, async {
-        eventually("all are over", async || in_state(&db, "completed").await == 1 && in_state(&db, "dead").await == 4).await;
+        eventually("all have finished", async || in_state(&db, "completed").await == 1 && in_state(&db, "dead").await == 4).await;
     })
     .await;
     let seen = gate.seen.lock().unwrap().clone();
@@ -316,12 +317,12 @@ async fn middleware_runs_around_the_attempt_of_each_job() {
 }
 
 #[tokio::test]
-async fn what_is_said_of_a_job_passes_its_middleware_when_others_panic() {
+async fn results_of_jobs_pass_their_middleware_when_others_panic() {
     let db = TestDb::new().await;
     let gate = Gate::new();
     let first = Part::First(Box::new(Part::Panic));
     let jobs = enqueue(&db, vec![Part::Complete, first]).await;
-    db.run_while(worker(&db).middleware(Meddling(gate.clone())), async {
+    db.run_while(worker(&db).middleware(Interfering(gate.clone())), async {
         db.until(jobs[0], JobState::Completed).await;
         db.until(jobs[1], JobState::Completed).await;
     })

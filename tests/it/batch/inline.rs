@@ -1,4 +1,4 @@
-//! Handlers of batches in the test kit, and registries that refuse what does not go together.
+//! Batch handlers in the test kit, and registries that refuse incompatible options.
 
 use std::time::Duration;
 
@@ -9,7 +9,7 @@ use queue_core::{
 use serde::{Deserialize, Serialize};
 use tests::TestDb;
 
-/// Adds up.
+/// Adds numbers.
 #[job(name = "batch_inline", batch = 5, max_attempts = 4, backoff = fixed("1s"), output = i64, timeout = "200ms")]
 #[derive(Serialize, Deserialize)]
 struct Add {
@@ -47,16 +47,16 @@ async fn a_batch_is_run_inline_and_each_job_has_its_attempt() {
 }
 
 #[tokio::test]
-async fn what_was_said_stays_when_the_time_is_over_and_when_a_job_was_cancelled() {
+async fn results_stay_after_a_timeout_and_after_a_cancellation() {
     let ran = testing::run_batch([add(1), add(-3), add(2)]).await;
     assert_eq!((ran[0].outcome, ran[1].outcome, ran[2].outcome), (Outcome::Ok, Outcome::TimedOut, Outcome::TimedOut));
     let ran = testing::run_batch([add(1), add(2)]).cancelled(1).await;
     assert_eq!((ran[0].outcome, ran[1].outcome), (Outcome::Ok, Outcome::Cancelled));
     let ran = testing::run_batch([add(1), add(-2), add(-1)]).shutting_down().await;
-    assert!(ran.iter().all(|attempt| attempt.outcome == Outcome::Interrupted), "what fails because it was asked to end has not failed");
+    assert!(ran.iter().all(|attempt| attempt.outcome == Outcome::Interrupted), "a failure after a cancellation is not a failure");
 }
 
-/// Lets every second attempt through.
+/// Lets every second attempt pass.
 struct EverySecond;
 
 #[async_trait]
@@ -85,7 +85,7 @@ async fn a_drain_runs_each_job_in_a_batch_of_one() {
     db.finish().await;
 }
 
-/// Written by hand, with options that do not go together.
+/// Implements a job type without the macro, with incompatible options.
 macro_rules! by_hand {
     ($($name:ident: $options:expr;)*) => {
         $(
@@ -124,7 +124,7 @@ impl Handler for Fine {
 }
 
 #[test]
-fn a_registry_refuses_what_does_not_go_together() {
+fn a_registry_refuses_incompatible_options() {
     let said = [
         Registry::new().register_batch::<NoBatch>(),
         Registry::new().register_batch::<OfOne>(),

@@ -1,4 +1,4 @@
-//! When a batch begins: full, or after its wait; and what becomes of jobs that wait for one.
+//! When a batch begins: when it is full, or after its wait; and what happens to jobs that wait for one.
 
 use std::{
     sync::{Arc, Mutex},
@@ -15,27 +15,27 @@ use sqlx::{Connection as _, PgConnection};
 use tests::{TestDb, eventually, within};
 use tokio::sync::Semaphore;
 
-/// How many jobs each call had.
+/// Number of jobs of each call.
 type Sizes = Arc<Mutex<Vec<usize>>>;
 
-/// Waits long for two others.
+/// Waits long for two other jobs.
 #[job(name = "batch_three", batch = 3, batch_wait = "1m", aliases = ["batch_drei"])]
 #[derive(Serialize, Deserialize)]
 struct Three;
 
-/// Waits a moment.
+/// Waits a short time for others.
 #[job(name = "batch_moment", batch = 100, batch_wait = "300ms", max_attempts = 2, backoff = fixed("30ms"))]
 #[derive(Serialize, Deserialize)]
 struct Moment {
     fails: bool,
 }
 
-/// Waits for nothing.
+/// Does not wait.
 #[job(name = "batch_now", batch = 40)]
 #[derive(Serialize, Deserialize)]
 struct Now;
 
-/// Runs by itself.
+/// A job without batches.
 #[job(name = "batch_single")]
 #[derive(Serialize, Deserialize)]
 struct Single;
@@ -98,14 +98,14 @@ async fn a_batch_begins_when_it_is_full_and_not_before() {
         let first = three(&db, 2).await;
         eventually("both are claimed", async || held(&db).await == 2).await;
         assert_eq!(db.state(first[0]).await, Some(JobState::Running));
-        // What runs by itself, and other batches, need not wait for it.
+        // Jobs without batches, and other batches, do not wait for it.
         let single = Single.enqueue(&db.pool).await.unwrap().id();
         db.until(single, JobState::Completed).await;
         let moment = Moment { fails: false }.enqueue(&db.pool).await.unwrap().id();
         db.until(moment, JobState::Completed).await;
         assert_eq!(*sizes.lock().unwrap(), [1, 1]);
         sqlx::query("select queue.enqueue(job_type => 'batch_drei', payload => 'null')").execute(&db.pool).await.unwrap();
-        eventually("all are over", async || completed(&db).await == 5).await;
+        eventually("all have finished", async || completed(&db).await == 5).await;
         assert_eq!(*sizes.lock().unwrap(), [1, 1, 3], "an alias is the same type");
     })
     .await;
@@ -117,21 +117,21 @@ async fn a_batch_that_is_not_full_begins_after_its_wait() {
     let (db, sizes) = (TestDb::new().await, Sizes::default());
     Moment::enqueue_all((0..7).map(|_| Moment { fails: false }), &db.pool).await.unwrap();
     let began = Instant::now();
-    db.run_while(worker(&db, &sizes), eventually("all are over", async || completed(&db).await == 7)).await;
+    db.run_while(worker(&db, &sizes), eventually("all have finished", async || completed(&db).await == 7)).await;
     assert!(began.elapsed() >= Duration::from_millis(300));
     assert_eq!(*sizes.lock().unwrap(), [7]);
     db.finish().await;
 }
 
 #[tokio::test]
-async fn without_a_wait_a_free_slot_takes_what_is_there() {
+async fn without_a_wait_a_free_slot_takes_the_available_jobs() {
     let (db, sizes, open) = (TestDb::new().await, Sizes::default(), Arc::new(Semaphore::new(0)));
     Now::enqueue_all((0..100).map(|_| Now), &db.pool).await.unwrap();
     db.run_while(worker(&db, &sizes).state(Arc::clone(&open)).concurrency(2), async {
         eventually("two slots have a batch", async || held(&db).await >= 80).await;
         Now.enqueue(&db.pool).await.unwrap();
         open.add_permits(100);
-        eventually("all are over", async || completed(&db).await == 101).await;
+        eventually("all have finished", async || completed(&db).await == 101).await;
     })
     .await;
     let sizes = sizes.lock().unwrap().clone();
@@ -146,7 +146,7 @@ async fn the_last_attempt_of_each_job_runs_alone() {
     Moment::enqueue_all((0..6).map(|number| Moment { fails: number == 2 }), &db.pool).await.unwrap();
     Moment { fails: false }.enqueue(&db.pool).max_attempts(1).await.unwrap();
     let over = "select count(*) from queue.jobs where state in ('completed', 'dead')";
-    db.run_while(worker(&db, &sizes), eventually("all are over", async || db.count(over).await == 7)).await;
+    db.run_while(worker(&db, &sizes), eventually("all have finished", async || db.count(over).await == 7)).await;
     assert_eq!(completed(&db).await, 6);
     let mut sizes = sizes.lock().unwrap().clone();
     sizes.sort_unstable();
@@ -169,7 +169,7 @@ async fn a_shutdown_does_not_wait_for_a_fuller_batch() {
 }
 
 #[tokio::test]
-async fn what_is_paused_or_cancelled_leaves_the_batch_that_it_waits_for() {
+async fn paused_and_cancelled_jobs_leave_the_batch_that_they_wait_for() {
     let (db, sizes) = (TestDb::new().await, Sizes::default());
     db.run_while(worker(&db, &sizes), async {
         let jobs = three(&db, 2).await;
@@ -181,12 +181,12 @@ async fn what_is_paused_or_cancelled_leaves_the_batch_that_it_waits_for() {
         operate::pause(&db.pool, Store::default(), &scope, None).await.unwrap();
         let stopped = tokio::time::timeout(Duration::from_secs(30), operate::until_paused(&db.pool, Store::default(), &scope)).await;
         assert!(stopped.unwrap().unwrap());
-        // That it begins no more is said at once; it goes back with what else is settled.
+        // The worker acknowledges immediately that it starts no more jobs; the job is released with the next settle.
         db.until(jobs[1], JobState::Ready).await;
         assert_eq!(db.count("select count(*) from queue.ready where attempts = 0").await, 1, "uncharged");
         assert!(operate::resume(&db.pool, Store::default(), &scope).await.unwrap());
         three(&db, 2).await;
-        eventually("the rest is over", async || completed(&db).await == 3).await;
+        eventually("the rest has finished", async || completed(&db).await == 3).await;
     })
     .await;
     assert_eq!(*sizes.lock().unwrap(), [3]);
@@ -200,8 +200,8 @@ async fn a_worker_that_loses_its_lease_forgets_what_waits_for_a_batch() {
         three(&db, 2).await;
         eventually("both are claimed", async || held(&db).await == 2).await;
         sqlx::query("update queue.worker set expires_at = now() - interval '1 second'").execute(&db.pool).await.unwrap();
-        // Recovered, they run alone.
-        eventually("both are over", async || completed(&db).await == 2).await;
+        // Recovered jobs run alone.
+        eventually("both have finished", async || completed(&db).await == 2).await;
     })
     .await;
     assert_eq!(*sizes.lock().unwrap(), [1, 1]);
@@ -217,18 +217,18 @@ async fn single_jobs_and_batches_of_one_slot_take_turns() {
         Single::enqueue_all((0..count).map(|_| Single), &mut *tx).await.unwrap();
         tx.commit().await.unwrap();
     };
-    // What either pays for its first claim is no turn.
+    // The cost of either kind's first claim does not count as a turn.
     both(50).await;
     db.run_while(worker(&db, &sizes).concurrency(1), async {
-        eventually("the first are over", async || completed(&db).await == 100).await;
+        eventually("the first have finished", async || completed(&db).await == 100).await;
         sizes.lock().unwrap().clear();
         both(2000).await;
-        within(Duration::from_mins(1), "all are over", async || completed(&db).await == 4100).await;
+        within(Duration::from_mins(1), "all have finished", async || completed(&db).await == 4100).await;
     })
     .await;
     let sizes = sizes.lock().unwrap().clone();
     let batches = sizes.iter().filter(|size| **size > 1).count();
-    // How many of the others have run by the time of the last of these but two hundred.
+    // Counts the other jobs that have run by the time all but two hundred of these have.
     let by_then = |of_batches: bool| {
         let (mut these, mut others) = (0, 0);
         for size in &sizes {
@@ -251,12 +251,14 @@ async fn single_jobs_and_batches_of_one_slot_take_turns() {
 }
 
 #[tokio::test]
-async fn two_workers_share_what_there_is_and_nothing_runs_twice() {
+async fn two_workers_share_the_jobs_and_none_runs_twice() {
     let (db, sizes) = (TestDb::new().await, Sizes::default());
     Now::enqueue_all((0..5000).map(|_| Now), &db.pool).await.unwrap();
     let (one, other) = (worker(&db, &sizes), worker(&db, &sizes));
-    Box::pin(db.run_while(one, db.run_while(other, within(Duration::from_mins(1), "all are over", async || completed(&db).await == 5000))))
-        .await;
+    Box::pin(
+        db.run_while(one, db.run_while(other, within(Duration::from_mins(1), "all have finished", async || completed(&db).await == 5000))),
+    )
+    .await;
     assert_eq!(sizes.lock().unwrap().iter().sum::<usize>(), 5000);
     db.finish().await;
 }

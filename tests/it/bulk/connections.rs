@@ -1,4 +1,4 @@
-//! Enqueuing many, whatever the state of the connection, and whatever becomes of the future.
+//! Bulk enqueues in every state of the connection, and with futures that are dropped.
 
 use std::{
     future::{Future, poll_fn},
@@ -17,7 +17,7 @@ use tests::TestDb;
 
 use super::{MANY, Note, connect, jobs, notes};
 
-/// A schema that has all names that our statements use, and each of them fails.
+/// Creates a schema that defines every name our statements use; each of them fails.
 fn hostile() -> String {
     const FAIL: &str = "language plpgsql as $$ begin raise exception 'hijacked'; end $$;";
     const CALLS: &str =
@@ -64,11 +64,11 @@ async fn a_transaction_begun_in_sql_is_the_callers_too() {
         assert_eq!(jobs(&db).await, 0);
     }
     Note::enqueue_all(notes(2), &mut connection).await.unwrap();
-    assert_eq!(jobs(&db).await, 2, "outside a transaction they are there at once");
+    assert_eq!(jobs(&db).await, 2, "outside a transaction they exist immediately");
     db.finish().await;
 }
 
-/// Drops the future after so many polls; whether it was done by then.
+/// Drops the future after this number of polls; returns whether it had finished.
 async fn dropped_after<T>(polls: usize, future: impl Future<Output = T>) -> bool {
     let mut future = pin!(future);
     for _ in 0..polls {

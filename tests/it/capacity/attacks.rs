@@ -1,4 +1,4 @@
-//! Attacks on capacities: two queues at once, capacities that change while somebody waits, tickets of the past, snapshots of the past.
+//! Attacks on capacities: two queues at a time, capacities that change during a wait, old tickets, old snapshots.
 
 use std::future::IntoFuture as _;
 
@@ -18,8 +18,8 @@ async fn set_other(db: &TestDb, capacity: Option<u64>) {
     set_capacity(&mut db.connect().await, Store::default(), "other", capacity).await.unwrap();
 }
 
-/// How many of ten jobs, one after another, a queue takes.
-async fn taken(db: &TestDb, queue: &str) -> usize {
+/// Returns how many of ten jobs, enqueued one after another, a queue accepts.
+async fn count_accepted(db: &TestDb, queue: &str) -> usize {
     let mut taken = 0;
     for _ in 0..10 {
         match quick().enqueue(&db.pool).queue(queue).await {
@@ -31,7 +31,7 @@ async fn taken(db: &TestDb, queue: &str) -> usize {
     taken
 }
 
-/// A transaction that sees nothing of what comes after it.
+/// Begins a transaction whose snapshot sees no later commit.
 async fn old_snapshot(db: &TestDb) -> Transaction<'static, Postgres> {
     let mut old = db.pool.begin().await.unwrap();
     old.run("set transaction isolation level repeatable read").await;
@@ -48,15 +48,15 @@ async fn looks_again(db: &TestDb) {
 async fn the_capacity_of_one_queue_is_not_that_of_another() {
     let db = with_capacity(100).await;
     set_other(&db, Some(3)).await;
-    // What is left to the producers of one queue is not left to those of the other.
-    assert_eq!((taken(&db, "default").await, taken(&db, "other").await), (10, 3));
+    // Tickets of one queue are not valid for the other.
+    assert_eq!((count_accepted(&db, "default").await, count_accepted(&db, "other").await), (10, 3));
     set(&db, None).await;
-    assert_eq!((taken(&db, "default").await, taken(&db, "other").await), (10, 0));
+    assert_eq!((count_accepted(&db, "default").await, count_accepted(&db, "other").await), (10, 0));
     set(&db, Some(21)).await;
-    assert_eq!((taken(&db, "default").await, taken(&db, "other").await, taken(&db, "third").await), (1, 0, 10));
+    assert_eq!((count_accepted(&db, "default").await, count_accepted(&db, "other").await, count_accepted(&db, "third").await), (1, 0, 10));
     set(&db, Some(22)).await;
     set_other(&db, Some(4)).await;
-    // What is open in one queue is not open in the other.
+    // Open transactions of one queue do not count in the other.
     let mut near = db.pool.begin().await.unwrap();
     quick().enqueue(&mut near).await.unwrap();
     let mut beside = db.pool.begin().await.unwrap();
@@ -64,12 +64,12 @@ async fn the_capacity_of_one_queue_is_not_that_of_another() {
     quick().enqueue(&mut beside).queue("other").await.unwrap();
     near.commit().await.unwrap();
     beside.commit().await.unwrap();
-    assert_eq!((taken(&db, "default").await, taken(&db, "other").await), (0, 0));
+    assert_eq!((count_accepted(&db, "default").await, count_accepted(&db, "other").await), (0, 0));
     db.finish().await;
 }
 
 #[tokio::test]
-async fn a_queue_holds_what_is_ready_scheduled_and_blocked_each_once() {
+async fn ready_scheduled_and_blocked_jobs_count_once_each() {
     let db = with_capacity(5).await;
     quick().enqueue(&db.pool).await.unwrap();
     quick().enqueue(&db.pool).after(std::time::Duration::from_hours(1)).await.unwrap();
@@ -77,12 +77,12 @@ async fn a_queue_holds_what_is_ready_scheduled_and_blocked_each_once() {
         quick().enqueue(&db.pool).key("key").await.unwrap();
     }
     assert_eq!(db.count("select count(*) from queue.blocked").await, 1);
-    // As two producers write it that meet a lane at the same time.
+    // As written by two producers that create a lane at the same time.
     db.run("insert into queue.lane select * from queue.lane").await;
     assert_eq!(db.count("select queue.count_waiting('default', null)").await, 4);
     assert_eq!(db.count("select queue.count_waiting('default', 3)").await, 3, "counted no further");
     assert_eq!(db.count("select queue.count_waiting('other', null)").await, 0);
-    // For whoever looks: how many, and whether there are more.
+    // For readers: the number of jobs, and whether there are more.
     for (asked, seen) in
         [("'default'", "4 f"), ("'default', 4", "4 f"), ("'default', 3", "3 t"), ("'default', null", "4 f"), ("'other'", "0 f")]
     {
@@ -95,14 +95,14 @@ async fn a_queue_holds_what_is_ready_scheduled_and_blocked_each_once() {
         let shown = format!("select count(*) from queue.capacities({most}) c where format('%s %s', c.waiting, c.partial) = '{seen}'");
         assert_eq!(db.count(&shown).await, 1, "capacities({most}) shows {seen}");
     }
-    // Of many queues together no more than ten times that.
+    // For many queues together, at most ten times that.
     let many = "select count(*) from queue.depths(array_append(array_fill('other'::text, array[19]), 'default'), 4) d
       where d.queue = 'default' and d.waiting = 2 and d.partial or d.queue = 'other' and d.waiting = 0 and not d.partial";
     assert_eq!(db.count(many).await, 2);
     let all = "select count(*) from queue.depths(array_append(array_fill('other'::text, array[19]), 'default'), null) d
       where d.queue = 'default' and d.waiting = 4 and not d.partial";
-    assert_eq!(db.count(all).await, 1, "of many queues all, if that is asked");
-    assert_eq!(taken(&db, "default").await, 1);
+    assert_eq!(db.count(all).await, 1, "all of many queues, on request");
+    assert_eq!(count_accepted(&db, "default").await, 1);
     db.finish().await;
 }
 
@@ -111,7 +111,7 @@ async fn tickets_of_a_capacity_that_was_lowered_are_void() {
     let db = with_capacity(100).await;
     quick().enqueue(&db.pool).await.unwrap();
     set(&db, Some(5)).await;
-    assert_eq!(taken(&db, "default").await, 4);
+    assert_eq!(count_accepted(&db, "default").await, 4);
     db.finish().await;
 }
 
@@ -141,9 +141,9 @@ async fn tickets_that_only_an_old_snapshot_shows_are_void() {
     db.finish().await;
 }
 
-/// A wait is for another's number, which is not its own.
+/// A waiter waits for another transaction's ticket, not for its own.
 #[tokio::test]
-async fn what_a_transaction_has_open_counts_while_it_waits_for_another() {
+async fn uncommitted_jobs_count_while_their_transaction_waits_for_another() {
     let db = with_capacity(100).await;
     let mut ahead = db.pool.begin().await.unwrap();
     quick().enqueue(&mut ahead).queue("other").key("key").await.unwrap();
@@ -154,16 +154,16 @@ async fn what_a_transaction_has_open_counts_while_it_waits_for_another() {
         behind
     });
     db.until_waiting(1).await;
-    assert_eq!(taken(&db, "default").await, 10);
+    assert_eq!(count_accepted(&db, "default").await, 10);
     assert!(is_full(&quick().enqueue(&db.pool).await.unwrap_err()));
     ahead.commit().await.unwrap();
     waits.await.unwrap().commit().await.unwrap();
     db.finish().await;
 }
 
-/// Whoever is let in only if another rolls back looks again, and believes what it finds then: room, or another capacity.
+/// A waiter that fits only if another transaction rolls back checks again, and uses what it finds then: free space, or another capacity.
 #[tokio::test]
-async fn whoever_waits_for_another_transaction_believes_what_that_leaves() {
+async fn a_producer_that_waited_for_another_transaction_uses_its_outcome() {
     let db = with_capacity(100).await;
     quick().enqueue(&db.pool).await.unwrap();
     for (rolls_back, capacity, enters) in [(false, 100, false), (true, 100, true), (true, 50, false)] {
@@ -172,7 +172,7 @@ async fn whoever_waits_for_another_transaction_believes_what_that_leaves() {
         let before = waiting(&db).await;
         Do::enqueue_all((0..100 - before).map(|_| quick()), &mut counting).await.unwrap();
         let many = async || Do::enqueue_all((0..60).map(|_| quick()), &db.pool).await;
-        assert!(is_full(&many().await.unwrap_err()), "nobody knows yet whether there will be room");
+        assert!(is_full(&many().await.unwrap_err()), "it is not known yet whether there will be capacity");
         if rolls_back {
             let patient = quick().enqueue(&db.pool).wait_for_capacity(std::time::Duration::from_secs(30)).into_future();
             let (late, ()) = tokio::join!(patient, async {
@@ -192,9 +192,9 @@ async fn whoever_waits_for_another_transaction_believes_what_that_leaves() {
     db.finish().await;
 }
 
-/// While the row is locked, counts leave their mark beside it: without that, an old snapshot would not see the jobs of those that count then.
+/// While the row is locked, counts are recorded beside it: otherwise an old snapshot would not see the jobs counted meanwhile.
 #[tokio::test]
-async fn what_was_counted_beside_a_locked_row_counts_under_an_old_snapshot() {
+async fn jobs_counted_beside_a_locked_row_count_under_an_old_snapshot() {
     let db = with_capacity(100).await;
     Do::enqueue_all((0..85).map(|_| quick()), &db.pool).await.unwrap();
     let mut holds = db.pool.begin().await.unwrap();
@@ -209,7 +209,7 @@ async fn what_was_counted_beside_a_locked_row_counts_under_an_old_snapshot() {
 }
 
 #[tokio::test]
-async fn what_drew_tickets_since_an_old_snapshot_counts_and_other_queues_do_not() {
+async fn tickets_newer_than_an_old_snapshot_count_and_other_queues_do_not() {
     let db = with_capacity(100).await;
     set_other(&db, Some(10_000)).await;
     Do::enqueue_all((0..50).map(|_| quick()), &db.pool).await.unwrap();
@@ -231,7 +231,7 @@ async fn what_drew_tickets_since_an_old_snapshot_counts_and_other_queues_do_not(
 }
 
 #[tokio::test]
-async fn a_lane_that_is_met_under_an_old_snapshot_has_the_capacity_too() {
+async fn a_lane_created_under_an_old_snapshot_has_the_capacity_too() {
     let db = TestDb::new().await;
     quick().enqueue(&db.pool).await.unwrap();
     let mut old = old_snapshot(&db).await;
@@ -243,7 +243,7 @@ async fn a_lane_that_is_met_under_an_old_snapshot_has_the_capacity_too() {
 }
 
 #[tokio::test]
-async fn while_a_queue_is_being_given_a_capacity_recoveries_go_on_and_jobs_that_come_back_need_no_room() {
+async fn while_a_capacity_is_being_set_recoveries_continue_and_returning_jobs_need_no_ticket() {
     let db = with_capacity(1).await;
     let (mut on, mut operator) = (db.connect().await, db.connect().await);
     quick().enqueue(&db.pool).await.unwrap();
@@ -262,7 +262,7 @@ async fn while_a_queue_is_being_given_a_capacity_recoveries_go_on_and_jobs_that_
 
 #[tokio::test]
 #[ignore = "deep"]
-async fn a_capacity_does_not_wait_for_ever_for_a_lane_that_is_being_met() {
+async fn a_capacity_does_not_wait_forever_for_a_lane_that_is_being_created() {
     let db = TestDb::new().await;
     let mut tx = db.pool.begin().await.unwrap();
     quick().enqueue(&mut tx).await.unwrap();
@@ -275,10 +275,10 @@ async fn a_capacity_does_not_wait_for_ever_for_a_lane_that_is_being_met() {
 }
 
 #[tokio::test]
-async fn a_producer_that_has_counted_and_meets_a_lane_is_no_deadlock_with_a_new_capacity() {
+async fn a_producer_that_creates_a_lane_does_not_deadlock_with_a_new_capacity() {
     let db = with_capacity(100).await;
     quick().enqueue(&db.pool).await.unwrap();
-    // Without tickets it counts, and has the row until its end.
+    // Without tickets the transaction counts, and locks the row until its end.
     set(&db, Some(100)).await;
     let mut producer = db.pool.begin().await.unwrap();
     quick().enqueue(&mut producer).await.unwrap();
@@ -293,13 +293,13 @@ async fn a_producer_that_has_counted_and_meets_a_lane_is_no_deadlock_with_a_new_
 }
 
 #[tokio::test]
-async fn a_capacity_that_cannot_be_reckoned_with_is_refused() {
+async fn a_capacity_out_of_range_is_refused() {
     let db = TestDb::new().await;
     let set = async |capacity: i64| sqlx::query("select queue.set_capacity('default', $1)").bind(capacity).execute(&db.pool).await;
     for capacity in [i64::MAX, (1 << 48) + 1, -1] {
         set(capacity).await.unwrap_err();
     }
     set(1 << 48).await.unwrap();
-    assert_eq!(taken(&db, "default").await, 10);
+    assert_eq!(count_accepted(&db, "default").await, 10);
     db.finish().await;
 }

@@ -1,4 +1,4 @@
-//! Producers that have something open: what they have counts, nobody waits for them, and a full queue is refused at once.
+//! Producers with open transactions: their jobs count, no other producer waits for them, and a full queue refuses immediately.
 
 use std::{
     sync::{
@@ -19,9 +19,9 @@ use tokio::{task::JoinSet, time::timeout};
 
 use super::{is_full, quick, waiting, with_capacity};
 
-/// What is uncommitted counts. Whoever it leaves room for waits for nobody, far from the capacity or near it.
+/// Uncommitted jobs count. A producer that fits beside them does not wait, far from the capacity or near it.
 #[tokio::test]
-async fn producers_do_not_wait_for_each_other_and_what_they_have_open_counts() {
+async fn producers_do_not_wait_for_each_other_and_their_uncommitted_jobs_count() {
     let db = with_capacity(100).await;
     quick().enqueue(&db.pool).await.unwrap();
     let (mut first, mut second) = (db.pool.begin().await.unwrap(), db.pool.begin().await.unwrap());
@@ -32,7 +32,7 @@ async fn producers_do_not_wait_for_each_other_and_what_they_have_open_counts() {
     let mut near = db.pool.begin().await.unwrap();
     near.execute("set local lock_timeout = '2s'").await.unwrap();
     assert_eq!(Do::enqueue_all((0..90).map(|_| quick()), &mut near).await.unwrap(), 90);
-    // 1 that is committed and 92 that are not: 7 find room, an 8th does not, for nobody knows yet whether the others will be there.
+    // 1 committed job and 92 uncommitted ones: 7 more fit, an 8th does not, because the outcome of the others is unknown.
     for tx in [&mut first, &mut second] {
         assert_eq!(Do::enqueue_all((0..3).map(|_| quick()), &mut *tx).await.unwrap(), 3);
     }
@@ -48,7 +48,7 @@ async fn producers_do_not_wait_for_each_other_and_what_they_have_open_counts() {
     db.finish().await;
 }
 
-/// Each waits for nobody, so none waits for one that waits for it: two queues in either order, jobs with keys, many at once, savepoints.
+/// No producer waits for another, so there are no deadlocks: two queues in either order, jobs with keys, bulk enqueues, savepoints.
 #[tokio::test]
 #[ignore = "deep"]
 async fn of_forty_producers_with_mixed_transactions_near_their_capacities_none_is_a_deadlock() {
@@ -75,7 +75,7 @@ async fn of_forty_producers_with_mixed_transactions_near_their_capacities_none_i
                     Err(Error::AtCapacity { .. }) => {
                         refused.fetch_add(1, Ordering::SeqCst);
                         tx.rollback().await.unwrap();
-                        // The one who makes room needs a processor too.
+                        // The job that frees space needs CPU time as well.
                         tokio::time::sleep(Duration::from_millis(2)).await;
                     }
                     Err(error) => panic!("{error:?}"),
@@ -91,10 +91,10 @@ async fn of_forty_producers_with_mixed_transactions_near_their_capacities_none_i
         assert!(beat(&mut on, worker).await.unwrap(), "a round takes no minute");
         let waiting = "select greatest(queue.count_waiting('default', null), queue.count_waiting('other', null))";
         let waiting: i64 = on.one(waiting).await;
-        assert!(waiting <= 100, "{waiting} waited at once");
+        assert!(waiting <= 100, "{waiting} waited at the same time");
         on.run("select queue.unblock(0, 1000)").await;
         if waiting < 90 {
-            // Whoever takes faster than they enqueue keeps them far from their capacities.
+            // Claims that are faster than the enqueues keep the queues far from their capacities.
             continue;
         }
         let lease = claim(&mut on, worker, 10).await.unwrap();
@@ -106,7 +106,7 @@ async fn of_forty_producers_with_mixed_transactions_near_their_capacities_none_i
     assert!(committed >= taken, "{committed} entered and {taken} were taken");
     on.run("select pg_stat_force_next_flush()").await;
     assert_eq!(db.count("select deadlocks from pg_stat_database where datname = current_database()").await, 0);
-    // What is over counts no longer, however it ended: there is room for as many as are not there.
+    // Finished jobs no longer count, however they ended: a queue accepts as many as are missing.
     for queue in ["default", "other"] {
         let mut more = 0;
         while quick().enqueue(&mut on).queue(queue).unless_at_capacity().await.unwrap().is_some() {
@@ -118,7 +118,7 @@ async fn of_forty_producers_with_mixed_transactions_near_their_capacities_none_i
     db.finish().await;
 }
 
-/// One of several transactions; returns how many jobs it has written.
+/// Runs one of several transactions; returns the number of jobs it enqueued.
 async fn mix(tx: &mut PgConnection, kind: usize) -> Result<usize, Error> {
     let (one, other) = if kind.is_multiple_of(2) { ("default", "other") } else { ("other", "default") };
     match kind % 6 {
@@ -142,7 +142,7 @@ async fn mix(tx: &mut PgConnection, kind: usize) -> Result<usize, Error> {
     }
 }
 
-/// Whether a transaction that is refused in every way has an id.
+/// Returns whether a transaction whose enqueues are all refused gets a transaction id.
 async fn writes(db: &TestDb) -> bool {
     let mut tx = db.pool.begin().await.unwrap();
     assert!(quick().enqueue(&mut tx).unless_at_capacity().await.unwrap().is_none());
@@ -158,14 +158,14 @@ async fn writes(db: &TestDb) -> bool {
     wrote
 }
 
-/// Full by what is committed, or by what an idle transaction has: refused either way, soon, and without writing anything.
+/// Full with committed jobs, or with those of an idle transaction: refused either way, soon, and without writes.
 #[tokio::test]
-async fn a_full_queue_refuses_at_once_and_writes_nothing_while_another_producer_sits_in_a_transaction() {
+async fn a_full_queue_refuses_immediately_and_writes_nothing_beside_an_idle_transaction() {
     let db = with_capacity(100).await;
     Do::enqueue_all((0..99).map(|_| quick()), &db.pool).await.unwrap();
     let mut idle = db.pool.begin().await.unwrap();
     quick().enqueue(&mut idle).await.unwrap();
-    // Whoever waited for the transaction would wait for ever: it is ended only after all were refused.
+    // A producer that waited for the transaction would wait forever: it ends only after all were refused.
     let refuse = async || {
         for _ in 0..10 {
             let refused = timeout(Duration::from_mins(1), quick().enqueue(&db.pool)).await.expect("it waits for a transaction");
@@ -177,7 +177,8 @@ async fn a_full_queue_refuses_at_once_and_writes_nothing_while_another_producer_
     let mut idle = db.pool.begin().await.unwrap();
     assert!(quick().enqueue(&mut idle).unless_at_capacity().await.unwrap().is_none());
     refuse().await;
-    // A transaction that has written nothing has no id. A sequence writes once after each checkpoint, and each test that ends on this server makes one.
+    // A transaction without writes has no id. A sequence writes once after each checkpoint, and each test that ends on this server triggers
+    // one.
     let mut tries = 0;
     while writes(&db).await {
         tries += 1;
@@ -187,7 +188,7 @@ async fn a_full_queue_refuses_at_once_and_writes_nothing_while_another_producer_
     db.finish().await;
 }
 
-/// What a transaction has in one store is not counted in another, whose queue has the same name.
+/// Jobs of a transaction in one store do not count in another store with a queue of the same name.
 #[tokio::test]
 async fn a_transaction_that_enqueues_in_two_stores_is_counted_in_each_by_itself() {
     let db = with_capacity(10).await;
@@ -214,7 +215,7 @@ async fn a_transaction_that_enqueues_in_two_stores_is_counted_in_each_by_itself(
     db.finish().await;
 }
 
-/// What a transaction has said of its jobs is taken back with a savepoint, and grows with each job, however many there are.
+/// The count of a transaction is undone by a rollback to a savepoint, and grows with each job, for any number of jobs.
 #[tokio::test]
 async fn a_transaction_that_enqueues_many_jobs_one_by_one_holds_few_locks_and_is_counted() {
     let db = with_capacity(2000).await;

@@ -1,4 +1,4 @@
-//! Control of jobs, dead letters at a rate, and exports on the command line.
+//! Job operations, dead letters at a rate, and exports on the command line.
 
 use std::{
     collections::BTreeSet,
@@ -13,7 +13,7 @@ use super::{CLI, command, enqueue, failed, json, on, text};
 
 #[tokio::test]
 #[ignore = "deep"]
-async fn jobs_that_wait_are_put_off_hurried_ranked_and_cancelled_one_by_one_or_all() {
+async fn waiting_jobs_are_postponed_hurried_prioritised_and_cancelled_one_by_one_or_all() {
     let db = TestDb::new().await;
     let jobs = [enqueue(&db, Act::Ok("x".into())).await, enqueue(&db, Act::Ok("y".into())).await];
     let [first, second] = jobs.map(|id| id.to_string());
@@ -91,7 +91,7 @@ async fn jobs_are_chosen_by_their_metadata_which_list_show_and_export_have() {
     assert_eq!(ids(&both), [jobs[1].clone(), jobs[0].clone()]);
     assert_eq!(both["jobs"][1]["meta"], serde_json::json!({ "tenant": "acme", "n": 7 }));
     assert_eq!(ids(&json(&db, &["list", "--meta", "tenant=acme", "--meta", "n=7"])), [jobs[0].clone()], "JSON");
-    assert_eq!(ids(&json(&db, &["list", "--meta", "n=\"7\""])), [jobs[1].clone()], "a text that looks like a number");
+    assert_eq!(ids(&json(&db, &["list", "--meta", "n=\"7\""])), [jobs[1].clone()], "a text with the form of a number");
     assert_eq!(json(&db, &["show", &jobs[0]])["meta"]["n"], 7);
     assert_eq!(json(&db, &["show", &plain]).get("meta"), None);
     let shown = on(&db, &["show", &jobs[0]]);
@@ -108,12 +108,12 @@ async fn jobs_are_chosen_by_their_metadata_which_list_show_and_export_have() {
 
 #[tokio::test]
 #[ignore = "deep"]
-async fn what_is_paused_is_told_with_its_reason_until_it_is_resumed() {
+async fn pauses_are_shown_with_their_reason_until_they_are_resumed() {
     let db = TestDb::new().await;
     let (mail, other) = (enqueue(&db, Act::Ok("x".into())).await.to_string(), Do { act: Act::Ok("y".into()) });
     let other = other.enqueue(&db.pool).queue("other").await.unwrap().id().to_string();
     let paused = json(&db, &["pause", "--queue", "default", "--reason", "moving\u{1b}[31m", "--wait"]);
-    assert_eq!((paused["paused"]["queue"].clone(), paused["stopped"].clone()), ("default".into(), true.into()), "no worker lives");
+    assert_eq!((paused["paused"]["queue"].clone(), paused["stopped"].clone()), ("default".into(), true.into()), "no worker is alive");
     let said = |arguments: &[&str]| text(&on(&db, arguments).stdout).to_owned();
     assert!(said(&["show", &mail]).contains("waits      paused (moving\\u{1b}[31m): queue default since "), "{}", said(&["show", &mail]));
     assert!(!said(&["show", &other]).contains("paused"));
@@ -157,7 +157,7 @@ async fn what_is_paused_is_told_with_its_reason_until_it_is_resumed() {
 
 #[tokio::test]
 #[ignore = "deep"]
-async fn a_wait_names_whom_it_waits_for_and_a_signal_ends_it_and_not_the_pause() {
+async fn a_wait_names_the_awaited_workers_and_a_signal_ends_the_wait_but_not_the_pause() {
     let db = TestDb::new().await;
     let worker = "insert into queue.worker (id, expires_at, name, host, pid, version, queues)
       values (gen_random_uuid(), '9999-01-01', 'deaf', 'far', 7, '', '{}')";
@@ -174,17 +174,17 @@ async fn a_wait_names_whom_it_waits_for_and_a_signal_ends_it_and_not_the_pause()
     let why = text(&ended.stderr);
     assert!(ended.status.code() == Some(1) && why.matches("deaf (far:7)").count() >= 2 && why.contains("it stays paused"), "{why}");
     assert_eq!(db.count("select count(*) from queue.paused").await, 1);
-    // Resumed by somebody else, it would wait for ever.
+    // Resumed by another operator, it would wait forever.
     let child = waits(&["pause", "--all", "--wait"]);
     eventually("it is paused again", async || db.count("select max(id) from queue.paused").await == 2).await;
     sqlx::query("select queue.resume('*')").execute(&db.pool).await.unwrap();
     let ended = child.wait_with_output().unwrap();
-    assert!(ended.status.code() == Some(1) && text(&ended.stderr).contains("resumed by somebody else"));
-    // The last worker says so.
+    assert!(ended.status.code() == Some(1) && text(&ended.stderr).contains("resumed by another operator"));
+    // The last worker acknowledges.
     let child = waits(&["pause", "--all", "--wait"]);
     eventually("it is paused again", async || db.count("select coalesce(max(id), 0) from queue.paused").await == 3).await;
     sqlx::query("update queue.worker set paused_seen = 3").execute(&db.pool).await.unwrap();
     let ended = child.wait_with_output().unwrap();
-    assert_eq!((ended.status.code(), text(&ended.stdout)), (Some(0), "paused everything; no worker begins any of it\n"));
+    assert_eq!((ended.status.code(), text(&ended.stdout)), (Some(0), "paused everything; no worker starts these jobs\n"));
     db.finish().await;
 }

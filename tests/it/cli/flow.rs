@@ -1,4 +1,4 @@
-//! `flow`: the nodes of a flow, drawn, and cancelled together.
+//! `flow`: draws the nodes of a flow, and cancels them together.
 
 use queue_core::{Flow, JobState};
 use tests::{Act, Do, TestDb};

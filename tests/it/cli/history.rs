@@ -1,4 +1,4 @@
-//! `history`: what came of attempts, as people and programs read it.
+//! `history`: the outcomes of attempts, as text and as JSON.
 
 use queue_core::Job as _;
 use tests::{Act, Do, TestDb};
@@ -10,7 +10,7 @@ use super::{enqueue, failed, json, on, text};
 async fn history_is_shown_by_type_or_by_time_and_as_json() {
     let db = TestDb::new().await;
     let nothing = on(&db, &["history", "--last", "2h"]);
-    assert_eq!(text(&nothing.stdout).trim(), "nothing came of any attempt in the last 2h");
+    assert_eq!(text(&nothing.stdout).trim(), "no attempt finished in the last 2h");
     for _ in 0..3 {
         enqueue(&db, Act::Sleep(20)).await;
     }
@@ -23,7 +23,7 @@ async fn history_is_shown_by_type_or_by_time_and_as_json() {
     assert_eq!(lines[0][..5], ["QUEUE", "TYPE", "COMPLETED", "FAILED", "DEAD"], "{lines:?}");
     assert_eq!((&lines[1][..5], &lines[2][..5]), (&["default", "do", "3", "1", "1"][..], &["mail", "do", "0", "1", "1"][..]));
     assert!(lines[1][5].parse::<f64>().unwrap() > 0.0 && lines[1][7].ends_with('s'), "{lines:?}");
-    assert!(text(&shown.stdout).contains("of these and besides: 1 panicked"), "{lines:?}");
+    assert!(text(&shown.stdout).contains("further outcomes: 1 panicked"), "{lines:?}");
 
     let by_time = on(&db, &["history", "--by", "time", "--last", "10m", "--queue", "default"]);
     assert!(text(&by_time.stdout).starts_with("SINCE"), "{}", text(&by_time.stdout));
@@ -38,7 +38,7 @@ async fn history_is_shown_by_type_or_by_time_and_as_json() {
 }
 
 #[tokio::test]
-async fn what_makes_no_sense_of_history_is_refused() {
+async fn invalid_options_of_history_are_refused() {
     let db = TestDb::new().await;
     for wrong in
         [&["history", "--step", "1m"][..], &["history", "--last", "0s"], &["history", "--by", "queue"], &["history", "--last", "x"]]

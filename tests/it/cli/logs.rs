@@ -1,4 +1,4 @@
-//! `show --logs`: what attempts have logged, as text and in JSON.
+//! `show --logs`: the logs of attempts, as text and as JSON.
 
 use tests::{Act, TestDb};
 
@@ -6,7 +6,7 @@ use super::{enqueue, json, on, text};
 
 #[tokio::test]
 #[ignore = "deep"]
-async fn show_has_what_each_attempt_has_logged_if_it_is_asked_for() {
+async fn show_prints_the_logs_of_each_attempt_on_request() {
     let db = TestDb::new().await;
     let (job, other) = (enqueue(&db, Act::Ok("x".into())).await, enqueue(&db, Act::Ok("x".into())).await.to_string());
     let write = "insert into queue.log (id, attempt, at, cut, text) values ($1, 2, now(), 7, $2), ($1, 1, now(), 0, 'first')";
@@ -20,7 +20,7 @@ async fn show_has_what_each_attempt_has_logged_if_it_is_asked_for() {
     assert!(lines[first + 2].ends_with(", attempt 2:") && lines[first + 3].trim() == "one", "{shown}");
     assert!(!shown.contains('\u{1b}') && lines[first + 4].contains("[31mtwo"), "{shown:?}");
     assert!(!text(&on(&db, &["show", &id]).stdout).contains("logged"), "only then");
-    assert!(text(&on(&db, &["show", &other, "--logs"]).stdout).contains("logged     nothing that is kept"));
+    assert!(text(&on(&db, &["show", &other, "--logs"]).stdout).contains("logged     nothing kept"));
 
     let said = json(&db, &["show", &id, "--logs"]);
     assert_eq!((&said["logs"][0]["text"], &said["logs"][1]["cut"]), (&"first".into(), &7.into()));

@@ -1,4 +1,4 @@
-//! Mistakes that operators make, each with the answer to it: an exit code, and words that say what failed, where, and what to do about it.
+//! Mistakes of operators, each with the expected answer: an exit code, and a message that names what failed, where, and what to do.
 
 use std::{
     collections::BTreeMap,
@@ -15,7 +15,7 @@ use tests::{Act, Do, TestDb, protocol};
 
 use super::{CLI, command, enqueue, on, text};
 
-mod acts;
+mod operations;
 mod changes;
 mod connect;
 mod cron;
@@ -27,12 +27,12 @@ mod rights;
 mod run;
 mod stores;
 
-/// A command line, its exit code, and what its answer holds: texts with ` | ` between. `{name}` is something of the [`Fixture`].
+/// A command line, its exit code, and texts that its answer contains, separated by ` | `. `{name}` is an item of the [`Fixture`].
 type Row = (&'static str, i32, &'static str);
 
-/// All tables, for what must hold of each row.
+/// All tables, for checks of every row.
 const TABLES: [&[Row]; 17] = [
-    acts::ROWS,
+    operations::ROWS,
     changes::ROWS,
     connect::ADDRESSES,
     connect::SCHEMAS,
@@ -56,7 +56,7 @@ const OTHER_RELEASES: &str = "create schema older; create table older.migration 
     create schema newer; create table newer.migration as select * from queue.migration;
     insert into newer.migration values (9999, 'later', 1, 9999, now())";
 
-/// A database with a job in each of several states, and names for what command lines need of it.
+/// A database with a job in each of several states, and names for the items that command lines need.
 struct Fixture {
     db: TestDb,
     names: BTreeMap<&'static str, String>,
@@ -95,7 +95,7 @@ impl Fixture {
         sqlx::raw_sql(AssertSqlSafe(statement.to_owned())).execute(&self.db.pool).await.unwrap();
     }
 
-    /// The text with what its names stand for.
+    /// Replaces the names in a text.
     fn told(&self, text: &str) -> String {
         self.names.iter().fold(text.to_owned(), |text, (name, value)| text.replace(&format!("{{{name}}}"), value))
     }
@@ -106,7 +106,7 @@ impl Fixture {
         command(CLI, &arguments).env("DATABASE_URL", url).output().unwrap()
     }
 
-    /// Plays the rows one after the other, and names each whose answer is another.
+    /// Runs the rows one after the other, and reports each with an unexpected answer.
     fn play(&self, url: &str, rows: &[Row]) {
         let wrong: Vec<String> = rows.iter().filter_map(|row| self.fault(url, row)).collect();
         assert!(wrong.is_empty(), "{} of {} answers are other ones:\n{}", wrong.len(), rows.len(), wrong.join("\n"));
@@ -115,11 +115,11 @@ impl Fixture {
     fn fault(&self, url: &str, (line, code, wanted): &Row) -> Option<String> {
         let output = self.answer(url, line);
         let (out, err) = (text(&output.stdout), text(&output.stderr));
-        // Where something failed, what is said stands on stderr; only `why` and `doctor` print it as their answer. Of several jobs some may be done.
+        // Errors are printed on stderr; only `why` and `doctor` print them as their answer. Of several jobs, some may succeed.
         let is_answer = *code == 0 || ["why", "doctor", "stores why"].iter().any(|command| line.starts_with(command));
         let said = if is_answer { format!("{out}{err}") } else { err.to_owned() };
         let has_words = wanted.split(" | ").all(|words| said.contains(&self.told(words)));
-        // An option is no value, and neither is a duration: nobody has meant what clap proposes.
+        // An option is not a value, and neither is a duration: ignores clap's suggestions.
         let is_foreign =
             said.contains("queue-worker ") || said.contains("use '-- -") || said.contains("panicked") || said.contains("RUST_BACKTRACE");
         let is_right = output.status.code() == Some(*code) && has_words && !is_foreign && (is_answer || *code == 3 || out.is_empty());
@@ -127,7 +127,7 @@ impl Fixture {
     }
 }
 
-/// Addresses of the database that are wrong in one way each.
+/// Returns database URLs, each wrong in one way.
 fn addresses(url: &str) -> impl Iterator<Item = (&'static str, String)> {
     let options = PgConnectOptions::from_str(url).unwrap();
     let with = |parameter: &str| format!("{url}{}{parameter}", if url.contains('?') { "&" } else { "?" });
@@ -144,14 +144,14 @@ fn addresses(url: &str) -> impl Iterator<Item = (&'static str, String)> {
     .into_iter()
 }
 
-/// The address of a server that refuses every login for this reason.
+/// Starts a server that refuses every login with this error; returns its URL.
 fn refusing(code: &str, message: &str) -> String {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let address = format!("postgres://u:p@{}/d?sslmode=disable", listener.local_addr().unwrap());
     let fields = format!("SFATAL\0VFATAL\0C{code}\0M{message}\0\0");
     thread::spawn(move || {
         while let Ok((mut client, _)) = listener.accept() {
-            // Of its startup packet; the answer is the same, whatever it says.
+            // Ignores the startup packet; the answer is always the same.
             let _ = client.read(&mut [0; 1024]);
             let length = u32::try_from(fields.len() + 4).unwrap();
             client.write_all(&[&b"E"[..], &length.to_be_bytes(), fields.as_bytes()].concat()).unwrap();
@@ -160,7 +160,7 @@ fn refusing(code: &str, message: &str) -> String {
     address
 }
 
-/// Words of a line; what stands between `'` is one.
+/// Splits a line into words; text between `'` is one word.
 fn arguments(line: &str) -> Vec<String> {
     let (mut words, mut is_quoted) = (vec![None::<String>], false);
     for letter in line.chars() {

@@ -1,4 +1,5 @@
-//! `list` for what is rare: at a terminal it says how far it has looked and goes on, until something is found or Ctrl-C; elsewhere it is bounded.
+//! `list` with a rare match: at a terminal it shows how far it has searched and continues until a match or Ctrl-C; elsewhere the search is
+//! bounded.
 
 use std::process::Command;
 
@@ -7,36 +8,36 @@ use sqlx::AssertSqlSafe;
 use tests::TestDb;
 
 use super::{CLI, command, text};
-use crate::operate::patient::FILL;
+use crate::operate::rare::FILL;
 
 const TERMINAL: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/it/top/terminal.py");
 
-/// In a terminal, going through these steps: the exit code, and what was shown.
+/// Runs the command in a terminal with these steps; returns the exit code, and the screen.
 async fn at_terminal(db: &TestDb, steps: Value, arguments: &'static [&'static str]) -> (i64, String) {
     let mut command = Command::new("python3");
     command.arg(TERMINAL).arg(steps.to_string()).arg(CLI).args(arguments).env("DATABASE_URL", &db.url);
     command.env_remove("QUEUE_TEST_SKIPS").env_remove("RUST_BACKTRACE").env_remove("NO_COLOR").env("TERM", "xterm-256color");
     let output = tokio::task::spawn_blocking(move || command.output().unwrap()).await.unwrap();
     let end: Value = serde_json::from_slice(&output.stdout).unwrap_or_else(|error| panic!("{error}: {}", text(&output.stderr)));
-    assert_eq!(end["missing"], Value::Null, "what was waited for, and what stands there instead");
+    assert_eq!(end["missing"], Value::Null, "the expected text, and the shown text");
     (end["code"].as_i64().unwrap(), end["shown"].as_str().unwrap().to_owned())
 }
 
 #[tokio::test]
 #[ignore = "deep"]
-async fn a_search_for_what_is_rare_is_not_silent_at_a_terminal_and_is_bounded_elsewhere() {
+async fn a_search_for_a_rare_job_shows_progress_at_a_terminal_and_is_bounded_elsewhere() {
     let db = TestDb::new().await;
     sqlx::raw_sql(AssertSqlSafe(FILL.replace("24000", "120000"))).execute(&db.pool).await.unwrap();
-    let until = json!([["until", "looking further back"]]);
+    let until = json!([["until", "searching further back"]]);
     let (code, shown) = at_terminal(&db, until.clone(), &["list", "--type", "rare"]).await;
     let row = shown.find(" rare ").unwrap_or_else(|| panic!("none is shown: {shown}"));
-    assert!(code == 0 && shown.find("no such job back to 20").is_some_and(|said| said < row), "{shown}");
+    assert!(code == 0 && shown.find("no matching job back to 20").is_some_and(|said| said < row), "{shown}");
     let (code, shown) = at_terminal(&db, until, &["list", "--type", "absent"]).await;
     assert!(code == 0 && shown.trim_end().ends_with("no jobs"), "to the end: {shown}");
-    let (said, in_place) = (shown.matches("looking further back").count(), shown.matches("\u{1b}[2A").count());
-    assert_eq!(in_place, said - 1, "each but the first stands where the one before it stood: {shown:?}");
+    let (said, in_place) = (shown.matches("searching further back").count(), shown.matches("\u{1b}[2A").count());
+    assert_eq!(in_place, said - 1, "each but the first replaces the one before it: {shown:?}");
 
-    // Each look takes long now, so that it can be ended before all was looked at.
+    // Each scan is slow now, so that the search can be interrupted.
     sqlx::raw_sql(
         "create or replace function queue.type_of(stored text) returns text language plpgsql immutable strict parallel safe as
          $$begin perform pg_catalog.pg_sleep(0.3); return stored; end$$",
@@ -44,7 +45,7 @@ async fn a_search_for_what_is_rare_is_not_silent_at_a_terminal_and_is_bounded_el
     .execute(&db.pool)
     .await
     .unwrap();
-    let ended = json!([["until", "looking further back"], ["send", "\u{3}"]]);
+    let ended = json!([["until", "searching further back"], ["send", "\u{3}"]]);
     let (code, shown) = at_terminal(&db, ended, &["list", "--type", "absent"]).await;
     assert!(code == 0 && shown.contains("no jobs") && shown.contains("older jobs: --before "), "{shown}");
     let mut piped = command(CLI, &["list", "--type", "absent", "--json"]);
@@ -57,6 +58,6 @@ async fn a_search_for_what_is_rare_is_not_silent_at_a_terminal_and_is_bounded_el
     let as_before = "create or replace function queue.type_of(stored text) returns text language sql immutable strict parallel safe
         return pg_catalog.split_part(stored, '@', 1)";
     sqlx::raw_sql(as_before).execute(&db.pool).await.unwrap();
-    assert!(said["jobs"] == json!([]) && said["next"].is_string() && !text(&output.stderr).contains("looking"), "{said}");
+    assert!(said["jobs"] == json!([]) && said["next"].is_string() && !text(&output.stderr).contains("searching"), "{said}");
     db.finish().await;
 }

@@ -8,7 +8,7 @@ use super::{CLI, command, failed, json, on, text};
 
 #[tokio::test]
 #[ignore = "deep"]
-async fn a_schedule_is_made_shown_paused_run_skipped_and_taken_away() {
+async fn a_schedule_is_created_shown_paused_run_skipped_and_deleted() {
     let db = TestDb::new().await;
     assert_eq!(text(&on(&db, &["cron", "list"]).stdout), "there are no schedules\n");
     let payload = "{\"act\": {\"Ok\": \"secret\"}}";
@@ -61,7 +61,7 @@ async fn a_schedule_is_made_shown_paused_run_skipped_and_taken_away() {
         (vec!["cron", "next", "--every", "2M"], 2, "use `--cron"),
         (vec!["cron", "add", "a", "--type", "do", "--every", "1h", "--cron", "* * * * *"], 2, "--cron"),
         (vec!["cron", "add", "a", "--type", "do", "--every", "1h", "--missed", "all"], 2, "catch_up(1)"),
-        (vec!["cron", "add", "a", "--type", "do", "--every", "1h", "--payload", "{"], 2, "no JSON"),
+        (vec!["cron", "add", "a", "--type", "do", "--every", "1h", "--payload", "{"], 2, "not JSON"),
     ] {
         let (ended, said) = failed(&on(&db, &arguments));
         assert!(ended == Some(code) && said.contains(what), "{arguments:?}: {ended:?} {said}");

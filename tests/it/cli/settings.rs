@@ -1,4 +1,4 @@
-//! Settings, wherever they are said, and state that is made of the pool.
+//! Settings from every source, and state that is built from the pool.
 
 use std::process::Stdio;
 
@@ -11,7 +11,7 @@ use super::{RunningCommand, command, failed, folder};
 const STATEFUL: &str = env!("CARGO_BIN_EXE_test-stateful-cli");
 
 #[tokio::test]
-async fn handlers_share_what_is_made_of_a_pool_whose_size_is_said_anywhere() {
+async fn handlers_share_state_built_from_a_pool_whose_size_comes_from_any_setting() {
     let db = TestDb::new().await;
     let name = db.url.split('?').next().unwrap().rsplit('/').next().unwrap();
     let file = folder().join("pool.toml");

@@ -1,4 +1,4 @@
-//! Signals by the command line: sent, seen, noted, and refused where nobody would receive them.
+//! Signals from the command line: sent, shown, recorded in the audit log, and refused if no job could receive them.
 
 use std::io::Write as _;
 
@@ -9,7 +9,7 @@ use tests::TestDb;
 use super::{CLI, command, text};
 use crate::durable::{Part, Plan, plan};
 
-/// The exit code, what is said, and what is wrong.
+/// Returns the exit code, the output and the error output.
 fn run(db: &TestDb, arguments: &[&str]) -> (Option<i32>, String, String) {
     let output = command(CLI, arguments).env("DATABASE_URL", &db.url).output().unwrap();
     (output.status.code(), text(&output.stdout).to_owned(), text(&output.stderr).to_owned())
@@ -29,7 +29,7 @@ async fn a_signal_is_sent_by_the_command_line_and_seen_until_it_is_received() {
     assert!(why.contains(&format!("`test-cli signal {id} paid`")) && why.contains("it waits for the signal `paid` since"), "{why}");
     let (_, shown, _) = run(&db, &["show", &id]);
     assert!(shown.contains(", paid: attempt 1, waits for a signal until") && !shown.contains("sleeps"), "{shown}");
-    // Said, of a file, of stdin; and one that nobody asks for.
+    // As an argument, from a file, from stdin; and a signal that no job waits for.
     let file = std::env::temp_dir().join(format!("payload-{id}.json"));
     std::fs::write(&file, "\n\"by file\"\n").unwrap();
     let of_file = format!("@{}", file.display());
@@ -67,13 +67,13 @@ async fn a_signal_is_sent_by_the_command_line_and_seen_until_it_is_received() {
 }
 
 #[tokio::test]
-async fn a_signal_that_nobody_would_receive_or_that_is_no_json_is_refused_and_not_noted() {
+async fn a_signal_without_a_receiver_or_that_is_not_json_is_refused_and_not_audited() {
     let db = TestDb::new().await;
     let job = plan([]).enqueue(&db.pool).await.unwrap();
     let id = job.id().to_string();
     for (arguments, code, expected) in [
-        (vec!["signal", &id, "a", "--payload", "{\"secret\":"], 2, "the payload is no JSON"),
-        (vec!["signal", &id, "a", "--payload", "@/nowhere"], 2, "the file of the payload, /nowhere, cannot be read"),
+        (vec!["signal", &id, "a", "--payload", "{\"secret\":"], 2, "the payload is not JSON"),
+        (vec!["signal", &id, "a", "--payload", "@/nowhere"], 2, "the payload file /nowhere cannot be read"),
         (vec!["signal", &id, ""], 2, "1 to 200 bytes"),
         (vec!["signal", "7", "a"], 3, "there is no job 7"),
     ] {
@@ -88,7 +88,7 @@ async fn a_signal_that_nobody_would_receive_or_that_is_no_json_is_refused_and_no
 }
 
 #[tokio::test]
-async fn a_signal_that_is_called_as_an_option_is_sent_by_what_why_says() {
+async fn a_signal_named_like_an_option_is_sent_by_the_command_that_why_prints() {
     let db = TestDb::new().await;
     let job = plan([Part::Receive("--now".into())]).enqueue(&db.pool).await.unwrap();
     let id = job.id().to_string();

@@ -1,4 +1,4 @@
-//! The commands of many stores, on two that are well, one that was dropped, and one whose database is not there.
+//! The commands for many stores, on two healthy ones, one that was dropped, and one whose database is unreachable.
 
 use std::process::{Command, Output, Stdio};
 
@@ -12,7 +12,7 @@ use tests::{Act, Do, TestDb, eventually};
 
 use super::{CLI, RunningCommand, command, failed, folder, text};
 
-/// Nobody is there, and its password is not to be shown.
+/// No server listens there, and the password must not be shown.
 const AWAY: &str = "away=postgres://u:swordfish@127.0.0.1:1/d";
 
 fn stores(db: &TestDb, arguments: &[&str]) -> Command {
@@ -25,29 +25,29 @@ fn on(db: &TestDb, arguments: &[&str]) -> Output {
     stores(db, arguments).output().unwrap()
 }
 
-/// How it ended, what it printed and what it said.
-fn said(db: &TestDb, arguments: &[&str]) -> (Option<i32>, String, String) {
+/// Returns the exit code, the output and the error output.
+fn run_command(db: &TestDb, arguments: &[&str]) -> (Option<i32>, String, String) {
     let output = on(db, arguments);
     let (out, err) = (text(&output.stdout).to_owned(), text(&output.stderr).to_owned());
     assert!(!out.contains("swordfish") && !err.contains("swordfish"), "{arguments:?}: {out}{err}");
     (output.status.code(), out, err)
 }
 
-/// The document, and the exit code.
+/// Returns the JSON document and the exit code.
 fn answer(db: &TestDb, arguments: &[&str]) -> (Value, Option<i32>) {
-    let (code, out, err) = said(db, &[arguments, &["--json"]].concat());
+    let (code, out, err) = run_command(db, &[arguments, &["--json"]].concat());
     (serde_json::from_str(&out).unwrap_or_else(|error| panic!("{arguments:?}: {error}: {out}{err}")), code)
 }
 
-/// The same of a command that all stores have answered.
+/// Returns the document of a command that all stores have answered.
 fn json_of(db: &TestDb, arguments: &[&str]) -> Value {
     let (document, code) = answer(db, arguments);
     assert_eq!(code, Some(0), "{arguments:?}: {document}");
     document
 }
 
-/// As a program knows them.
-fn known(db: &TestDb) -> Stores {
+/// Returns the stores as a program opens them.
+fn open_stores(db: &TestDb) -> Stores {
     Stores::new(&db.pool, Store::new("homes").unwrap()).rule(Rule::Explicit).database("main", &db.pool).unwrap()
 }
 
@@ -55,21 +55,21 @@ async fn run_sql(db: &TestDb, sql: &str) {
     sqlx::raw_sql(AssertSqlSafe(sql.to_owned())).execute(&db.pool).await.unwrap_or_else(|error| panic!("{sql}: {error}"));
 }
 
-/// Two stores that are well.
-async fn two(db: &TestDb) -> [Member; 2] {
-    // Not in the database that is away.
+/// Creates two healthy stores.
+async fn create_two(db: &TestDb) -> [Member; 2] {
+    // Skips the database that is unreachable.
     let mut migrate = stores(db, &["migrate"]);
     assert!(migrate.env_remove("QUEUE_DATABASES").status().unwrap().success());
     assert_eq!(json_of(db, &["add", "one", "main", "one", "--migrate"])["added"]["store"], "one");
     assert_eq!(json_of(db, &["add", "two", "main", "two", "--migrate"])["added"]["store"], "two");
-    let stores = known(db);
+    let stores = open_stores(db);
     stores.refresh().await.unwrap();
     ["one", "two"].map(|name| stores.roster().get(name).unwrap())
 }
 
-/// And three that are not: one was dropped, one is in a database that is away, one in a database that nobody has named.
+/// Adds three faulty ones: one was dropped, one is in an unreachable database, one in a database that is not configured.
 async fn with_others(db: &TestDb) -> [Member; 2] {
-    let members = two(db).await;
+    let members = create_two(db).await;
     json_of(db, &["add", "gone", "main", "gone", "--migrate"]);
     run_sql(db, "drop schema gone cascade").await;
     run_sql(db, "insert into homes.store (name, database, schema) values ('far', 'away', 'far'), ('lost', 'nowhere', 'lost')").await;
@@ -90,7 +90,7 @@ async fn state(member: &Member, job: &str) -> Option<JobState> {
 
 #[tokio::test]
 #[ignore = "deep"]
-async fn stores_that_do_not_answer_are_told_of_beside_the_answers_of_the_others() {
+async fn stores_that_do_not_answer_are_reported_beside_the_answers_of_the_others() {
     let db = TestDb::new().await;
     let [one, two] = with_others(&db).await;
     let jobs = [enqueue(&one, Act::Hang).await, enqueue(&two, Act::Hang).await, enqueue(&two, Act::Hang).await];
@@ -105,7 +105,7 @@ async fn stores_that_do_not_answer_are_told_of_beside_the_answers_of_the_others(
     assert!(why("gone").contains("stores migrate --all") && why("gone").contains("stores remove"), "{}", why("gone"));
     assert!(why("far").contains("127.0.0.1:1") && why("far").contains("out of reach"), "{}", why("far"));
     assert!(why("lost").contains("--database nowhere=URL"), "{}", why("lost"));
-    let (code, out, err) = said(&db, &["counts"]);
+    let (code, out, err) = run_command(&db, &["counts"]);
     assert_eq!(code, Some(1));
     let all = out.lines().last().unwrap();
     assert!(all.starts_with("all") && all.contains(" 3+ "), "{out}");
@@ -116,18 +116,18 @@ async fn stores_that_do_not_answer_are_told_of_beside_the_answers_of_the_others(
     let (page, code) = answer(&db, &["jobs", "--state", "ready"]);
     let shown: Vec<_> = page["jobs"].as_array().unwrap().iter().map(|job| job["store_job"].as_str().unwrap()).collect();
     assert_eq!((code, shown), (Some(1), jobs.iter().rev().map(String::as_str).collect::<Vec<_>>()), "the newest first: {page}");
-    let (code, out, _) = said(&db, &["jobs"]);
+    let (code, out, _) = run_command(&db, &["jobs"]);
     assert!(code == Some(1) && jobs.iter().all(|job| out.contains(job)), "{out}");
 
-    // Nobody is asked whom it is not about.
+    // Only the store in question is queried.
     let shown = json_of(&db, &["show", &jobs[0]]);
     assert_eq!((&shown["store_job"], &shown["store"], &shown["payload"]), (&jobs[0].as_str().into(), &"one".into(), &Value::Null));
     assert_eq!(json_of(&db, &["show", &jobs[0], "--payload"])["payload"]["act"], "Hang");
-    assert!(said(&db, &["show", &jobs[0]]).1.contains(&format!("test-cli stores why {}", jobs[0])));
+    assert!(run_command(&db, &["show", &jobs[0]]).1.contains(&format!("test-cli stores why {}", jobs[0])));
     assert_eq!(json_of(&db, &["why", &jobs[1]])["store_job"], jobs[1].as_str());
-    let (code, out, _) = said(&db, &["why", &jobs[1]]);
+    let (code, out, _) = run_command(&db, &["why", &jobs[1]]);
     assert!(code == Some(0) && out.contains(&format!("job {}: do", jobs[1])) && out.contains("`main`"), "{out}");
-    assert_eq!(said(&db, &["why", "one/7"]).0, Some(3), "there is no such job, which is an answer");
+    assert_eq!(run_command(&db, &["why", "one/7"]).0, Some(3), "there is no such job, which is an answer");
 
     for (job, code, wanted) in [
         ("one/7", 3, "in the store `one`: there is no job 7"),
@@ -137,7 +137,7 @@ async fn stores_that_do_not_answer_are_told_of_beside_the_answers_of_the_others(
         ("lost/7", 1, "--database nowhere=URL"),
         ("7", 2, "store/123"),
     ] {
-        let (ended, out, err) = said(&db, &["show", job]);
+        let (ended, out, err) = run_command(&db, &["show", job]);
         assert!(ended == Some(code) && out.is_empty() && err.contains(wanted), "{job}: {ended:?}: {err}");
     }
     db.finish().await;
@@ -147,13 +147,13 @@ async fn stores_that_do_not_answer_are_told_of_beside_the_answers_of_the_others(
 #[ignore = "deep"]
 async fn a_list_of_all_stores_has_no_gaps_and_no_doubles_from_page_to_page() {
     let db = TestDb::new().await;
-    let members = two(&db).await;
+    let members = create_two(&db).await;
     let mut all = Vec::new();
     for nth in 0..20 {
-        // One of them has most.
+        // One of them has most of the jobs.
         all.push(enqueue(&members[usize::from(nth % 5 == 0)], Act::Hang).await);
     }
-    // Ids are of the clock and a sequence: those of two stores may be the same.
+    // Ids are built from the clock and a sequence: those of two stores may be equal.
     let id = all[10].split_once('/').unwrap().1.to_owned();
     let (from, to) = if all[10].starts_with("one") { ("one", "two") } else { ("two", "one") };
     run_sql(&db, &format!("insert into {to}.job select * from {from}.job where id = {id}")).await;
@@ -177,20 +177,20 @@ async fn a_list_of_all_stores_has_no_gaps_and_no_doubles_from_page_to_page() {
     seen.sort();
     all.sort();
     assert_eq!(seen, all);
-    let (code, out, err) = said(&db, &["jobs", "--queue", "mial"]);
+    let (code, out, err) = run_command(&db, &["jobs", "--queue", "mial"]);
     assert!(code == Some(0) && out.contains("no jobs") && err.matches("into the queue `mial`").count() == 1, "{out}{err}");
-    assert_eq!(said(&db, &["jobs", "--queue", "a b"]).0, Some(2));
+    assert_eq!(run_command(&db, &["jobs", "--queue", "a b"]).0, Some(2));
     db.finish().await;
 }
 
 #[tokio::test]
 #[ignore = "deep"]
-async fn acts_are_done_in_every_store_that_answers_once_somebody_has_said_yes() {
+async fn operations_run_in_every_store_that_answers_after_a_confirmation() {
     let db = TestDb::new().await;
     let [one, two] = with_others(&db).await;
     let jobs = [enqueue(&one, Act::Hang).await, enqueue(&two, Act::Hang).await, enqueue(&two, Act::Hang).await];
 
-    let (code, out, err) = said(&db, &["cancel", "--all"]);
+    let (code, out, err) = run_command(&db, &["cancel", "--all"]);
     assert!(code == Some(2) && out.is_empty(), "{err}");
     assert!(err.contains("3 jobs would be cancelled in 2 stores, and 3 stores have not answered") && err.contains("--yes"), "{err}");
     let (counted, code) = answer(&db, &["cancel", "--all", "--dry-run"]);
@@ -198,18 +198,18 @@ async fn acts_are_done_in_every_store_that_answers_once_somebody_has_said_yes() 
     for (member, job) in [(&one, &jobs[0]), (&two, &jobs[1]), (&two, &jobs[2])] {
         assert_eq!(state(member, job).await, Some(JobState::Ready));
     }
-    assert_eq!(said(&db, &["cancel", "--all", "--state", "dead", "--yes"]).0, Some(2), "what is wrong is wrong for all");
+    assert_eq!(run_command(&db, &["cancel", "--all", "--state", "dead", "--yes"]).0, Some(2), "what is wrong is wrong for all");
 
-    // By name: what is refused, and a store that fails, hold nobody up.
+    // By name: refusals and a failing store do not delay the others.
     let (done, code) = answer(&db, &["cancel", &jobs[0], "gone/7", "two/7", "far/8", &jobs[1]]);
     assert_eq!((code, &done["cancelled"]), (Some(1), &json!([jobs[0], jobs[1]])), "{done}");
     assert_eq!(done["refused"][0]["id"], "two/7");
     assert_eq!(done["failed"].as_array().unwrap().iter().map(|of| &of["store"]).collect::<Vec<_>>(), ["gone", "far"]);
-    let (code, _, err) = said(&db, &["requeue", &jobs[0], "one/7"]);
+    let (code, _, err) = run_command(&db, &["requeue", &jobs[0], "one/7"]);
     assert!(code == Some(3) && err.contains("in the store `one`: there is no job 7"), "{err}");
-    assert_eq!(said(&db, &["cancel", &jobs[0], "nowhere/1"]).0, Some(3));
+    assert_eq!(run_command(&db, &["cancel", &jobs[0], "nowhere/1"]).0, Some(3));
     assert_eq!(state(&one, &jobs[0]).await, Some(JobState::Ready), "nothing is done for a name that is wrong");
-    assert_eq!(said(&db, &["cancel", &jobs[0], "--yes"]).0, Some(2));
+    assert_eq!(run_command(&db, &["cancel", &jobs[0], "--yes"]).0, Some(2));
 
     let (done, code) = answer(&db, &["cancel", "--all", "--yes"]);
     assert_eq!((code, &done["cancelled"], done["failed"].as_array().unwrap().len()), (Some(1), &2.into(), 3), "{done}");
@@ -222,7 +222,7 @@ async fn acts_are_done_in_every_store_that_answers_once_somebody_has_said_yes() 
     }
     let noted = db.count("select count(*) from one.audit where act = 'cancelled' and actor like '%by the command line'").await;
     assert_eq!(noted, 2, "each act is noted in its store");
-    assert_eq!(said(&db, &["requeue", "--all", "--rate", "5/s"]).0, Some(1), "there is nothing to ask for");
+    assert_eq!(run_command(&db, &["requeue", "--all", "--rate", "5/s"]).0, Some(1), "there is nothing to ask for");
     db.finish().await;
 }
 
@@ -230,7 +230,7 @@ async fn acts_are_done_in_every_store_that_answers_once_somebody_has_said_yes() 
 #[ignore = "deep"]
 async fn a_store_whose_tables_are_locked_is_given_up_and_the_others_answer() {
     let db = TestDb::new().await;
-    let [one, _] = two(&db).await;
+    let [one, _] = create_two(&db).await;
     enqueue(&one, Act::Hang).await;
     let mut lock = db.pool.begin().await.unwrap();
     sqlx::raw_sql("lock table two.ready, two.job, two.lane in access exclusive mode").execute(&mut *lock).await.unwrap();
@@ -242,16 +242,16 @@ async fn a_store_whose_tables_are_locked_is_given_up_and_the_others_answer() {
 
 #[tokio::test]
 #[ignore = "deep"]
-async fn stores_are_added_closed_and_taken_off_and_what_is_wrong_names_the_fix() {
+async fn stores_are_added_closed_and_removed_and_errors_name_the_fix() {
     let db = TestDb::new().await;
-    let (code, out, err) = said(&db, &["list"]);
+    let (code, out, err) = run_command(&db, &["list"]);
     assert!(code == Some(1) && out.is_empty() && err.contains("`test-cli stores migrate`") && err.contains("--homes"), "{err}");
     let (migrated, code) = answer(&db, &["migrate"]);
     assert_eq!((code, &migrated["homes"], migrated["lost"].as_array().unwrap().len()), (Some(1), &"homes".into(), 1), "{migrated}");
-    assert!(said(&db, &["list"]).1.contains("stores add"));
+    assert!(run_command(&db, &["list"]).1.contains("stores add"));
     let secret = "postgres://u:swordfish@h/d";
     for (arguments, code, wanted) in [
-        (&["add", "one", "main", "one"][..], 1, "say `--migrate`"),
+        (&["add", "one", "main", "one"][..], 1, "pass `--migrate`"),
         (&["add", "one", secret, "one"], 2, "NAME=URL"),
         (&["add", "one", "nowhere", "one"], 2, "--database nowhere=URL"),
         (&["add", "one", "away", "one"], 1, "out of reach"),
@@ -267,29 +267,29 @@ async fn stores_are_added_closed_and_taken_off_and_what_is_wrong_names_the_fix()
         (&["place", "acme", "one"], 3, "stores list"),
         (&["move", "acme", "one"], 3, "stores list"),
     ] {
-        let (ended, out, err) = said(&db, arguments);
+        let (ended, out, err) = run_command(&db, arguments);
         assert!(ended == Some(code) && out.is_empty() && err.contains(wanted), "{arguments:?}: {ended:?}: {out}{err}");
     }
-    let [one, _] = two(&db).await;
+    let [one, _] = create_two(&db).await;
     for (arguments, wanted) in [(&["add", "one", "main", "two"][..], "another name"), (&["add", "three", "main", "two"], "already")] {
-        let (ended, _, err) = said(&db, arguments);
+        let (ended, _, err) = run_command(&db, arguments);
         assert!(ended == Some(2) && err.contains(wanted), "{err}");
     }
     assert_eq!(json_of(&db, &["place", "acme", "one"])["is_new"], true);
     assert_eq!(json_of(&db, &["place", "acme", "one"])["is_new"], false);
-    assert_eq!(said(&db, &["place", "acme", "two"]).0, Some(3));
-    assert_eq!(said(&db, &["where", "acme"]).1, "one\n");
-    let (code, _, err) = said(&db, &["remove", "one", "--yes"]);
+    assert_eq!(run_command(&db, &["place", "acme", "two"]).0, Some(3));
+    assert_eq!(run_command(&db, &["where", "acme"]).1, "one\n");
+    let (code, _, err) = run_command(&db, &["remove", "one", "--yes"]);
     assert!(code == Some(3) && err.contains("1 tenants are in the store `one`"), "{err}");
     let job = enqueue(&one, Act::Hang).await;
     assert_eq!(json_of(&db, &["close", "one"])["tenants"], 1);
-    assert_eq!(said(&db, &["place", "globex", "one"]).0, Some(3));
+    assert_eq!(run_command(&db, &["place", "globex", "one"]).0, Some(3));
     let listed = json_of(&db, &["list"]);
     assert_eq!(listed["stores"][0], json!({ "name": "one", "database": "main", "schema": "one", "is_open": false, "tenants": 1 }));
-    assert!(said(&db, &["list"]).1.contains("closed"));
+    assert!(run_command(&db, &["list"]).1.contains("closed"));
     run_sql(&db, "delete from homes.place").await;
-    let (code, _, err) = said(&db, &["remove", "one"]);
-    assert!(code == Some(2) && err.contains("1 job in it would have nobody"), "{err}");
+    let (code, _, err) = run_command(&db, &["remove", "one"]);
+    assert!(code == Some(2) && err.contains("1 job in it would have no worker"), "{err}");
     assert_eq!(json_of(&db, &["remove", "one", "--yes"])["removed"], "one");
     assert_eq!(state(&one, &job).await, Some(JobState::Ready), "its tables stay");
     assert_eq!(json_of(&db, &["add", "one", "main", "one"])["added"]["schema"], "one");
@@ -300,11 +300,11 @@ async fn stores_are_added_closed_and_taken_off_and_what_is_wrong_names_the_fix()
 
 #[tokio::test]
 #[ignore = "deep"]
-async fn one_process_runs_jobs_of_all_stores_and_brings_a_move_to_its_end() {
+async fn one_process_runs_jobs_of_all_stores_and_completes_a_move() {
     let db = TestDb::new().await;
     let [one, two] = with_others(&db).await;
     json_of(&db, &["place", "acme", "one"]);
-    let stores = known(&db);
+    let stores = open_stores(&db);
     stores.refresh().await.unwrap();
     let mut tx = stores.of("acme").await.unwrap().begin().await.unwrap();
     let id = Do { act: Act::Ok("x".into()) }.enqueue(&mut tx).await.unwrap().id();
@@ -313,7 +313,7 @@ async fn one_process_runs_jobs_of_all_stores_and_brings_a_move_to_its_end() {
     let moved = json_of(&db, &["move", "acme", "two"]);
     assert_eq!((&moved["is_over"], &moved["left"], &moved["from"]), (&false.into(), &1.into(), &"one".into()));
     assert_eq!(json_of(&db, &["moves"])["moves"][0]["to"], "two");
-    assert!(said(&db, &["where", "acme"]).1.starts_with("two, and leaves one"));
+    assert!(run_command(&db, &["where", "acme"]).1.starts_with("two, moving from one"));
     let file = folder().join("stores.toml");
     std::fs::write(&file, format!("[stores]\nslots = 7\nlinger = '500ms'\n[stores.databases]\n{}'\n", AWAY.replace('=', " = '"))).unwrap();
     let mut run =
@@ -324,23 +324,23 @@ async fn one_process_runs_jobs_of_all_stores_and_brings_a_move_to_its_end() {
     eventually("the job in the old store is run", async || state(&one, &old).await == Some(JobState::Completed)).await;
     let job = enqueue(&two, Act::Ok("y".into())).await;
     eventually("and that in the other", async || state(&two, &job).await == Some(JobState::Completed)).await;
-    eventually("the move is over", async || stores.go_on("acme").await.unwrap() == MoveState::Over).await;
-    // A store more, while it runs.
+    eventually("the move has finished", async || stores.go_on("acme").await.unwrap() == MoveState::Over).await;
+    // A store added while it runs.
     json_of(&db, &["add", "three", "main", "three", "--migrate"]);
     stores.refresh().await.unwrap();
     let three = stores.roster().get("three").unwrap();
     let job = enqueue(&three, Act::Ok("z".into())).await;
     eventually("a store that is added is worked on", async || state(&three, &job).await == Some(JobState::Completed)).await;
-    // And a move that is waited for.
+    // A move that is waited for.
     let moved = json_of(&db, &["move", "acme", "three", "--wait"]);
     assert_eq!(moved["is_over"], true);
     assert_eq!(json_of(&db, &["where", "acme"])["store"], "three");
-    assert_eq!(said(&db, &["move", "acme", "three"]).0, Some(3));
+    assert_eq!(run_command(&db, &["move", "acme", "three"]).0, Some(3));
     assert_eq!(worker.terminate(), Some(0));
     let log = std::fs::read_to_string(folder().join("stores.log")).unwrap();
     let unused: Vec<&str> = log.lines().filter(|line| line.contains("gets no jobs")).collect();
     assert!(unused.len() == 1 && unused[0].contains("nosuch"), "{log}");
-    assert!(log.contains("this database is out of reach") && log.contains("slots=7") && !log.contains("swordfish"), "{log}");
+    assert!(log.contains("database unavailable") && log.contains("slots=7") && !log.contains("swordfish"), "{log}");
     let (code, said) = failed(&stores_run(&db).arg("--health").arg("127.0.0.1:0").output().unwrap());
     assert!(code == Some(2) && said.contains("--health"), "{said}");
     db.finish().await;
@@ -352,9 +352,9 @@ fn stores_run(db: &TestDb) -> Command {
 
 #[tokio::test]
 #[ignore = "deep"]
-async fn a_store_of_a_second_database_is_one_as_any_other() {
+async fn a_store_of_a_second_database_works_like_any_other() {
     let (db, other) = (TestDb::new().await, TestDb::new().await);
-    two(&db).await;
+    create_two(&db).await;
     let eu = format!("eu={}", other.url);
     let with = |arguments: &[&str]| stores(&db, arguments).env("QUEUE_DATABASES", &eu).output().unwrap();
     let added = with(&["add", "three", "eu", "queue"]);
@@ -366,7 +366,7 @@ async fn a_store_of_a_second_database_is_one_as_any_other() {
     let swept = with(&["cancel", "--all", "--yes"]);
     assert!(swept.status.success() && text(&swept.stdout).contains("three: cancelled 1 job"), "{}", text(&swept.stdout));
     assert_eq!(other.state(id).await, Some(JobState::Cancelled));
-    // Under another name of the home's own database.
+    // The database of the home store under another name.
     let named = stores(&db, &["counts"]).env("QUEUE_DATABASES", format!("main {eu}")).output().unwrap();
     assert!(named.status.success(), "{}", text(&named.stderr));
     migrate::verify(&mut other.pool.acquire().await.unwrap(), Store::default()).await.unwrap();

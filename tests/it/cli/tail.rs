@@ -1,4 +1,4 @@
-//! `tail`: what is said of jobs as they come and change, and how it ends.
+//! `tail`: what it prints for new and changed jobs, and how it ends.
 
 use std::{
     io::{BufRead as _, BufReader, Read as _},
@@ -11,13 +11,13 @@ use tests::{Act, Do, TestDb, eventually};
 
 use super::{CLI, command, enqueue, on, text};
 
-/// A `tail` that runs, and what it has said.
-struct Following {
+/// A running `tail`, and its output.
+struct RunningTail {
     process: Child,
     said: Arc<Mutex<Vec<String>>>,
 }
 
-impl Following {
+impl RunningTail {
     fn start(db: &TestDb, arguments: &[&str]) -> Self {
         let mut tail = command(CLI, &[&["tail"], arguments].concat());
         let mut process = tail.env("DATABASE_URL", &db.url).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
@@ -27,16 +27,16 @@ impl Following {
         Self { process, said }
     }
 
-    /// Whether a line has all of these words.
+    /// Returns whether a line contains all of these words.
     fn has(&self, words: &[&str]) -> bool {
         self.said.lock().unwrap().iter().any(|line| words.iter().all(|word| line.contains(word)))
     }
 
     async fn says(&self, words: &[&str]) {
-        eventually(&format!("it says {words:?}"), async || self.has(words)).await;
+        eventually(&format!("it prints {words:?}"), async || self.has(words)).await;
     }
 
-    /// How it ended after this signal, or by itself.
+    /// Returns the output after this signal, or after it has ended by itself.
     async fn ends(mut self, signal: Option<&str>) -> Vec<String> {
         if let Some(signal) = signal {
             let sent = Command::new("kill").args([signal, &self.process.id().to_string()]).status().unwrap();
@@ -53,12 +53,12 @@ impl Following {
 
 #[tokio::test]
 #[ignore = "deep"]
-async fn it_follows_jobs_as_they_come_fail_and_end_and_ends_itself_at_a_signal() {
+async fn tail_follows_jobs_as_they_come_fail_and_end_until_a_signal() {
     let db = TestDb::new().await;
     let before = enqueue(&db, Act::Ok("before".into())).await.to_string();
-    let none = Following::start(&db, &["-n", "0"]);
-    let all = Following::start(&db, &[]);
-    let mail = Following::start(&db, &["--queue", "default", "--json"]);
+    let none = RunningTail::start(&db, &["-n", "0"]);
+    let all = RunningTail::start(&db, &[]);
+    let mail = RunningTail::start(&db, &["--queue", "default", "--json"]);
     all.says(&[&before, "ready", "default/do"]).await;
     mail.says(&["\"state\":\"ready\"", &before]).await;
     let bad = enqueue(&db, Act::Terminal("no \u{1b}[2Jway".into())).await.to_string();
@@ -80,17 +80,17 @@ async fn it_follows_jobs_as_they_come_fail_and_end_and_ends_itself_at_a_signal()
     let said = none.ends(Some("-INT")).await;
     assert_eq!(said.iter().filter(|line| line.contains(&before) && line.contains("ready")).count(), 0, "{said:?}");
     let said = all.ends(Some("-TERM")).await;
-    // The same state is not said twice.
+    // The same state is not printed twice.
     assert_eq!(said.iter().filter(|line| line.contains(&bad) && line.contains("dead")).count(), 1, "{said:?}");
     mail.ends(Some("-INT")).await;
     db.finish().await;
 }
 
 #[tokio::test]
-async fn of_one_job_it_ends_once_that_is_over() {
+async fn tail_of_one_job_ends_when_the_job_has_finished() {
     let db = TestDb::new().await;
     let job = enqueue(&db, Act::Ok("x".into())).await;
-    let one = Following::start(&db, &[&job.to_string()]);
+    let one = RunningTail::start(&db, &[&job.to_string()]);
     one.says(&["ready"]).await;
     enqueue(&db, Act::Ok("another".into())).await;
     db.run_while(db.worker(), db.until(job, JobState::Completed)).await;

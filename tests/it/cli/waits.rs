@@ -1,4 +1,4 @@
-//! What `show` says of a ready job for which limits have no room.
+//! The output of `show` for a ready job that waits for a limit.
 
 use queue_core::{Job as _, JobId};
 use tests::{Act, Do, TestDb, eventually};
@@ -13,7 +13,7 @@ fn waits(db: &TestDb, job: JobId) -> Vec<String> {
 
 #[tokio::test]
 #[ignore = "deep"]
-async fn a_job_that_waits_for_a_limit_says_for_which_and_others_say_nothing() {
+async fn a_job_that_waits_for_a_limit_shows_the_limit_and_others_show_none() {
     let db = TestDb::new().await;
     let hang = async |key: &str| Do { act: Act::Hang }.enqueue(&db.pool).fair(key).await.unwrap().id();
     let runs = async |count| eventually("they run", async || db.count("select count(*) from effect").await == count).await;
@@ -42,7 +42,7 @@ async fn a_job_that_waits_for_a_limit_says_for_which_and_others_say_nothing() {
         let said = waits(&db, waiting);
         assert!(said.len() == 1 && said[0].starts_with("rate queue:default: next 2"), "{said:?}");
         let shown = async || json(&db, &["show", &waiting.to_string()]);
-        // Those that ran before there was the limit are counted once their worker has seen it.
+        // Jobs that ran before the limit was set are counted once their worker has seen it.
         eventually("all that run are counted", async || shown().await["waits_for"][0]["used"] == 4).await;
         let shown = shown().await;
         let limit = &shown["waits_for"][0];

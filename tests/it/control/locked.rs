@@ -1,4 +1,4 @@
-//! What another transaction has locked: an act says so, or passes over it, and waits for none that stays open.
+//! Rows locked by another transaction: an operation reports them or skips them, and does not wait for an open transaction.
 
 use std::{future::IntoFuture as _, time::Duration};
 
@@ -15,7 +15,7 @@ use tests::{
 use super::{HOUR, act, connect, enqueue, ok};
 
 #[tokio::test]
-async fn a_job_that_an_open_transaction_has_locked_is_said_to_be_locked() {
+async fn a_job_that_an_open_transaction_has_locked_is_reported_as_locked() {
     let db = TestDb::new().await;
     let job = enqueue(&db).await;
     let mut holder = connect(&db).await;
@@ -32,10 +32,10 @@ async fn a_job_that_an_open_transaction_has_locked_is_said_to_be_locked() {
     db.finish().await;
 }
 
-/// Rows and keys that an open transaction may have locked, and the act that would wait for it.
+/// Rows and keys that an open transaction may have locked, and the operation that would wait for it.
 #[tokio::test]
 #[ignore = "deep"]
-async fn no_act_waits_without_end_for_an_open_transaction() {
+async fn no_operation_waits_forever_for_an_open_transaction() {
     let db = TestDb::new().await;
     let mut on = connect(&db).await;
     let worker = register(&mut on).await.unwrap();

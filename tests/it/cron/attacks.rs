@@ -1,4 +1,4 @@
-//! Workers that are killed, stopped and doubled, by clocks that are wrong: each tick once.
+//! Workers that are killed, stopped and duplicated, with wrong clocks: each tick fires once.
 
 use std::time::{Duration, Instant};
 
@@ -10,7 +10,7 @@ use super::{STORE, check_each_second, each_second};
 const WORKER: &str = env!("CARGO_BIN_EXE_test-worker");
 const SCHEDULES: usize = 20;
 
-/// By any of these clocks.
+/// Starts a worker with one of these clocks.
 fn worker(db: &TestDb, clocks: &[Clock]) -> WorkerProcess {
     let clock = fastrand::choice(clocks).map(Clock::environment);
     let by = clock.iter().flatten().map(|(name, value)| (*name, value.as_str()));
@@ -18,7 +18,7 @@ fn worker(db: &TestDb, clocks: &[Clock]) -> WorkerProcess {
     WorkerProcess::start(WORKER, &db.url, &settings)
 }
 
-/// `QUEUE_TEST_CRON_SECONDS=600` for longer.
+/// Duration of the test; `QUEUE_TEST_CRON_SECONDS=600` makes it longer.
 fn how_long() -> Duration {
     let said = std::env::var("QUEUE_TEST_CRON_SECONDS").ok().and_then(|seconds| seconds.parse().ok());
     Duration::from_secs(said.unwrap_or(12))
@@ -44,9 +44,9 @@ async fn no_tick_is_missed_or_doubled_while_workers_are_killed_and_stopped() {
             kills += 1;
         } else {
             workers[victim].signal("STOP");
-            // A zombie: it goes on where it was, when others have its ticks.
+            // A zombie: it continues when other workers have its ticks.
             let fired = db.count("select count(*) from queue.fire").await;
-            eventually("others go on", async || db.count("select count(*) from queue.fire").await > fired + 20).await;
+            eventually("others continue", async || db.count("select count(*) from queue.fire").await > fired + 20).await;
             workers[victim].signal("CONT");
             stops += 1;
         }
@@ -95,7 +95,7 @@ async fn a_server_that_is_killed_loses_no_tick_that_had_its_job() {
         server.restart().await.unwrap();
     }
     let before = fired().await;
-    eventually("ticks go on", async || fired().await >= before + 10).await;
+    eventually("ticks continue", async || fired().await >= before + 10).await;
     let broken =
         "select count(*) from queue.fire f where f.outcome <> 'enqueued' or not exists (select from queue.job j where j.id = f.job)";
     assert_eq!(database.count(broken).await.unwrap(), 0, "a tick and its job are one commit");

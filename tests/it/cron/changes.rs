@@ -1,4 +1,4 @@
-//! How schedules change: made anew, paused, resumed, skipped, taken away; by several at once; and what is refused.
+//! Changes of schedules: recreated, paused, resumed, skipped, deleted; concurrently; and refused changes.
 
 use sqlx::{Connection as _, PgConnection, error::DatabaseError};
 use tests::{TestDb, eventually, protocol::register, timetable};
@@ -11,7 +11,7 @@ async fn run(on: &mut PgConnection, text: &'static str) {
     sqlx::raw_sql(text).execute(on).await.unwrap();
 }
 
-/// With which code it is refused, and what is said.
+/// Returns the SQLSTATE and the message of a refusal.
 async fn refused(on: &mut PgConnection, text: &'static str) -> (String, String) {
     let error = sqlx::raw_sql(text).execute(on).await.unwrap_err();
     let code = error.as_database_error().and_then(DatabaseError::code).unwrap_or_default().into_owned();
@@ -19,7 +19,7 @@ async fn refused(on: &mut PgConnection, text: &'static str) -> (String, String) 
 }
 
 #[tokio::test]
-async fn the_table_takes_no_schedule_that_is_none() {
+async fn the_table_accepts_no_invalid_schedule() {
     let db = TestDb::new().await;
     let mut on = connect(&db).await;
     timetable::put(&mut on, 60).await.unwrap();
@@ -37,7 +37,7 @@ async fn the_table_takes_no_schedule_that_is_none() {
 }
 
 #[tokio::test]
-async fn of_two_who_change_a_schedule_at_once_the_second_has_the_last_word() {
+async fn of_two_concurrent_changes_of_a_schedule_the_second_wins() {
     let db = TestDb::new().await;
     let (mut one, mut other) = (connect(&db).await, connect(&db).await);
     let waits = "select count(*) from pg_stat_activity where datname = current_database() and cardinality(pg_blocking_pids(pid)) > 0";
@@ -45,25 +45,25 @@ async fn of_two_who_change_a_schedule_at_once_the_second_has_the_last_word() {
     timetable::put(&mut other, 60).await.unwrap();
     let mut first = one.begin().await.unwrap();
     timetable::put(&mut first, 7).await.unwrap();
-    // As it is now, as far as anybody sees.
+    // In the state that other sessions see.
     let second = tokio::spawn(async move { timetable::put(&mut other, 60).await.map(|()| other) });
     eventually("it waits", async || db.count(waits).await == 1).await;
     first.commit().await.unwrap();
     let mut other = second.await.unwrap().unwrap();
     assert_eq!(db.count(grace).await, 1);
-    // While the first takes it away.
+    // While the first session deletes it.
     let mut first = one.begin().await.unwrap();
     assert!(timetable::unschedule(&mut first).await.unwrap());
     let second = tokio::spawn(async move { timetable::put(&mut other, 60).await });
     eventually("it waits again", async || db.count(waits).await == 1).await;
     first.commit().await.unwrap();
     second.await.unwrap().unwrap();
-    assert_eq!(db.count(grace).await, 1, "it is made anew");
+    assert_eq!(db.count(grace).await, 1, "it is created again");
     db.finish().await;
 }
 
 #[tokio::test]
-async fn one_with_an_error_begins_anew_though_it_is_as_it_was() {
+async fn a_schedule_with_an_error_is_planned_again_by_an_identical_declaration() {
     let db = TestDb::new().await;
     let mut on = connect(&db).await;
     timetable::put(&mut on, 60).await.unwrap();
@@ -76,7 +76,7 @@ async fn one_with_an_error_begins_anew_though_it_is_as_it_was() {
 }
 
 #[tokio::test]
-async fn what_is_not_there_is_neither_paused_nor_resumed_nor_skipped() {
+async fn a_missing_schedule_is_neither_paused_nor_resumed_nor_skipped() {
     let db = TestDb::new().await;
     let mut on = connect(&db).await;
     for act in [
@@ -90,13 +90,13 @@ async fn what_is_not_there_is_neither_paused_nor_resumed_nor_skipped() {
     }
     timetable::put(&mut on, 60).await.unwrap();
     let (code, said) = refused(&mut on, "select queue.skip_schedule('due')").await;
-    assert!(code == "55000" && said.contains("is not known"), "{said}");
+    assert!(code == "55000" && said.contains("is unknown until"), "{said}");
     assert!(timetable::unschedule(&mut on).await.unwrap() && !timetable::unschedule(&mut on).await.unwrap());
     db.finish().await;
 }
 
 #[tokio::test]
-async fn an_act_is_on_the_schedule_that_is_named() {
+async fn an_operation_affects_only_the_named_schedule() {
     let db = TestDb::new().await;
     let mut on = connect(&db).await;
     timetable::put(&mut on, 60).await.unwrap();
@@ -121,7 +121,7 @@ async fn an_act_is_on_the_schedule_that_is_named() {
 }
 
 #[tokio::test]
-async fn a_pause_begins_once_and_its_end_is_told_and_begins_anew() {
+async fn a_pause_begins_once_and_after_its_end_can_begin_again() {
     let db = TestDb::new().await;
     let mut on = connect(&db).await;
     timetable::put(&mut on, 60).await.unwrap();
@@ -135,21 +135,21 @@ async fn a_pause_begins_once_and_its_end_is_told_and_begins_anew() {
     assert_eq!(db.count("select count(*) from queue.schedule where paused_at < now() - interval '1 minute'").await, 1, "since it began");
     let mut told = db.listen("wake").await;
     run(&mut on, "select queue.resume_schedule('due')").await;
-    let heard = tokio::time::timeout(std::time::Duration::from_secs(30), told.recv()).await.expect("nobody is told");
+    let heard = tokio::time::timeout(std::time::Duration::from_secs(30), told.recv()).await.expect("no session is notified");
     assert_eq!(heard.unwrap().payload(), "!schedule");
     let anew = "select count(*) from queue.schedule where since > now() - interval '1 minute' and next_at is null and paused_at is null";
-    assert_eq!(db.count(anew).await, 1, "the ticks of the pause are over");
+    assert_eq!(db.count(anew).await, 1, "the ticks of the pause have passed");
     db.finish().await;
 }
 
-/// What is said of a static schedule.
+/// Counts the rows of a static schedule that match.
 async fn declared(db: &TestDb, what: &str) -> i64 {
     let count = format!("select count(*) from queue.schedule where name = 'told' and {what}");
     sqlx::query_scalar(sqlx::AssertSqlSafe(count)).fetch_one(&db.pool).await.unwrap()
 }
 
 #[tokio::test]
-async fn what_was_withdrawn_is_so_once_and_is_put_in_force_anew_once() {
+async fn a_schedule_is_withdrawn_once_and_restored_once() {
     let db = TestDb::new().await;
     let mut on = connect(&db).await;
     let worker = register(&mut on).await.unwrap();
@@ -159,7 +159,7 @@ async fn what_was_withdrawn_is_so_once_and_is_put_in_force_anew_once() {
     let (code, _) = refused(&mut on, "select queue.unschedule('told')").await;
     assert_eq!(code, "55000", "workers declare it");
 
-    // While nobody lives nobody withdraws anything.
+    // While no worker is alive, no schedule is withdrawn.
     run(&mut on, "update queue.worker set expires_at = now() - interval '1 s'").await;
     assert_eq!(timetable::elect(&mut on).await.unwrap(), []);
     assert_eq!(declared(&db, "undeclared_since is null").await, 1);
@@ -171,14 +171,14 @@ async fn what_was_withdrawn_is_so_once_and_is_put_in_force_anew_once() {
     let mut other = connect(&db).await;
     let mut held = other.begin().await.unwrap();
     sqlx::query("select from queue.schedule for update").execute(&mut *held).await.unwrap();
-    assert_eq!(timetable::elect(&mut on).await.unwrap(), [], "somebody has it, and is not waited for");
+    assert_eq!(timetable::elect(&mut on).await.unwrap(), [], "another session has it locked, and is not waited for");
     held.rollback().await.unwrap();
     assert_eq!(timetable::elect(&mut on).await.unwrap(), [("told".to_owned(), "withdrawn".to_owned())]);
     run(&mut on, "update queue.schedule set withdrawn_at = now() - interval '1 h'").await;
     assert_eq!(timetable::elect(&mut on).await.unwrap(), [], "once");
     assert_eq!(declared(&db, "withdrawn_at < now() - interval '1 minute'").await, 1);
 
-    // Declared again as it was, it is seen again, and has its ticks again.
+    // A schedule that is declared again fires its ticks again.
     run(&mut on, "update queue.declaration set last_seen = now() - interval '30 minutes'").await;
     let worker = register(&mut on).await.unwrap();
     timetable::declare(&mut on, worker, 60).await.unwrap();
@@ -188,12 +188,12 @@ async fn what_was_withdrawn_is_so_once_and_is_put_in_force_anew_once() {
     assert_eq!(timetable::elect(&mut on).await.unwrap(), [], "it is in force");
 
     run(&mut on, "update queue.schedule set withdrawn_at = now(); delete from queue.worker").await;
-    assert_eq!(db.count("select queue.unschedule('told')::int::bigint").await, 1, "nobody declares it");
+    assert_eq!(db.count("select queue.unschedule('told')::int::bigint").await, 1, "no worker declares it");
     db.finish().await;
 }
 
 #[tokio::test]
-async fn what_somebody_made_of_the_same_name_and_definition_is_told_of_and_stays() {
+async fn a_dynamic_schedule_of_the_same_name_and_definition_is_reported_and_stays() {
     let db = TestDb::new().await;
     let mut on = connect(&db).await;
     run(&mut on, r#"select queue.schedule('told', 'do', '{"act":{"Ok":"done"}}', '{"every": 60, "grace": 60}')"#).await;

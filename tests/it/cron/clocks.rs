@@ -1,4 +1,5 @@
-//! Clocks that are wrong by 90 seconds: workers' are asked by nobody, and by a server's that steps both ways each tick has its job once.
+//! Clocks that are wrong by 90 seconds: workers' clocks are never read, and with a server clock that steps both ways each tick has its job
+//! once.
 
 use std::time::{Duration, Instant};
 
@@ -15,14 +16,14 @@ use super::{STORE, check_each_second, each_second};
 const WORKER: &str = env!("CARGO_BIN_EXE_test-worker");
 const SCHEDULES: usize = 20;
 
-/// A worker by a wrong clock, as its log shows.
+/// Starts a worker with a wrong clock, and checks in its log that it is wrong.
 async fn worker(url: &str, clock: &Clock, wrong: i64) -> WorkerProcess {
     let began = Instant::now();
     let by = clock.environment();
     let by = by.iter().map(|(name, value)| (*name, value.as_str()));
     let settings: Vec<(&str, &str)> = [("TTL_MS", "1500"), ("QUEUE_LOG", "info"), ("NO_COLOR", "1")].into_iter().chain(by).collect();
-    let worker = WorkerProcess::running(WORKER, url, &[], &settings);
-    eventually("it says that it has started", async || worker.log_since(began).iter().any(|line| line.contains("worker started"))).await;
+    let worker = WorkerProcess::start_with(WORKER, url, &[], &settings);
+    eventually("it logs that it has started", async || worker.log_since(began).iter().any(|line| line.contains("worker started"))).await;
     let said = worker.log_since(began)[0].clone();
     let said: DateTime<Utc> = said.split_whitespace().next().unwrap().parse().unwrap();
     let off = (said - Utc::now()).num_seconds() - wrong;
@@ -30,7 +31,7 @@ async fn worker(url: &str, clock: &Clock, wrong: i64) -> WorkerProcess {
     worker
 }
 
-/// By how many seconds the server's clock is wrong.
+/// Returns the offset of the server's clock in seconds.
 async fn server_is_off(database: &Database) -> i64 {
     let now: DateTime<Utc> = sqlx::query_scalar("select clock_timestamp()").fetch_one(&database.pool).await.unwrap();
     ((now - Utc::now()).as_seconds_f64() / 10.0).round() as i64 * 10
@@ -40,7 +41,7 @@ async fn count(database: &Database, query: &str) -> i64 {
     database.count(query).await.unwrap()
 }
 
-/// All ticks until now have fired, and each schedule has some later than that.
+/// Waits until all ticks until now have fired, and each schedule has fired some after that time.
 async fn caught_up(database: &Database, after: DateTime<Utc>) {
     within(Duration::from_secs(90), "all schedules have caught up", async || {
         let behind =
@@ -76,14 +77,14 @@ async fn a_server_whose_clock_steps_by_90_seconds_both_ways_misses_and_doubles_n
     caught_up(&database, began + Duration::from_secs(2)).await;
     assert_eq!(server_is_off(&database).await, 0);
 
-    // All leases are over at once, and 90 ticks of each schedule are due.
+    // All leases end immediately, and 90 ticks of each schedule are due.
     clock.set(90).unwrap();
     assert_eq!(server_is_off(&database).await, 90);
     workers.remove(0).kill();
     workers.push(worker(&url, &wrong[0].1, -90).await);
     caught_up(&database, began + Duration::from_secs(95)).await;
 
-    // The times of 90 ticks come once more. Who is resumed meanwhile plans from the clock of now.
+    // The times of 90 ticks come again. Schedules resumed meanwhile are planned from the current time.
     clock.set(0).unwrap();
     assert_eq!(server_is_off(&database).await, 0);
     let last = last_tick(&database).await;
@@ -91,7 +92,8 @@ async fn a_server_whose_clock_steps_by_90_seconds_both_ways_misses_and_doubles_n
     for name in &resumed {
         schedule::pause(&database.pool, STORE(), name).await.unwrap();
     }
-    // What a worker was about to fire when the clock stepped finds another schedule than it saw, for these. The others may fire that once.
+    // A tick that a worker was about to fire when the clock stepped finds a changed schedule, if it was resumed. The other schedules may
+    // fire it once.
     let of_resumed = format!("select count(*) from queue.fire where name in ('{}')", resumed.join("','"));
     let fired = count(&database, &of_resumed).await;
     for name in &resumed {

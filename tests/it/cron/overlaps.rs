@@ -1,4 +1,4 @@
-//! Which jobs a tick overlaps with: those of its own schedule that are not over, of earlier ticks and of runs by hand.
+//! The jobs that a tick overlaps with: unfinished jobs of its own schedule, from earlier ticks and manual runs.
 
 use queue_core::{
     JobId, JobRef, JobState,
@@ -9,7 +9,7 @@ use tests::{Act, Do, TestDb};
 
 use super::{STORE, each_second, fires};
 
-/// Schedules whose jobs do not overlap.
+/// Creates schedules whose jobs must not overlap.
 async fn make(db: &TestDb, names: &[&str]) {
     for name in names {
         schedule::create(&db.pool, STORE(), name, &each_second().overlap(Overlap::Skip)).await.unwrap();
@@ -29,7 +29,7 @@ async fn end(db: &TestDb, job: JobId) {
 }
 
 #[tokio::test]
-async fn a_tick_sees_the_job_of_the_tick_before_however_many_were_run_by_hand() {
+async fn a_tick_sees_the_job_of_the_previous_tick_despite_manual_runs() {
     let db = TestDb::new().await;
     make(&db, &["a"]).await;
     let mut on = db.pool.acquire().await.unwrap();
@@ -47,7 +47,7 @@ async fn a_tick_sees_the_job_of_the_tick_before_however_many_were_run_by_hand() 
 }
 
 #[tokio::test]
-async fn what_a_later_release_left_does_not_overlap() {
+async fn jobs_of_a_later_release_do_not_overlap() {
     let db = TestDb::new().await;
     make(&db, &["a"]).await;
     let mut on = db.pool.acquire().await.unwrap();
@@ -61,20 +61,20 @@ async fn what_a_later_release_left_does_not_overlap() {
             .await
             .unwrap();
     assert_eq!(overlaps, (false, true));
-    // That is not the job that the tick had.
+    // Another job than the one the tick had.
     sqlx::query("delete from queue.fire").execute(&mut *on).await.unwrap();
     drop(on);
     db.finish().await;
 }
 
 #[tokio::test]
-async fn a_tick_has_no_job_while_one_that_was_run_by_hand_is_not_over_and_a_run_by_hand_never_waits() {
+async fn a_tick_has_no_job_while_a_manual_run_is_unfinished_and_a_manual_run_never_waits() {
     let db = TestDb::new().await;
     make(&db, &["a", "b"]).await;
     let mut on = db.pool.acquire().await.unwrap();
     let by_hand = schedule::run_now(&db.pool, STORE(), "a").await.unwrap();
     assert_eq!(fire(&mut on, "a").await, "overlapped");
-    assert_eq!(fire(&mut on, "b").await, "enqueued", "of another schedule it is nobody's business");
+    assert_eq!(fire(&mut on, "b").await, "enqueued", "it does not count for another schedule");
     let another = schedule::run_now(&db.pool, STORE(), "a").await.unwrap();
     for job in [by_hand, another] {
         end(&db, job).await;
@@ -101,7 +101,7 @@ async fn a_tick_sees_the_last_of_many_ticks() {
 }
 
 #[tokio::test]
-async fn one_behind_the_other_is_under_the_key_of_the_schedule_unless_it_has_its_own() {
+async fn sequential_jobs_use_the_key_of_the_schedule_unless_they_have_their_own() {
     let db = TestDb::new().await;
     let mut on = db.pool.acquire().await.unwrap();
     queue_core::Job::enqueue(super::quick(), &db.pool).key("mine").await.unwrap();
@@ -128,7 +128,7 @@ async fn one_behind_the_other_is_under_the_key_of_the_schedule_unless_it_has_its
 }
 
 #[tokio::test]
-async fn a_job_that_silences_its_schedule_is_named_and_ended_by_another_payload_if_that_is_wanted() {
+async fn a_job_that_blocks_its_schedule_is_named_and_can_be_ended_by_another_payload() {
     let db = TestDb::new().await;
     let mut on = db.pool.acquire().await.unwrap();
     let made = |payload: &str, supersede: bool| {
@@ -145,7 +145,7 @@ async fn a_job_that_silences_its_schedule_is_named_and_ended_by_another_payload_
     sqlx::query(fails).bind(job).execute(&db.pool).await.unwrap();
     assert_eq!([fire(&mut on, "a").await, fire(&mut on, "a").await], ["overlapped", "overlapped"]);
     let last = schedule::find(&db.pool, STORE(), "a").await.unwrap().last.unwrap();
-    let named = format!("job {job} of {} is waiting for another try after 7 attempts", first.tick.format("%FT%TZ"));
+    let named = format!("job {job} of {} is waiting for a retry after 7 attempts", first.tick.format("%FT%TZ"));
     assert_eq!((last.outcome.as_str(), last.job, last.error), ("overlapped", None, Some(named)));
     let why = JobRef::from_id(job).why(&db.pool).await.unwrap();
     assert!(why.first().says.contains("its schedule a has skipped its ticks since "), "{:?}", why.first());
@@ -161,7 +161,7 @@ async fn a_job_that_silences_its_schedule_is_named_and_ended_by_another_payload_
     schedule::create(&db.pool, STORE(), "a", &made("newest", true)).await.unwrap();
     assert_eq!(db.state(running).await, Some(JobState::Ready), "it has not failed");
     let wrong = sqlx::query(r#"select queue.schedule('b', 'do', '{}', '{"every": 60, "supersede": "yes"}')"#).execute(&db.pool).await;
-    assert!(wrong.unwrap_err().to_string().contains("the option supersede is true or false"));
+    assert!(wrong.unwrap_err().to_string().contains("the option supersede must be true or false"));
     drop(on);
     db.finish().await;
 }

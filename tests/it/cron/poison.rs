@@ -1,4 +1,4 @@
-//! Schedules that fail again and again, or that somebody has locked: the others fire in time, and what is wrong ends visibly.
+//! Schedules that fail repeatedly, or that another session has locked: the others fire in time, and the failure ends visibly.
 
 use std::time::{Duration, Instant};
 
@@ -6,9 +6,9 @@ use queue_core::schedule::{self, Missed, Overlap, Schedule};
 use sqlx::{Connection as _, PgConnection};
 use tests::{TestDb, WorkerProcess, eventually, within};
 
-use super::{STORE, away, check_each_second, each_second, fires, outcomes, quick, sleeper};
+use super::{STORE, check_each_second, each_second, fires, outcomes, quick, sleeper, without_workers};
 
-/// Every second, under an ordering key.
+/// Returns a schedule that fires every second, under an ordering key.
 fn keyed(key: &str, grace: Duration) -> Schedule {
     Schedule::every(Duration::from_secs(1)).grace(grace).overlap(Overlap::Allow).job_with(&quick(), |options| {
         options.key(key);
@@ -40,7 +40,7 @@ async fn schedules_fire_in_time_beside_twenty_whose_jobs_cannot_be_enqueued() {
     for place in 0..5 {
         check_each_second(&db.pool, &format!("good{place}")).await;
     }
-    // The first ticks are over when they are planned.
+    // The first ticks have passed when they are planned.
     let late = "select extract(epoch from fired_at - tick)::float8 * 1000 from queue.fire
       where name like 'good%' and tick > (select min(tick) + interval '2 s' from queue.fire) order by 1";
     let late: Vec<f64> = sqlx::query_scalar(late).fetch_all(&db.pool).await.unwrap();
@@ -51,7 +51,7 @@ async fn schedules_fire_in_time_beside_twenty_whose_jobs_cannot_be_enqueued() {
     db.finish().await;
 }
 
-/// A tick whose statement is ended from outside, and one whose statement does not end by itself: whatever it has written is undone with it.
+/// A tick whose statement is cancelled by another session, and one whose statement does not end by itself: its writes are rolled back.
 #[tokio::test]
 #[ignore = "deep"]
 async fn a_tick_whose_statement_is_cancelled_stops_no_other_and_ends_visibly() {
@@ -85,24 +85,24 @@ async fn a_tick_whose_statement_is_cancelled_stops_no_other_and_ends_visibly() {
     db.finish().await;
 }
 
-/// Each that fails is a line in the log. The first try is behind others, in one statement.
+/// Each failed try is a line in the log. At the first try, the tick comes after others in one statement.
 #[tokio::test]
 #[ignore = "deep"]
-async fn a_tick_that_is_late_and_meets_a_lock_fires_once_that_is_gone() {
+async fn a_late_tick_behind_a_lock_fires_once_the_lock_is_gone() {
     let db = TestDb::new().await;
     let mut open = db.pool.begin().await.unwrap();
     queue_core::Job::enqueue(quick(), &mut open).key("k").await.unwrap();
     schedule::create(&db.pool, STORE(), "late", &keyed("k", Duration::from_mins(1)).missed(Missed::CatchUp(3))).await.unwrap();
     schedule::create(&db.pool, STORE(), "good", &each_second()).await.unwrap();
-    away(&db, "late", "1 h").await;
+    without_workers(&db, "late", "1 h").await;
     let began = Instant::now();
-    let worker = WorkerProcess::logged(env!("CARGO_BIN_EXE_test-worker"), &db.url, &[]);
+    let worker = WorkerProcess::start_logged(env!("CARGO_BIN_EXE_test-worker"), &db.url, &[]);
     eventually("it is tried again and again", async || {
-        let tries = worker.log_since(began).iter().filter(|line| line.contains("a grace after its first try")).count();
+        let tries = worker.log_since(began).iter().filter(|line| line.contains("until its grace period has passed")).count();
         tries >= 2 || !fires(&db, "late").await.is_empty()
     })
     .await;
-    assert_eq!(outcomes(&db, "late").await, [""; 0], "nothing came of it yet");
+    assert_eq!(outcomes(&db, "late").await, [""; 0], "it has no outcome yet");
     assert_eq!(db.count("select count(*) from queue.schedule where tried_at is not null").await, 1, "the other one has no trouble");
     open.rollback().await.unwrap();
     eventually("it fires", async || fires(&db, "late").await.len() >= 5).await;
@@ -115,7 +115,7 @@ async fn a_tick_that_is_late_and_meets_a_lock_fires_once_that_is_gone() {
 
 #[tokio::test]
 #[ignore = "deep"]
-async fn hundreds_that_somebody_has_locked_hide_no_other() {
+async fn hundreds_of_locked_schedules_delay_no_other() {
     let db = TestDb::new().await;
     let made = "select queue.schedule('stuck' || n, 'do', '{\"act\": {\"Ok\": \"\"}}', '{\"every\": 1}') from generate_series(1, 1100) n";
     sqlx::query(made).execute(&db.pool).await.unwrap();
@@ -125,11 +125,11 @@ async fn hundreds_that_somebody_has_locked_hide_no_other() {
     let mut open = other.begin().await.unwrap();
     sqlx::query("select from queue.schedule where name like 'stuck%' for update").execute(&mut *open).await.unwrap();
     db.run_while(sleeper(&db), async {
-        // Planned after those that are known, it is the last of all.
+        // Planned after the known ones, it is the last of all.
         eventually("it fires", async || fires(&db, "good").await.len() >= 4).await;
         assert_eq!(db.count("select count(*) from queue.fire where name <> 'good'").await, 0);
         open.rollback().await.unwrap();
-        eventually("the others go on", async || db.count("select count(distinct name) from queue.fire").await == 1101).await;
+        eventually("the others continue", async || db.count("select count(distinct name) from queue.fire").await == 1101).await;
     })
     .await;
     check_each_second(&db.pool, "good").await;
@@ -137,12 +137,12 @@ async fn hundreds_that_somebody_has_locked_hide_no_other() {
     db.finish().await;
 }
 
-/// Of which of them it is, its tick, what came of that, its job, and why.
-type Came = (i64, Option<chrono::DateTime<chrono::Utc>>, String, Option<i64>, Option<String>);
+/// Index of the schedule, its tick, the outcome, the job, and the reason.
+type FireRow = (i64, Option<chrono::DateTime<chrono::Utc>>, String, Option<i64>, Option<String>);
 
-/// One statement for all of them: one that fails is undone, and told of.
+/// One statement for all schedules: the work of a failing one is rolled back, and reported.
 #[tokio::test]
-async fn what_fails_in_a_statement_for_several_is_undone_by_itself() {
+async fn what_fails_in_a_statement_for_several_schedules_is_rolled_back_alone() {
     let db = TestDb::new().await;
     let (mut on, mut open) = (PgConnection::connect(&db.url).await.unwrap(), db.pool.begin().await.unwrap());
     queue_core::Job::enqueue(quick(), &mut open).key("k").await.unwrap();
@@ -153,11 +153,11 @@ async fn what_fails_in_a_statement_for_several_is_undone_by_itself() {
     }
     let due = "update queue.schedule set next_at = date_trunc('second', now()) returning definition, next_at";
     let due: Vec<(i64, chrono::DateTime<chrono::Utc>)> = sqlx::query_as(due).fetch_all(&mut on).await.unwrap();
-    // All but when it was tried.
+    // All columns except the time of the try.
     let row = "select (to_jsonb(s) - '{tried_at,again_at}'::text[])::text from queue.schedule s where name = 'b'";
     let before: Vec<String> = sqlx::query_scalar(row).fetch_all(&mut on).await.unwrap();
     let tick = due[0].1;
-    let fired: Vec<Came> = sqlx::query_as(include_str!("../../../queue-worker/sql/fire.sql"))
+    let fired: Vec<FireRow> = sqlx::query_as(include_str!("../../../queue-worker/sql/fire.sql"))
         .bind(names)
         .bind(due.iter().map(|due| due.0).collect::<Vec<_>>())
         .bind([tick; 3])
@@ -180,7 +180,7 @@ async fn what_fails_in_a_statement_for_several_is_undone_by_itself() {
 }
 
 #[tokio::test]
-async fn a_worker_that_cannot_declare_sees_to_ticks_all_the_same_and_declares_once_it_can() {
+async fn a_worker_that_cannot_declare_fires_ticks_nevertheless_and_declares_once_it_can() {
     let db = TestDb::new().await;
     schedule::create(&db.pool, STORE(), "good", &each_second()).await.unwrap();
     let mut other = PgConnection::connect(&db.url).await.unwrap();

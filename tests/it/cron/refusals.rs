@@ -1,4 +1,4 @@
-//! What is wrong is refused with its fix, or ends visibly, and stops nothing else.
+//! Invalid schedules are refused with a fix, or end visibly, and stop nothing else.
 
 use std::time::Duration;
 
@@ -13,12 +13,12 @@ use super::{STORE, each_second, fires, quick, sleeper};
 
 #[tokio::test]
 #[ignore = "deep"]
-async fn one_that_is_bad_stops_no_other_and_says_what_is_wrong() {
+async fn a_bad_schedule_stops_no_other_and_names_its_error() {
     let db = TestDb::new().await;
     let made = |name: &str, options: &str| format!("select queue.schedule('{name}', 'do', '{{\"act\": {{\"Ok\": \"\"}}}}', '{options}')");
     let cases = [
         ("a_word", "{\"cron\": \"every monday\"}", "cannot be read"),
-        ("a_zone", "{\"cron\": \"* * * * *\", \"tz\": \"Europe/Atlantis\"}", "no time zone"),
+        ("a_zone", "{\"cron\": \"* * * * *\", \"tz\": \"Europe/Atlantis\"}", "unknown time zone"),
         ("a_date", "{\"cron\": \"0 0 30 2 *\"}", "no such date"),
     ];
     for (name, options, _) in cases {
@@ -51,7 +51,7 @@ async fn one_that_is_bad_stops_no_other_and_says_what_is_wrong() {
     assert!(full.iter().all(|fire| fire.outcome == "failed" && fire.error.as_deref().unwrap().contains("at its capacity")), "{full:?}");
     let conflict = fires(&db, "a_conflict").await;
     assert!(conflict[0].outcome == "enqueued" && conflict[1..].iter().all(|fire| fire.outcome == "kept"), "{conflict:?}");
-    // Mended, it goes on.
+    // Once corrected, it continues.
     schedule::create(&db.pool, STORE(), "a_word", &each_second()).await.unwrap();
     db.run_while(sleeper(&db), async { eventually("it fires", async || !fires(&db, "a_word").await.is_empty()).await }).await;
     sqlx::query("delete from queue.schedule").execute(&db.pool).await.unwrap();
@@ -60,7 +60,7 @@ async fn one_that_is_bad_stops_no_other_and_says_what_is_wrong() {
 
 #[tokio::test]
 #[ignore = "deep"]
-async fn a_lock_that_somebody_holds_is_waited_for_within_the_grace_and_then_is_what_came_of_the_tick() {
+async fn a_lock_is_waited_for_within_the_grace_and_then_is_the_outcome_of_the_tick() {
     let db = TestDb::new().await;
     let keyed = Schedule::every(Duration::from_secs(1)).grace(Duration::from_secs(3)).job_with(&quick(), |options| {
         options.key("k");
@@ -71,9 +71,9 @@ async fn a_lock_that_somebody_holds_is_waited_for_within_the_grace_and_then_is_w
     schedule::create(&db.pool, STORE(), "good", &each_second()).await.unwrap();
     db.run_while(sleeper(&db), async {
         eventually("it ends visibly", async || fires(&db, "keyed").await.iter().any(|fire| fire.outcome == "failed")).await;
-        assert!(fires(&db, "good").await.len() >= 2, "others go on");
+        assert!(fires(&db, "good").await.len() >= 2, "others continue");
         open.rollback().await.unwrap();
-        eventually("it goes on", async || fires(&db, "keyed").await.iter().any(|fire| fire.outcome == "enqueued")).await;
+        eventually("it continues", async || fires(&db, "keyed").await.iter().any(|fire| fire.outcome == "enqueued")).await;
     })
     .await;
     sqlx::query("delete from queue.schedule").execute(&db.pool).await.unwrap();
@@ -84,9 +84,9 @@ async fn a_lock_that_somebody_holds_is_waited_for_within_the_grace_and_then_is_w
 async fn a_wrong_call_is_refused_and_named_in_sql_and_in_rust() {
     let db = TestDb::new().await;
     for (name, job_type, options, why) in [
-        ("a", "do", "{\"cron\": \"* * * * *\", \"zone\": \"UTC\"}", "no option \"zone\""),
-        ("a", "do", "{\"cron\": \"* * * * *\", \"run_at\": \"2030-01-01\"}", "no option \"run_at\""),
-        ("a", "do", "{\"cron\": 5}", "option cron is a text"),
+        ("a", "do", "{\"cron\": \"* * * * *\", \"zone\": \"UTC\"}", "unknown option \"zone\""),
+        ("a", "do", "{\"cron\": \"* * * * *\", \"run_at\": \"2030-01-01\"}", "unknown option \"run_at\""),
+        ("a", "do", "{\"cron\": 5}", "option cron must be a text"),
         ("a", "do", "{}", "cron and every"),
         ("a", "do", "{\"cron\": \"* * * * *\", \"every\": \"1 h\"}", "cron and every"),
         ("a", "do", "{\"every\": \"0.5 s\"}", "option every"),
@@ -121,7 +121,7 @@ async fn a_wrong_call_is_refused_and_named_in_sql_and_in_rust() {
     for (schedule, why) in [
         (each_second().job_json("do", &serde_json::json!({"x": ["\0"]})), "U+0000"),
         (Schedule::cron("* * * *").job(&quick()), "five fields"),
-        (Schedule::cron("* * * * *"), "has a job"),
+        (Schedule::cron("* * * * *"), "no job; add"),
         (Schedule::every(Duration::from_millis(10)).job(&quick()), "must be one second"),
         (each_second().missed(schedule::Missed::CatchUp(0)), "1 to 999"),
         (each_second().jitter(Duration::from_hours(48)), "jitter is 2 days"),

@@ -1,4 +1,4 @@
-//! Schedules that workers declare: of several releases the newest counts, and what none declares is withdrawn.
+//! Schedules declared by workers: the newest of several releases decides, and a schedule that none declares is withdrawn.
 
 use std::time::Duration;
 
@@ -15,7 +15,7 @@ use tokio::{sync::oneshot, task::JoinHandle};
 
 use super::{STORE, each_second, quick, sleeper};
 
-/// Says what it was made with.
+/// A job that its type schedules, with a queue and a priority.
 #[job(cron = "30 4 * * MON-FRI", tz = "Europe/Berlin", queue = "reports", priority = 7)]
 #[derive(Default, Serialize, Deserialize)]
 struct Nightly {
@@ -30,11 +30,11 @@ impl Handler for Nightly {
 }
 
 #[tokio::test]
-async fn in_a_test_a_handler_is_given_a_tick() {
+async fn a_test_passes_a_tick_to_a_handler() {
     testing::run(Nightly::default()).tick("nightly", chrono::DateTime::UNIX_EPOCH).await.output();
 }
 
-/// A worker in the background, and how to end it.
+/// A worker in the background, and the handle that stops it.
 struct Release {
     stop: oneshot::Sender<()>,
     worker: JoinHandle<()>,
@@ -66,7 +66,7 @@ async fn in_force(db: &TestDb, expression: &str) {
 }
 
 #[tokio::test]
-async fn a_job_type_has_a_schedule_of_its_own_and_its_options() {
+async fn a_job_type_declares_a_schedule_with_its_options() {
     let db = TestDb::new().await;
     db.run_while(sleeper(&db).register::<Nightly>(), async {
         let next = super::planned_later(&db, "nightly").await;
@@ -100,7 +100,7 @@ async fn the_newest_release_that_lives_wins_and_an_older_one_that_starts_late_do
     let second = Release::start(release(&db, new));
     in_force(&db, new).await;
     assert!(schedule::find(&db.pool, STORE(), "report").await.unwrap().paused_at.is_some(), "a pause stays");
-    // One more of the old release, as an autoscaler starts it in the middle of a deployment.
+    // Another worker of the old release, as an autoscaler starts one during a deployment.
     let late = Release::start(release(&db, old));
     eventually("it has declared", async || db.count("select count(*) from queue.worker where cardinality(declares) = 1").await == 3).await;
     let changed = "select xmin::text::bigint from queue.schedule where name = 'report'";
@@ -111,7 +111,7 @@ async fn the_newest_release_that_lives_wins_and_an_older_one_that_starts_late_do
     }
     assert_eq!(db.count(changed).await, before, "nothing goes to and fro");
     in_force(&db, new).await;
-    // Rolled back: none of the new release lives.
+    // Rollback: no worker of the new release is alive.
     second.end().await;
     in_force(&db, old).await;
     first.end().await;
@@ -120,7 +120,7 @@ async fn the_newest_release_that_lives_wins_and_an_older_one_that_starts_late_do
 }
 
 #[tokio::test]
-async fn what_no_living_worker_declares_is_withdrawn_and_comes_back_as_it_was() {
+async fn a_schedule_that_no_living_worker_declares_is_withdrawn_and_returns_unchanged() {
     let db = TestDb::new().await;
     let declaring = Release::start(release(&db, "0 1 1 1 *"));
     in_force(&db, "0 1 1 1 *").await;
@@ -131,7 +131,7 @@ async fn what_no_living_worker_declares_is_withdrawn_and_comes_back_as_it_was() 
     declaring.end().await;
     eventually("it is withdrawn", async || schedule::find(&db.pool, STORE(), "report").await.unwrap().withdrawn_at.is_some()).await;
     let found = schedule::find(&db.pool, STORE(), "dynamic").await.unwrap();
-    assert!(found.withdrawn_at.is_none(), "what anybody made stays");
+    assert!(found.withdrawn_at.is_none(), "a dynamic schedule stays");
     let again = Release::start(release(&db, "0 1 1 1 *"));
     in_force(&db, "0 1 1 1 *").await;
     assert_eq!(super::planned_later(&db, "report").await, next, "with the tick that it had");
@@ -141,7 +141,7 @@ async fn what_no_living_worker_declares_is_withdrawn_and_comes_back_as_it_was() 
     db.finish().await;
 }
 
-/// Of two elections at once, one has seen a release that the other has not.
+/// Two concurrent elections, one of which has seen a release that the other has not.
 #[tokio::test]
 async fn an_election_that_knew_less_does_not_undo_one_that_was_first() {
     let db = TestDb::new().await;
@@ -172,7 +172,7 @@ async fn an_election_that_knew_less_does_not_undo_one_that_was_first() {
     let mut on = late.await.unwrap();
     assert_eq!(schedule::find(&db.pool, STORE(), "report").await.unwrap().cron.as_deref(), Some("0 3 * * *"));
 
-    // Nor does it wait for ever for whoever has a schedule locked.
+    // It does not wait forever for a session that has locked a schedule.
     sqlx::query(gone).bind(third).execute(&mut on).await.unwrap();
     let mut held = other.begin().await.unwrap();
     sqlx::query("select from queue.schedule for update").execute(&mut *held).await.unwrap();
@@ -186,7 +186,7 @@ async fn an_election_that_knew_less_does_not_undo_one_that_was_first() {
 }
 
 #[tokio::test]
-async fn what_one_release_could_not_read_is_put_in_force_again_by_one_that_can() {
+async fn a_schedule_that_one_release_could_not_read_is_restored_by_one_that_can() {
     let db = TestDb::new().await;
     let worker = Release::start(release(&db, "0 1 1 1 *"));
     in_force(&db, "0 1 1 1 *").await;
@@ -199,9 +199,9 @@ async fn what_one_release_could_not_read_is_put_in_force_again_by_one_that_can()
     db.finish().await;
 }
 
-/// What one of another release declares, of which this one knows nothing.
+/// Schedules that workers of an unknown release declare.
 #[tokio::test]
-async fn what_a_newer_release_declares_and_this_one_cannot_read_is_left_to_the_newer_one() {
+async fn a_schedule_of_a_newer_release_that_this_one_cannot_read_is_left_to_it() {
     let db = TestDb::new().await;
     let mut on = PgConnection::connect(&db.url).await.unwrap();
     let newer = tests::protocol::register(&mut on).await.unwrap();
@@ -215,7 +215,7 @@ async fn what_a_newer_release_declares_and_this_one_cannot_read_is_left_to_the_n
     db.run_while(sleeper(&db), async {
         eventually("it has looked", async || super::fires(&db, "good").await.len() >= 2).await;
         let marked = async || schedule::find(&db.pool, STORE(), "anybody").await.unwrap().error.is_some();
-        eventually("what anybody made says what is wrong", marked).await;
+        eventually("a dynamic schedule shows its error", marked).await;
         let found = schedule::find(&db.pool, STORE(), "newer").await.unwrap();
         assert!(found.error.is_none() && found.withdrawn_at.is_none(), "{found:?}");
     })
@@ -224,9 +224,9 @@ async fn what_a_newer_release_declares_and_this_one_cannot_read_is_left_to_the_n
     db.finish().await;
 }
 
-/// What a silent worker has declared counts no more, though its row is there still; what a living one declares is remembered.
+/// Declarations of a silent worker no longer count, although its row still exists; those of a living one do.
 #[tokio::test]
-async fn only_what_living_workers_declare_is_elected_and_remembered() {
+async fn only_declarations_of_living_workers_are_elected_and_remembered() {
     let db = TestDb::new().await;
     let mut on = PgConnection::connect(&db.url).await.unwrap();
     let mut workers = Vec::new();
@@ -251,7 +251,7 @@ async fn only_what_living_workers_declare_is_elected_and_remembered() {
     sqlx::query(silent).bind(workers[0]).execute(&mut on).await.unwrap();
     elect(&mut on).await;
     let undeclared = "select count(*) from queue.schedule where (name = 'report') = (undeclared_since is not null)";
-    assert_eq!(db.count(undeclared).await, 2, "nobody who lives declares it");
+    assert_eq!(db.count(undeclared).await, 2, "no living worker declares it");
     sqlx::query("delete from queue.schedule").execute(&db.pool).await.unwrap();
     db.finish().await;
 }

@@ -1,4 +1,4 @@
-//! `queue.fire_ticks` and its like, one call at a time.
+//! `queue.fire_ticks` and related functions, one call at a time.
 
 use queue_core::schedule;
 use sqlx::{Connection as _, PgConnection};
@@ -6,21 +6,21 @@ use tests::TestDb;
 
 use super::{STORE, each_second, fires};
 
-/// Makes a schedule whose tick was a second ago.
+/// Creates a schedule whose tick was a second ago.
 async fn due(db: &TestDb, name: &str) -> i64 {
     schedule::create(&db.pool, STORE(), name, &each_second()).await.unwrap();
     let made = "update queue.schedule set next_at = now() - interval '1 s' where name = $1 returning definition";
     sqlx::query_scalar(made).bind(name).fetch_one(&db.pool).await.unwrap()
 }
 
-/// Fires the tick of a schedule as it was seen; how many rows came back.
+/// Fires the tick of a schedule as it was read; returns the rows.
 async fn fire(on: &mut PgConnection, name: &str, verb: &str) -> Vec<String> {
     let fire = "select f.outcome from queue.schedule s, queue.fire_ticks(s.name, s.definition, s.next_at, array[s.next_at], $2, now() + interval '1 h', null) f where s.name = $1";
     sqlx::query_scalar(fire).bind(name).bind(verb).fetch_all(on).await.unwrap()
 }
 
 #[tokio::test]
-async fn a_tick_fires_once_and_only_as_it_was_seen() {
+async fn a_tick_fires_once_and_only_if_its_schedule_is_unchanged() {
     let db = TestDb::new().await;
     let mut on = PgConnection::connect(&db.url).await.unwrap();
     let (definition, _) = (due(&db, "a").await, due(&db, "b").await);
@@ -35,7 +35,7 @@ async fn a_tick_fires_once_and_only_as_it_was_seen() {
     let mut other = PgConnection::connect(&db.url).await.unwrap();
     let mut open = other.begin().await.unwrap();
     sqlx::query("select from queue.schedule where name = 'a' for update").execute(&mut *open).await.unwrap();
-    assert_eq!(as_seen(&mut on, definition, seen).await, 0, "somebody has it locked, and is not waited for");
+    assert_eq!(as_seen(&mut on, definition, seen).await, 0, "another session has it locked, and is not waited for");
     open.rollback().await.unwrap();
     sqlx::query("update queue.schedule set paused_at = now() where name = 'a'").execute(&mut on).await.unwrap();
     assert_eq!(as_seen(&mut on, definition, seen).await, 0, "paused");
@@ -55,7 +55,7 @@ async fn a_tick_fires_once_and_only_as_it_was_seen() {
     db.finish().await;
 }
 
-/// A definition is a hash: two may have the same one.
+/// A definition is a hash: two schedules may have the same one.
 #[tokio::test]
 async fn of_schedules_with_one_definition_and_one_tick_each_fires_its_own() {
     let db = TestDb::new().await;
@@ -76,7 +76,7 @@ async fn of_schedules_with_one_definition_and_one_tick_each_fires_its_own() {
 }
 
 #[tokio::test]
-async fn a_tick_that_has_fired_has_no_other_job_when_a_clock_comes_to_it_again() {
+async fn a_tick_that_has_fired_has_no_second_job_after_a_clock_step() {
     let db = TestDb::new().await;
     due(&db, "a").await;
     due(&db, "b").await;
@@ -88,9 +88,9 @@ async fn a_tick_that_has_fired_has_no_other_job_when_a_clock_comes_to_it_again()
     let again = "update queue.schedule set next_at = $1";
     sqlx::query(again).bind(tick).execute(&mut on).await.unwrap();
     assert_eq!(fire(&mut on, "a", "enqueue").await, ["fired"]);
-    assert_eq!(fires(&db, "a").await, before, "what came of it stays");
+    assert_eq!(fires(&db, "a").await, before, "its outcome stays");
     assert_eq!(db.count("select count(*) from queue.job").await, 1);
-    assert_eq!(db.count("select count(*) from queue.schedule where name = 'a' and next_at > now()").await, 1, "and the schedule goes on");
+    assert_eq!(db.count("select count(*) from queue.schedule where name = 'a' and next_at > now()").await, 1, "and the schedule continues");
     assert_eq!(fire(&mut on, "b", "enqueue").await, ["enqueued"], "of another schedule it is another tick");
     sqlx::query(again).bind(tick + chrono::Duration::milliseconds(1)).execute(&mut on).await.unwrap();
     assert_eq!(fire(&mut on, "a", "enqueue").await, ["enqueued"], "another tick");
@@ -98,7 +98,7 @@ async fn a_tick_that_has_fired_has_no_other_job_when_a_clock_comes_to_it_again()
 }
 
 #[tokio::test]
-async fn a_job_now_is_of_the_schedule_that_is_named_and_is_not_put_off() {
+async fn a_manual_run_belongs_to_the_named_schedule_and_is_not_delayed() {
     let db = TestDb::new().await;
     let put_off = each_second().jitter(std::time::Duration::from_hours(24));
     for name in ["a", "b"] {
@@ -119,7 +119,7 @@ async fn a_tick_is_skipped_or_missed_without_a_job() {
     let mut on = PgConnection::connect(&db.url).await.unwrap();
     for (name, verb, outcome) in [("a", "enqueue", "skipped"), ("b", "miss", "missed")] {
         due(&db, name).await;
-        // A worker may have looked before that was said.
+        // A worker may have read the schedule before the skip.
         sqlx::query("update queue.schedule set skip_at = next_at where name = 'a'").execute(&mut on).await.unwrap();
         assert_eq!(fire(&mut on, name, verb).await, [outcome]);
         assert_eq!(fires(&db, name).await[0].job, None);
@@ -129,7 +129,7 @@ async fn a_tick_is_skipped_or_missed_without_a_job() {
 }
 
 #[tokio::test]
-async fn what_is_as_it_was_stays_and_what_differs_keeps_its_tick_if_its_timing_is_the_same() {
+async fn an_unchanged_schedule_stays_and_a_changed_one_keeps_its_tick_if_its_timing_is_the_same() {
     let db = TestDb::new().await;
     due(&db, "a").await;
     due(&db, "b").await;
@@ -152,7 +152,7 @@ async fn what_is_as_it_was_stays_and_what_differs_keeps_its_tick_if_its_timing_i
 }
 
 #[tokio::test]
-async fn what_came_of_old_ticks_is_pruned_but_for_jobs_that_live() {
+async fn outcomes_of_old_ticks_are_pruned_except_for_live_jobs() {
     let db = TestDb::new().await;
     let mut on = PgConnection::connect(&db.url).await.unwrap();
     for name in ["a", "b", "c"] {
@@ -183,7 +183,7 @@ async fn what_came_of_old_ticks_is_pruned_but_for_jobs_that_live() {
     sqlx::query("set lock_timeout = '2s'").execute(&mut on).await.unwrap();
     assert_eq!(prune(&mut on, 100).await, 0, "others hold them, and are not waited for");
     held.rollback().await.unwrap();
-    assert_eq!(prune(&mut on, 1).await, 1, "so many at most");
+    assert_eq!(prune(&mut on, 1).await, 1, "at most this number");
     assert_eq!(prune(&mut on, 100).await, 1);
     let left = "select string_agg(name, '' order by name) from queue.";
     let left = async |table: &str| {
@@ -195,7 +195,7 @@ async fn what_came_of_old_ticks_is_pruned_but_for_jobs_that_live() {
 }
 
 #[tokio::test]
-async fn a_tick_waits_for_nobody_for_ever_and_its_caller_as_it_did() {
+async fn a_tick_waits_for_no_lock_forever_and_the_callers_lock_timeout_is_kept() {
     let db = TestDb::new().await;
     due(&db, "a").await;
     let (mut on, mut other) = (PgConnection::connect(&db.url).await.unwrap(), PgConnection::connect(&db.url).await.unwrap());
@@ -213,15 +213,15 @@ async fn a_tick_waits_for_nobody_for_ever_and_its_caller_as_it_did() {
     db.finish().await;
 }
 
-/// What came of each of several ticks is that tick's, and not of the one before.
+/// Each of several ticks has its own outcome, not that of the previous one.
 #[tokio::test]
-async fn of_several_ticks_at_once_each_has_its_own_job_and_reason() {
+async fn each_of_several_ticks_has_its_own_job_and_reason() {
     let db = TestDb::new().await;
     schedule::create(&db.pool, STORE(), "a", &each_second().jitter(std::time::Duration::from_hours(1))).await.unwrap();
     let mut on = PgConnection::connect(&db.url).await.unwrap();
     let due = "update queue.schedule set next_at = date_trunc('second', now()), skip_at = date_trunc('second', now()) + interval '1 s'";
     sqlx::query(due).execute(&mut on).await.unwrap();
-    // A job cannot be put off beyond the years there are.
+    // A job cannot be scheduled beyond the range of timestamps.
     let fire = "select f.outcome, f.job is not null, f.why is not null
       from queue.schedule s, queue.fire_ticks(s.name, s.definition, s.next_at, array[s.next_at, s.skip_at, '9999-12-31 23:59:59+00', s.skip_at + interval '1 s'],
         'enqueue', null, null) f";
@@ -229,6 +229,6 @@ async fn of_several_ticks_at_once_each_has_its_own_job_and_reason() {
     let came: Vec<(&str, bool, bool)> = came.iter().map(|(outcome, job, why)| (outcome.as_str(), *job, *why)).collect();
     assert_eq!(came, [("enqueued", true, false), ("skipped", false, false), ("failed", false, true), ("enqueued", true, false)]);
     let without = "select count(*) from queue.schedule where next_at is null and error = 'it has no further ticks'";
-    assert_eq!(db.count(without).await, 1, "one without a next tick says so");
+    assert_eq!(db.count(without).await, 1, "one without a next tick is reported as such");
     db.finish().await;
 }

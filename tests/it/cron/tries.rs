@@ -1,4 +1,4 @@
-//! How often a tick is tried whose job cannot be enqueued now: until a grace after its first try, however late that is.
+//! Retries of a tick whose job cannot be enqueued now: until a grace period after the first try, however late that is.
 
 use queue_core::schedule;
 use sqlx::{AssertSqlSafe, Connection as _, PgConnection};
@@ -6,13 +6,13 @@ use tests::TestDb;
 
 use super::{STORE, each_second, fires, outcomes};
 
-/// A schedule whose tick was an hour ago, with a grace of a minute.
-async fn late(db: &TestDb, name: &str) {
+/// Creates a schedule whose tick was an hour ago, with a grace of one minute.
+async fn create_late(db: &TestDb, name: &str) {
     schedule::create(&db.pool, STORE(), name, &each_second()).await.unwrap();
-    super::away(db, name, "1 h").await;
+    super::without_workers(db, name, "1 h").await;
 }
 
-/// Fires the tick of a schedule as it was seen, or so many of them; what came of them.
+/// Fires the tick of a schedule as it was read, or several ticks; returns the outcomes.
 async fn fire(on: &mut PgConnection, name: &str, ticks: i32) -> Vec<String> {
     let fire = "select f.outcome from queue.schedule s, queue.fire_ticks(s.name, s.definition, s.next_at,
       array(select s.next_at + n * interval '1 s' from generate_series(0, $2 - 1) n), 'enqueue', s.next_at + interval '1 h', null, 1) f
@@ -20,19 +20,19 @@ async fn fire(on: &mut PgConnection, name: &str, ticks: i32) -> Vec<String> {
     sqlx::query_scalar(fire).bind(name).bind(ticks).fetch_all(on).await.unwrap()
 }
 
-/// How many schedules are such.
-async fn such(db: &TestDb, what: &str) -> i64 {
+/// Counts the schedules that match.
+async fn count_schedules(db: &TestDb, what: &str) -> i64 {
     db.count(&format!("select count(*) from queue.schedule where {what}")).await
 }
 
-/// As if the first try had been so long ago.
-async fn tried(db: &TestDb, ago: &str) {
+/// Dates the first try this long ago.
+async fn date_first_try(db: &TestDb, ago: &str) {
     let moved = format!("update queue.schedule set tried_at = now() - interval '{ago}' where tried_at is not null");
     assert_eq!(sqlx::query(AssertSqlSafe(moved)).execute(&db.pool).await.unwrap().rows_affected(), 1);
 }
 
-/// As if so much time had passed since the last try, in which nobody tried.
-async fn passed(db: &TestDb, time: &str) {
+/// Simulates that this time has passed since the last try, without a try.
+async fn pass_time(db: &TestDb, time: &str) {
     let moved = format!(
         "update queue.schedule set tried_at = tried_at - interval '{time}', again_at = again_at - interval '{time}' where tried_at is not null"
     );
@@ -44,41 +44,41 @@ const LOCK: &str = "lock table queue.ready in exclusive mode";
 #[tokio::test]
 async fn a_late_tick_is_tried_until_a_grace_after_its_first_try_and_then_it_has_failed() {
     let db = TestDb::new().await;
-    late(&db, "a").await;
-    late(&db, "b").await;
+    create_late(&db, "a").await;
+    create_late(&db, "b").await;
     let (mut on, mut other) = (PgConnection::connect(&db.url).await.unwrap(), PgConnection::connect(&db.url).await.unwrap());
     let mut held = other.begin().await.unwrap();
     sqlx::query(LOCK).execute(&mut *held).await.unwrap();
     sqlx::query("set statement_timeout = '20s'").execute(&mut on).await.unwrap();
     assert_eq!(fire(&mut on, "a", 1).await, ["raised"]);
-    assert_eq!(such(&db, "name = 'a' and tried_at > now() - interval '20 s'").await, 1);
-    assert_eq!(such(&db, "tried_at is null").await, 1, "the other one was not tried");
-    tried(&db, "50 s").await;
+    assert_eq!(count_schedules(&db, "name = 'a' and tried_at > now() - interval '20 s'").await, 1);
+    assert_eq!(count_schedules(&db, "tried_at is null").await, 1, "the other one was not tried");
+    date_first_try(&db, "50 s").await;
     assert_eq!(fire(&mut on, "a", 1).await, ["raised"]);
-    assert_eq!(such(&db, "tried_at < now() - interval '45 s'").await, 1, "the first try counts");
-    tried(&db, "60 s").await;
+    assert_eq!(count_schedules(&db, "tried_at < now() - interval '45 s'").await, 1, "the first try counts");
+    date_first_try(&db, "60 s").await;
     assert_eq!(fire(&mut on, "a", 1).await, ["failed"]);
     assert!(fires(&db, "a").await[0].error.as_deref().unwrap().contains("55P03"));
-    assert_eq!(such(&db, "tried_at is null").await, 2, "the next tick is another");
+    assert_eq!(count_schedules(&db, "tried_at is null").await, 2, "the next tick is another");
     held.rollback().await.unwrap();
-    super::away(&db, "a", "30 min").await;
+    super::without_workers(&db, "a", "30 min").await;
     assert_eq!(fire(&mut on, "a", 1).await, ["enqueued"]);
     assert_eq!(outcomes(&db, "b").await, [""; 0]);
     db.finish().await;
 }
 
-/// The server was away, or every worker: that is not the tick's fault. But what is tried once an hour ends, too.
+/// The server was unavailable, or every worker: the tick still gets its grace. But a tick tried once an hour ends as well.
 #[tokio::test]
-async fn of_time_in_which_nobody_tries_a_tenth_of_the_grace_counts_and_a_rest_counts_whole() {
+async fn of_time_without_tries_a_tenth_of_the_grace_counts_and_a_rest_counts_whole() {
     let db = TestDb::new().await;
-    late(&db, "a").await;
+    create_late(&db, "a").await;
     let (mut on, mut other) = (PgConnection::connect(&db.url).await.unwrap(), PgConnection::connect(&db.url).await.unwrap());
     let mut held = other.begin().await.unwrap();
     sqlx::query(LOCK).execute(&mut *held).await.unwrap();
     assert_eq!(fire(&mut on, "a", 1).await, ["raised"]);
     let mut hours = 0;
     loop {
-        passed(&db, "1 h").await;
+        pass_time(&db, "1 h").await;
         hours += 1;
         match fire(&mut on, "a", 1).await[0].as_str() {
             "raised" => assert!(hours < 12, "it is tried for ever"),
@@ -86,22 +86,22 @@ async fn of_time_in_which_nobody_tries_a_tenth_of_the_grace_counts_and_a_rest_co
         }
     }
     assert!(hours >= 9, "after {hours} tries, an hour between each two");
-    super::away(&db, "a", "30 min").await;
+    super::without_workers(&db, "a", "30 min").await;
     assert_eq!(fire(&mut on, "a", 1).await, ["raised"]);
-    passed(&db, "40 s").await;
+    pass_time(&db, "40 s").await;
     assert_eq!(fire(&mut on, "a", 1).await, ["raised"]);
-    passed(&db, "40 s").await;
+    pass_time(&db, "40 s").await;
     assert_eq!(fire(&mut on, "a", 1).await, ["failed"]);
     held.rollback().await.unwrap();
     db.finish().await;
 }
 
-/// Nothing is left of the statement itself, so its caller says so.
+/// The failed statement leaves no writes, so its caller reports the failure.
 #[tokio::test]
-async fn what_is_cancelled_is_noted_and_tried_until_a_grace_after_its_first_try() {
+async fn a_cancelled_try_is_recorded_and_retried_until_a_grace_after_the_first_try() {
     let db = TestDb::new().await;
-    late(&db, "a").await;
-    late(&db, "b").await;
+    create_late(&db, "a").await;
+    create_late(&db, "b").await;
     let mut on = PgConnection::connect(&db.url).await.unwrap();
     let mut in_vain = async |next: Option<&str>| {
         let fire =
@@ -112,23 +112,23 @@ async fn what_is_cancelled_is_noted_and_tried_until_a_grace_after_its_first_try(
         said[0].0.clone()
     };
     assert_eq!(in_vain(Some("1 h")).await, "raised");
-    assert_eq!(such(&db, "name = 'a' and tried_at > now() - interval '20 s' and error is null").await, 1);
-    tried(&db, "50 s").await;
+    assert_eq!(count_schedules(&db, "name = 'a' and tried_at > now() - interval '20 s' and error is null").await, 1);
+    date_first_try(&db, "50 s").await;
     assert_eq!(in_vain(Some("1 h")).await, "raised");
-    tried(&db, "60 s").await;
+    date_first_try(&db, "60 s").await;
     assert_eq!(in_vain(None).await, "failed");
     assert_eq!(fires(&db, "a").await[0].error.as_deref(), Some("cancelled"));
-    assert_eq!(such(&db, "name = 'a' and tried_at is null and error = 'it has no further ticks'").await, 1);
-    assert_eq!(such(&db, "name = 'b' and tried_at is null and error is null").await, 1, "the other one was not tried");
+    assert_eq!(count_schedules(&db, "name = 'a' and tried_at is null and error = 'it has no further ticks'").await, 1);
+    assert_eq!(count_schedules(&db, "name = 'b' and tried_at is null and error is null").await, 1, "the other one was not tried");
     assert_eq!(db.count("select count(*) from queue.job").await, 0);
     db.finish().await;
 }
 
-/// A lock costs one wait, not one a tick.
+/// A lock costs one wait, not one per tick.
 #[tokio::test]
 async fn hundreds_of_ticks_at_their_last_try_wait_for_a_lock_once() {
     let db = TestDb::new().await;
-    late(&db, "a").await;
+    create_late(&db, "a").await;
     sqlx::query("update queue.schedule set tried_at = now() - interval '1 min'").execute(&db.pool).await.unwrap();
     let (mut on, mut other) = (PgConnection::connect(&db.url).await.unwrap(), PgConnection::connect(&db.url).await.unwrap());
     let mut held = other.begin().await.unwrap();
@@ -140,32 +140,32 @@ async fn hundreds_of_ticks_at_their_last_try_wait_for_a_lock_once() {
 }
 
 #[tokio::test]
-async fn what_is_resumed_or_made_anew_is_tried_anew() {
+async fn a_resumed_or_recreated_schedule_starts_with_a_first_try() {
     let db = TestDb::new().await;
-    late(&db, "a").await;
+    create_late(&db, "a").await;
     let mut on = PgConnection::connect(&db.url).await.unwrap();
     let tried = "update queue.schedule set tried_at = now() - interval '1 min'";
     sqlx::query(tried).execute(&mut on).await.unwrap();
     schedule::resume(&db.pool, STORE(), "a").await.unwrap();
-    assert_eq!(such(&db, "tried_at is not null").await, 1, "it was not paused");
+    assert_eq!(count_schedules(&db, "tried_at is not null").await, 1, "it was not paused");
     schedule::pause(&db.pool, STORE(), "a").await.unwrap();
     schedule::resume(&db.pool, STORE(), "a").await.unwrap();
-    assert_eq!(such(&db, "tried_at is null").await, 1);
+    assert_eq!(count_schedules(&db, "tried_at is null").await, 1);
 
     sqlx::query(tried).execute(&mut on).await.unwrap();
     schedule::create(&db.pool, STORE(), "a", &each_second()).await.unwrap();
-    assert_eq!(such(&db, "tried_at is not null").await, 1, "it is as it was");
+    assert_eq!(count_schedules(&db, "tried_at is not null").await, 1, "it is as it was");
     schedule::create(&db.pool, STORE(), "a", &each_second().jitter(std::time::Duration::from_secs(1))).await.unwrap();
-    assert_eq!(such(&db, "tried_at is null").await, 1);
+    assert_eq!(count_schedules(&db, "tried_at is null").await, 1);
     db.finish().await;
 }
 
-/// Whatever keeps the note from being written: the other schedule of the statement fires.
+/// Whatever prevents the record of the failure: the other schedule of the statement fires.
 #[tokio::test]
-async fn a_first_try_that_cannot_be_noted_stops_no_other() {
+async fn a_first_try_that_cannot_be_recorded_stops_no_other() {
     let db = TestDb::new().await;
-    late(&db, "a").await;
-    late(&db, "b").await;
+    create_late(&db, "a").await;
+    create_late(&db, "b").await;
     let refuse = "create function queue.refuse() returns trigger language plpgsql as $$ begin raise 'no'; end $$;
       create trigger refuse before update on queue.schedule for each row when (new.name = 'a') execute function queue.refuse()";
     sqlx::raw_sql(refuse).execute(&db.pool).await.unwrap();

@@ -1,4 +1,5 @@
-//! The JSON API by its description alone: a client that knows nothing but the document calls every operation, and checks every answer by it.
+//! The JSON API as a client sees it that knows only the OpenAPI document: calls every operation, and checks every answer against the
+//! document.
 
 use std::collections::BTreeMap;
 
@@ -12,19 +13,19 @@ use super::{Served, client::Client, some_jobs};
 pub(super) struct Operation {
     method: String,
     path: String,
-    /// The names in the path.
+    /// Names of the path parameters.
     parts: Vec<String>,
     body: Option<Value>,
     pub(super) answer: Value,
 }
 
-/// What can be called, as the document says.
-pub(super) struct Described {
+/// The parsed document.
+pub(super) struct ApiDocument {
     document: Value,
     pub(super) operations: Vec<Operation>,
 }
 
-impl Described {
+impl ApiDocument {
     pub(super) async fn fetch(client: &Client) -> Self {
         let document = client.get("/api/v1/openapi.json").await.json();
         assert!(document["openapi"].as_str().unwrap().starts_with("3.1"));
@@ -39,7 +40,7 @@ impl Described {
                 assert!(
                     parameters.iter().filter(|of| of["in"] == "query").all(|of| of["required"] != true && of["description"].is_string())
                 );
-                assert!(said["summary"].as_str().is_some_and(|text| !text.is_empty()), "{method} {path} says what it does");
+                assert!(said["summary"].as_str().is_some_and(|text| !text.is_empty()), "{method} {path} has a description");
                 operations.push(Operation {
                     method: method.to_uppercase(),
                     path: path.clone(),
@@ -52,7 +53,7 @@ impl Described {
         Self { document, operations }
     }
 
-    /// What is wrong with a value by a schema, the first of it.
+    /// Returns the first violation of a schema in a value.
     pub(super) fn fault(&self, schema: &Value, value: &Value, at: &str) -> Option<String> {
         if let Some(reference) = schema["$ref"].as_str() {
             let found = self.document.pointer(reference.trim_start_matches('#')).unwrap_or_else(|| panic!("{reference} leads nowhere"));
@@ -89,7 +90,7 @@ impl Described {
         self.inside(schema, value, at)
     }
 
-    /// What is flattened into one object.
+    /// Merges `allOf` schemas into one object.
     fn merged(&self, schema: &Value) -> Value {
         let mut whole = json!({ "type": "object", "properties": {}, "required": [] });
         for part in schema["allOf"].as_array().unwrap() {
@@ -120,7 +121,7 @@ impl Described {
     }
 }
 
-/// A store with something of everything.
+/// Creates a store with something of every kind.
 async fn full(db: &TestDb) -> BTreeMap<&'static str, String> {
     let [done, ..] = some_jobs(db).await;
     sqlx::query("insert into queue.log (id, attempt, at, cut, text) values ($1, 1, now(), 0, 'said')")
@@ -152,7 +153,7 @@ async fn the_document_alone_suffices_to_call_every_operation() {
         insert into queue.node (flow, name, id, after, on_dead) select j.id, 'a', j.id, '{}', '{}' from queue.job j";
     sqlx::raw_sql(step).execute(&db.pool).await.unwrap();
     let served = Served::new(&db).await;
-    let described = Described::fetch(&served.client).await;
+    let described = ApiDocument::fetch(&served.client).await;
     let (mut looked, mut refused) = (0, 0);
     for operation in &described.operations {
         let place = names.iter().find(|(place, _)| operation.path.starts_with(**place)).map_or("mail", |(_, name)| name.as_str());
@@ -169,7 +170,7 @@ async fn the_document_alone_suffices_to_call_every_operation() {
             );
             looked += 1;
         } else {
-            // Each wants a body, and refuses one that is no such thing.
+            // Each operation requires a body, and refuses one of the wrong type.
             let answer = served.client.post(&path, &json!([1])).await;
             let wanted = if operation.body.is_some() { vec![400] } else { vec![200, 404] };
             assert!(wanted.contains(&answer.status), "{path}: {} {}", answer.status, answer.text());
@@ -182,11 +183,11 @@ async fn the_document_alone_suffices_to_call_every_operation() {
 }
 
 #[tokio::test]
-async fn an_act_is_called_by_the_document_and_its_answer_is_as_described() {
+async fn an_operation_is_called_as_the_document_describes_it() {
     let db = TestDb::new().await;
     let [_, dead, _] = some_jobs(&db).await;
     let served = Served::new(&db).await;
-    let described = Described::fetch(&served.client).await;
+    let described = ApiDocument::fetch(&served.client).await;
     let of = |path: &str| described.operations.iter().find(|operation| operation.method == "POST" && operation.path == path).unwrap();
     let one = of("/api/v1/jobs/{id}/act");
     let body = json!({ "act": "requeue" });
@@ -203,16 +204,16 @@ async fn an_act_is_called_by_the_document_and_its_answer_is_as_described() {
     let answer = served.client.post("/api/v1/pause", &body).await.json();
     assert_eq!(described.fault(&pause.answer, &answer, "answer"), None, "{answer}");
     let missing = served.client.get("/api/v1/jobs/7").await;
-    let wrong = json!({ "$ref": "#/components/schemas/Wrong" });
+    let wrong = json!({ "$ref": "#/components/schemas/ErrorResponse" });
     assert_eq!((missing.status, described.fault(&wrong, &missing.json(), "wrong")), (404, None));
     db.finish().await;
 }
 
 #[tokio::test]
-async fn every_route_is_described_and_all_that_is_described_is_there() {
+async fn every_route_is_documented_and_every_documented_route_exists() {
     let db = TestDb::new().await;
     let served = Served::new(&db).await;
-    let described = Described::fetch(&served.client).await;
+    let described = ApiDocument::fetch(&served.client).await;
     let source = include_str!("../../../queue-worker/src/dashboard/api/mod.rs");
     assert_eq!(source.matches("routes!(").count(), described.operations.len(), "each handler is one operation");
     let document = include_str!("../../../queue-worker/src/dashboard/api/document.rs");

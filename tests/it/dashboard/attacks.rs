@@ -1,4 +1,4 @@
-//! Whoever should not come in, or should not do what is asked: each attacked as it would be.
+//! Attacks by users without access or without the required privilege.
 
 use std::{
     io::Write,
@@ -19,7 +19,7 @@ use super::{Served, enqueue, some_jobs};
 const TOKEN: &str = "correct horse battery staple";
 
 #[tokio::test]
-async fn f59_where_others_can_reach_it_nothing_is_served_without_a_token() {
+async fn f59_on_a_public_address_nothing_is_served_without_a_token() {
     for address in ["0.0.0.0:0", "[::]:0", "[::ffff:0.0.0.0]:0", "192.0.2.1:7070"] {
         let refused = listen(address.parse().unwrap(), Options::default()).await.unwrap_err();
         assert!(matches!(refused, Error::OpenDashboard { .. }) && refused.to_string().contains("QUEUE_DASHBOARD_TOKEN"), "{refused}");
@@ -33,7 +33,7 @@ async fn f59_where_others_can_reach_it_nothing_is_served_without_a_token() {
 }
 
 #[tokio::test]
-async fn f60_whoever_asks_for_another_host_is_sent_away() {
+async fn f60_a_request_for_another_host_is_rejected() {
     let db = TestDb::new().await;
     let served = Served::with(&db, Options::default().host("Admin.example.com")).await;
     for host in [
@@ -63,7 +63,7 @@ async fn f60_whoever_asks_for_another_host_is_sent_away() {
 }
 
 #[tokio::test]
-async fn f61_what_no_page_of_its_own_has_sent_changes_nothing() {
+async fn f61_requests_from_other_sites_change_nothing() {
     let db = TestDb::new().await;
     let [.., dead, _] = some_jobs(&db).await;
     let served = Served::new(&db).await;
@@ -100,7 +100,7 @@ async fn f61_what_no_page_of_its_own_has_sent_changes_nothing() {
 }
 
 #[tokio::test]
-async fn nobody_comes_in_without_the_token_or_its_cookie() {
+async fn no_request_is_served_without_the_token_or_its_cookie() {
     let db = TestDb::new().await;
     let job = enqueue(&db, Act::Ok("x".into())).await;
     let served = Served::with(&db, Options::default().token(TOKEN)).await;
@@ -123,10 +123,10 @@ async fn nobody_comes_in_without_the_token_or_its_cookie() {
     let form = [("Content-Type", "application/x-www-form-urlencoded"), ("Origin", own.as_str())];
     let entered = |token: &str| format!("token={}", token.replace(' ', "+"));
     let wrong = client.ask("POST", "/login", &form, &entered("wrong")).await;
-    assert!(wrong.status == 401 && wrong.header("set-cookie").is_none() && wrong.text().contains("not the token"));
+    assert!(wrong.status == 401 && wrong.header("set-cookie").is_none() && wrong.text().contains("Wrong token"));
     let foreign = [form[0], ("Origin", "http://evil.example")];
     assert_eq!(client.ask("POST", "/login", &foreign, &entered(TOKEN)).await.status, 403);
-    assert_eq!(client.ask("POST", "/login", &form[..1], &entered(TOKEN)).await.status, 403, "a form says where it comes from");
+    assert_eq!(client.ask("POST", "/login", &form[..1], &entered(TOKEN)).await.status, 403, "a form has its origin");
     let right = client.ask("POST", "/login", &form, &entered(TOKEN)).await;
     let cookie = right.header("set-cookie").unwrap().to_owned();
     assert_eq!((right.status, right.header("location")), (303, Some("/")));
@@ -136,7 +136,7 @@ async fn nobody_comes_in_without_the_token_or_its_cookie() {
     let cookie = cookie.split(';').next().unwrap();
     assert_eq!(client.ask("GET", "/", &[("Cookie", cookie)], "").await.status, 200);
     assert_eq!(client.ask("GET", "/", &[("Cookie", &cookie[..cookie.len() - 1])], "").await.status, 303);
-    // With the cookie alone, another site's page still does nothing.
+    // With the cookie alone, a page of another site still cannot change anything.
     let forged = [("Cookie", cookie), ("Content-Type", "text/plain"), ("Origin", "http://evil.example")];
     assert_eq!(client.ask("POST", &format!("/api/v1/jobs/{job}/act"), &forged, r#"{"act":"cancel"}"#).await.status, 403);
     assert_eq!(db.state(job).await, Some(JobState::Ready));
@@ -183,7 +183,7 @@ async fn every_answer_forbids_scripts_frames_and_guesses() {
 const HOSTILE: &str = "<script>alert(1)</script>\"'><img src=x onerror=alert(1)>=cmd|'/c calc'!A1\u{1b}[31m\u{202e}{{7*7}}";
 
 #[tokio::test]
-async fn f62_hostile_texts_are_shown_and_do_nothing() {
+async fn f62_hostile_texts_are_shown_as_text() {
     let db = TestDb::new().await;
     let enqueued = Do { act: Act::Terminal(HOSTILE.into()) }.enqueue(&db.pool).meta("note", HOSTILE).await.unwrap().id();
     let done = Do { act: Act::Ok(HOSTILE.into()) }.enqueue(&db.pool).await.unwrap().id();
@@ -216,7 +216,7 @@ async fn f62_hostile_texts_are_shown_and_do_nothing() {
 }
 
 #[tokio::test]
-async fn f63_what_is_asked_for_is_held_within_bounds() {
+async fn f63_requests_are_bounded() {
     let db = TestDb::new().await;
     Do::enqueue_all((0..300).map(|_| Do { act: Act::Ok("x".into()) }), &db.pool).await.unwrap();
     let served = Served::new(&db).await;
@@ -253,7 +253,7 @@ async fn f63_what_is_asked_for_is_held_within_bounds() {
 }
 
 #[tokio::test]
-async fn where_nothing_may_be_changed_nothing_is() {
+async fn a_read_only_dashboard_changes_nothing() {
     let db = TestDb::new().await;
     let [.., dead, waiting] = some_jobs(&db).await;
     let served = Served::with(&db, Options::default().read_only(true)).await;
@@ -267,7 +267,7 @@ async fn where_nothing_may_be_changed_nothing_is() {
 }
 
 #[tokio::test]
-async fn what_is_to_be_hidden_of_a_payload_is_in_no_answer() {
+async fn hidden_parts_of_a_payload_are_in_no_answer() {
     let db = TestDb::new().await;
     let job = Do { act: Act::Ok("the secret".into()) }.enqueue(&db.pool).await.unwrap().id();
     db.run_until_idle(db.worker()).await;
@@ -290,7 +290,7 @@ async fn what_is_to_be_hidden_of_a_payload_is_in_no_answer() {
     db.finish().await;
 }
 
-/// What is logged.
+/// Collects log output.
 #[derive(Clone, Default)]
 struct Log(Arc<Mutex<Vec<u8>>>);
 
@@ -335,7 +335,7 @@ async fn neither_the_token_nor_a_payload_is_in_the_log() {
 }
 
 #[tokio::test]
-async fn whoever_says_nothing_does_not_keep_others_out_and_one_who_goes_away_leaves_nothing_open() {
+async fn silent_clients_do_not_block_others_and_disconnected_ones_leave_no_transaction() {
     let db = TestDb::new().await;
     let served = Served::new(&db).await;
     let mut silent = Vec::new();
@@ -343,7 +343,7 @@ async fn whoever_says_nothing_does_not_keep_others_out_and_one_who_goes_away_lea
         silent.push(tokio::net::TcpStream::connect(served.client.address).await.unwrap());
     }
     assert_eq!(served.client.get("/").await.status, 200);
-    // Gone before the answer: the transaction is over all the same.
+    // The client is gone before the answer: the transaction ends nevertheless.
     for stream in &mut silent {
         tokio::io::AsyncWriteExt::write_all(stream, format!("GET / HTTP/1.1\r\nHost: {}\r\n\r\n", served.client.address).as_bytes())
             .await
@@ -358,7 +358,7 @@ async fn whoever_says_nothing_does_not_keep_others_out_and_one_who_goes_away_lea
 
 #[tokio::test]
 #[ignore = "deep"]
-async fn a_database_that_does_not_answer_is_said_and_waited_for_no_longer_than_that() {
+async fn a_database_that_does_not_answer_is_reported_after_the_timeout() {
     let db = TestDb::new().await;
     let job = enqueue(&db, Act::Ok("x".into())).await;
     let served = Served::new(&db).await;
@@ -367,7 +367,7 @@ async fn a_database_that_does_not_answer_is_said_and_waited_for_no_longer_than_t
     let (page, json) =
         (served.client.get("/").await, served.client.post(&format!("/api/v1/jobs/{job}/act"), &json!({ "act": "cancel" })).await);
     assert_eq!((page.status, json.status), (503, 503), "{}", page.text());
-    assert!(page.text().contains("took too long"), "{}", page.text());
+    assert!(page.text().contains("timed out"), "{}", page.text());
     lock.rollback().await.unwrap();
     assert_eq!(served.client.get("/").await.status, 200);
     let mut stream = tokio::net::TcpStream::connect(served.client.address).await.unwrap();

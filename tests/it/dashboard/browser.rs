@@ -1,4 +1,4 @@
-//! The pages in a browser, headless: real clicks and keys, two widths, both themes.
+//! The pages in a headless browser: real clicks and keys, two widths, both themes.
 
 use std::{
     io::{BufRead as _, BufReader},
@@ -11,7 +11,7 @@ use tests::{beyond_tier_one, skipped};
 
 use super::client::Client;
 
-/// A session of a browser; both end with the test.
+/// A browser session; the browser and its driver end with the test.
 pub(super) struct Browser {
     driver: Child,
     client: Client,
@@ -19,7 +19,7 @@ pub(super) struct Browser {
     profile: PathBuf,
 }
 
-/// What a browser says of itself beside pages is not wanted.
+/// Suppress the browser's own messages.
 const FLAGS: [&str; 9] = [
     "--headless",
     "--no-sandbox",
@@ -32,7 +32,7 @@ const FLAGS: [&str; 9] = [
     "--disable-dev-shm-usage",
 ];
 
-/// By this name the driver calls an element.
+/// Key of element ids in the WebDriver protocol.
 const ELEMENT: &str = "element-6066-11e4-a52e-4f735466cecf";
 
 fn binary(names: &[&str]) -> Option<PathBuf> {
@@ -41,7 +41,7 @@ fn binary(names: &[&str]) -> Option<PathBuf> {
 }
 
 impl Browser {
-    /// None where there is no browser; then it says so.
+    /// Starts a browser. Returns `None`, and reports the skip, if none is installed.
     pub(super) async fn start(what: &str) -> Option<Self> {
         beyond_tier_one("starts a browser");
         let found = binary(&["chromedriver"]).zip(binary(&["chromium", "chromium-browser", "google-chrome"]));
@@ -53,7 +53,7 @@ impl Browser {
             Command::new(driver).arg("--port=0").stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::null()).spawn().unwrap();
         let mut lines = BufReader::new(driver.stdout.take().unwrap()).lines();
         let line =
-            lines.find_map(|line| line.ok().filter(|line| line.contains("successfully on port "))).expect("the driver says its port");
+            lines.find_map(|line| line.ok().filter(|line| line.contains("successfully on port "))).expect("the driver prints its port");
         let port: String = line.rsplit("on port ").next().unwrap().chars().take_while(char::is_ascii_digit).collect();
         std::thread::spawn(move || lines.for_each(drop));
         let client = Client::new(([127, 0, 0, 1], port.parse().unwrap()).into());
@@ -105,7 +105,7 @@ impl Browser {
         self.post(&format!("element/{element}/click"), json!({})).await;
     }
 
-    /// Keys to whatever has the focus.
+    /// Sends keys to the focused element.
     pub(super) async fn keys(&self, keys: &str) {
         let pressed = keys.chars().flat_map(|key| [json!({ "type": "keyDown", "value": key }), json!({ "type": "keyUp", "value": key })]);
         let actions: Vec<Value> = pressed.collect();
@@ -116,7 +116,7 @@ impl Browser {
         self.send("GET", &format!("/session/{}/url", self.session), &Value::Null).await.as_str().unwrap_or_default().to_owned()
     }
 
-    /// The question that is asked, answered with yes.
+    /// Accepts the open dialog; returns its text.
     pub(super) async fn accept(&self) -> String {
         let asked = self.send("GET", &format!("/session/{}/alert/text", self.session), &Value::Null).await;
         self.post("alert/accept", json!({})).await;
@@ -127,7 +127,7 @@ impl Browser {
         self.send("GET", &format!("/session/{}/alert/text", self.session), &Value::Null).await.is_string()
     }
 
-    /// As wide as a phone or a screen, light or dark.
+    /// Sets the window width and the theme.
     pub(super) async fn look(&self, width: u32, theme: &str) {
         let cdp = async |cmd: &str, params: Value| self.post("goog/cdp/execute", json!({ "cmd": cmd, "params": params })).await;
         let metrics = json!({ "width": width, "height": 844, "deviceScaleFactor": 1, "mobile": width < 600 });
@@ -135,14 +135,14 @@ impl Browser {
         cdp("Emulation.setEmulatedMedia", json!({ "features": [{ "name": "prefers-color-scheme", "value": theme }] })).await;
     }
 
-    /// What the browser complains of.
+    /// Returns the errors of the browser's console.
     pub(super) async fn complaints(&self) -> Vec<String> {
         let log = self.post("se/log", json!({ "type": "browser" })).await;
         let said = log.as_array().unwrap().iter().filter(|entry| entry["level"] == "SEVERE" || entry["level"] == "WARNING");
         said.map(|entry| entry["message"].as_str().unwrap_or_default().to_owned()).collect()
     }
 
-    /// For whoever wants to see it: a picture in a folder of the build.
+    /// Saves a screenshot in a folder of the build, for inspection.
     pub(super) async fn picture(&self, name: &str) {
         let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../target/screenshots");
         std::fs::create_dir_all(&folder).unwrap();
@@ -157,7 +157,7 @@ impl Browser {
 
 impl Drop for Browser {
     fn drop(&mut self) {
-        // The driver ends its browser when it is told to, and not when it is killed.
+        // The driver ends its browser when it is asked to, but not when it is killed.
         let request = format!("DELETE /session/{} HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n", self.session);
         if let Ok(mut stream) = std::net::TcpStream::connect(self.client.address) {
             let _ = std::io::Write::write_all(&mut stream, request.as_bytes());

@@ -1,4 +1,4 @@
-//! What people do on the pages, and how the pages look.
+//! Interactions of users with the pages, and the layout of the pages.
 
 use std::{path::Path, time::Duration};
 
@@ -16,7 +16,7 @@ fn on(served: &Served, path: &str) -> String {
     format!("http://{}{path}", served.client.address)
 }
 
-/// A store with something on every page.
+/// Creates a store with something on every page.
 async fn furnished(db: &TestDb) -> [JobId; 3] {
     let store = Store::default();
     let jobs = some_jobs(db).await;
@@ -34,7 +34,7 @@ async fn furnished(db: &TestDb) -> [JobId; 3] {
     jobs
 }
 
-/// What a reader of screens would stumble over, if the checker is there.
+/// Returns the accessibility violations of the page, if the checker is installed.
 async fn violations(browser: &Browser, axe: Option<&str>) -> Vec<String> {
     let Some(axe) = axe else { return Vec::new() };
     browser.script(&format!("if (!window.axe) {{ {axe} ; window.axe = window.axe || axe }}")).await;
@@ -47,7 +47,7 @@ async fn violations(browser: &Browser, axe: Option<&str>) -> Vec<String> {
 
 #[tokio::test]
 #[ignore = "browser"]
-async fn every_page_looks_right_on_a_phone_and_on_a_desk_by_day_and_by_night() {
+async fn every_page_renders_on_small_and_large_screens_in_both_themes() {
     let db = TestDb::new().await;
     let [done, dead, waiting] = furnished(&db).await;
     let Some(browser) = Browser::start("the dashboard's pages in a browser").await else { return db.finish().await };
@@ -99,7 +99,7 @@ async fn every_page_looks_right_on_a_phone_and_on_a_desk_by_day_and_by_night() {
             faults.extend(violations(&browser, axe.as_deref()).await.into_iter().map(|of| format!("{name} {theme} {width}: {of}")));
             browser.picture(&format!("{name}-{width}-{theme}")).await;
         }
-        // That a page is missing, the browser says too.
+        // The browser reports the missing page as well.
         let complaints = browser.complaints().await;
         faults.extend(
             complaints.into_iter().filter(|said| !(*name == "missing" && said.contains("404"))).map(|said| format!("{name}: {said}")),
@@ -112,7 +112,7 @@ async fn every_page_looks_right_on_a_phone_and_on_a_desk_by_day_and_by_night() {
 
 #[tokio::test]
 #[ignore = "browser"]
-async fn clicks_and_keys_do_what_they_say() {
+async fn clicks_and_keys_run_their_operations() {
     let db = TestDb::new().await;
     let [_, dead, _] = furnished(&db).await;
     let Some(browser) = Browser::start("clicks and keys on the dashboard").await else { return db.finish().await };
@@ -124,7 +124,7 @@ async fn clicks_and_keys_do_what_they_say() {
     browser.keys(&format!("{TOKEN}{ENTER}")).await;
     within(Duration::from_secs(20), "the overview", async || browser.script("return document.title").await == json!("Overview · queue"))
         .await;
-    // By keys alone to a job.
+    // By keyboard only to a job.
     browser.keys("/").await;
     browser.keys(&format!("no way{ENTER}")).await;
     at("/jobs?q=no").await;
@@ -136,7 +136,7 @@ async fn clicks_and_keys_do_what_they_say() {
     browser.keys("\u{e00c}").await;
     browser.click("form.act button.strong").await;
     db.until(dead, JobState::Ready).await;
-    let said = "return document.getElementById('said').innerText + document.querySelector('#live .state').innerText";
+    let said = "return document.getElementById('notice').innerText + document.querySelector('#live .state').innerText";
     within(Duration::from_secs(20), "the page says so", async || {
         let said = browser.script(said).await.as_str().unwrap_or_default().to_owned();
         said.contains(&format!("job {dead} is requeued")) && said.ends_with("ready")
@@ -146,11 +146,11 @@ async fn clicks_and_keys_do_what_they_say() {
     within(Duration::from_secs(20), "it asks", async || browser.is_asked().await).await;
     assert_eq!(browser.accept().await, "Cancel this job?");
     db.until(dead, JobState::Cancelled).await;
-    // A group of dead letters, with a preview of how many.
+    // A group of dead letters, with a preview of their number.
     browser.open(&on(&served, "/dead")).await;
     browser.click("#live button.strong").await;
     within(Duration::from_secs(20), "it asks", async || browser.is_asked().await).await;
-    assert_eq!(browser.accept().await, "12 jobs would be requeued. Go on?");
+    assert_eq!(browser.accept().await, "12 jobs would be requeued. Continue?");
     eventually("the group is requeued, and the other one stays", async || db.count("select count(*) from queue.dead").await == 1).await;
     assert_eq!(browser.complaints().await, Vec::<String>::new());
     drop(browser);

@@ -1,4 +1,4 @@
-//! HTTP by hand, so that what no browser and no library would send can be sent.
+//! A minimal HTTP client, which can send what no browser and no library would.
 
 use std::net::{IpAddr, SocketAddr};
 
@@ -11,17 +11,17 @@ use tokio::{
 #[derive(Clone, Debug)]
 pub(super) struct Client {
     pub(super) address: SocketAddr,
-    /// From which of this machine's addresses it comes.
+    /// Local address from which it connects.
     from: Option<IpAddr>,
 }
 
-/// What was answered.
+/// An HTTP response.
 #[derive(Debug)]
 pub(super) struct Answer {
     pub(super) status: u16,
     pub(super) headers: Vec<(String, String)>,
     pub(super) body: Vec<u8>,
-    /// How many bytes came, head and body.
+    /// Number of bytes received, head and body.
     pub(super) bytes: usize,
 }
 
@@ -30,12 +30,12 @@ impl Client {
         Self { address, from: None }
     }
 
-    /// The same, from another address of this machine's.
+    /// Returns the same client with another local address.
     pub(super) fn coming_from(&self, ip: IpAddr) -> Self {
         Self { from: Some(ip), ..*self }
     }
 
-    /// As it is said, to the end of the answer.
+    /// Sends the request verbatim, and reads to the end of the response.
     pub(super) async fn raw(&self, request: &[u8]) -> Answer {
         let socket = TcpSocket::new_v4().unwrap();
         if let Some(ip) = self.from {
@@ -44,7 +44,7 @@ impl Client {
         let mut stream = socket.connect(self.address).await.unwrap();
         stream.write_all(request).await.unwrap();
         let mut said = Vec::new();
-        // Not every server closes when it is asked to.
+        // Not every server closes the connection when asked to.
         while !is_whole(&said) && stream.read_buf(&mut said).await.unwrap() > 0 {}
         Answer::read(&said)
     }
@@ -66,13 +66,13 @@ impl Client {
         self.ask("GET", path, &[], "").await
     }
 
-    /// As the API wants it.
+    /// Sends a POST request as the API expects it.
     pub(super) async fn post(&self, path: &str, body: &Value) -> Answer {
         self.ask("POST", path, &[("Content-Type", "application/json")], &body.to_string()).await
     }
 }
 
-/// Whether all has come that the head says.
+/// Returns whether the response is complete according to its head.
 fn is_whole(said: &[u8]) -> bool {
     let Some(end) = said.windows(4).position(|bytes| bytes == b"\r\n\r\n") else { return false };
     let head = String::from_utf8_lossy(&said[..end]).to_lowercase();
@@ -89,7 +89,7 @@ impl Answer {
         let headers: Vec<(String, String)> =
             lines.filter_map(|line| line.split_once(':')).map(|(name, value)| (name.to_lowercase(), value.trim().to_owned())).collect();
         let answer = Self { status, headers, body: said[end + 4..].to_vec(), bytes: said.len() };
-        assert_ne!(answer.header("transfer-encoding"), Some("chunked"), "an answer says how long it is");
+        assert_ne!(answer.header("transfer-encoding"), Some("chunked"), "a response has a length");
         answer
     }
 

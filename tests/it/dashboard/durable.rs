@@ -1,4 +1,4 @@
-//! Durable jobs on the dashboard and its API: whom they spawn and map, what they were sent, and a signal from there.
+//! Durable jobs on the dashboard and its API: their children and maps, their signals, and sending a signal.
 
 use queue_core::{Job as _, JobId, JobState, Store, operate};
 use queue_worker::dashboard::Options;
@@ -11,7 +11,7 @@ use crate::durable::{
     family::{self, Parent, leaves, parents},
 };
 
-/// Waits for the signal `go`, and then for two children that nobody runs.
+/// Creates a job that waits for the signal `go`, and then for two children that no worker runs.
 async fn parent(db: &TestDb) -> JobId {
     let parent = Parent { count: 2, in_queue: Some("nobody".into()), signal: Some("go".into()), ..Parent::default() };
     parent.enqueue(&db.pool).await.unwrap().id()
@@ -57,7 +57,7 @@ async fn a_page_shows_the_children_of_a_job_and_the_parent_of_a_child_and_sends_
         eventually("it waits for its child", async || first().await.says.contains("child")).await;
         let cause = first().await;
         assert!(cause.says.starts_with(&format!("it waits for its child `leaf/0` (job {child}, ready) since")), "{}", cause.says);
-        assert_eq!(cause.fix, Some(format!("see why the child is not over: `queue-worker why {child}`")));
+        assert_eq!(cause.fix, Some(format!("see why the child has not finished: `queue-worker why {child}`")));
         assert_eq!(cause.facts["children"][0]["wait"], "leaf/0 (join)");
         let says: String = sqlx::query_scalar("select says from queue.why($1)").bind(parent).fetch_one(&db.pool).await.unwrap();
         assert_eq!(says, format!("it waits for its child \"leaf/0\" (job {child}, ready)"));
@@ -71,7 +71,7 @@ async fn a_page_shows_the_children_of_a_job_and_the_parent_of_a_child_and_sends_
 }
 
 #[tokio::test]
-async fn a_page_and_the_api_show_what_a_job_has_mapped_and_what_came_of_it() {
+async fn a_page_and_the_api_show_the_maps_of_a_job_and_their_outcomes() {
     let db = db().await;
     let acts = vec![family::Act::Complete, family::Act::Fail];
     let mapper = Parent { by_map: true, acts, count: 3, in_queue: Some("leaves".into()), in_flight: Some(2), ..Parent::default() };
@@ -93,7 +93,7 @@ async fn a_page_and_the_api_show_what_a_job_has_mapped_and_what_came_of_it() {
 }
 
 #[tokio::test]
-async fn a_signal_by_the_api_is_kept_as_it_was_said_and_refused_where_an_act_is() {
+async fn a_signal_by_the_api_is_stored_verbatim_and_refused_where_operations_are() {
     let db = db().await;
     let parent = parent(&db).await;
     let served = Served::new(&db).await;
@@ -145,7 +145,7 @@ async fn a_signal_by_the_api_is_kept_as_it_was_said_and_refused_where_an_act_is(
     assert_eq!((refused.status, refused.json()["error"].as_str().unwrap().contains("not durable")), (409, true));
     db.run_while(db.worker(), db.until(over, JobState::Completed)).await;
     let refused = served.client.post(&format!("/api/v1/jobs/{over}/signals"), &json!({ "name": "x" })).await;
-    assert_eq!((refused.status, refused.json()["error"].as_str().unwrap().contains("is over")), (409, true));
+    assert_eq!((refused.status, refused.json()["error"].as_str().unwrap().contains("has finished")), (409, true));
     let noted = operate::audit(&db.pool, Store::default(), None, 10).await.unwrap();
     assert_eq!(noted.len(), 3, "what was refused is not noted: {noted:?}");
     db.finish().await;

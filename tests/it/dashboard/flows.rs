@@ -1,4 +1,4 @@
-//! A flow on the dashboard and its API: its picture on the page of each of its jobs, and its end.
+//! A flow on the dashboard and its API: its graph on the page of each of its jobs, and its cancellation.
 
 use queue_core::{Flow, JobState, Store, operate};
 use serde_json::json;
@@ -27,7 +27,7 @@ async fn a_page_draws_the_flow_of_its_job_and_cancels_it() {
     );
     let shown = served.client.get(&format!("/jobs/{bad}")).await.text().to_owned();
     for part in [
-        "aria-label=\"4 nodes, of which 2 are over\"",
+        "aria-label=\"4 nodes, 2 finished\"",
         &format!(
             "<a href=\"/jobs/{bad}\" aria-current=\"page\"><title>a name &#60;b&#62; that is longer than its box: dead</title><rect class=\"dead\""
         ),
@@ -45,7 +45,7 @@ async fn a_page_draws_the_flow_of_its_job_and_cancels_it() {
     assert_eq!((answer.status, answer.json()), (200, json!({ "text": "cancelled 2 jobs of the flow" })));
     assert_eq!(db.count("select count(*) from queue.jobs where state = 'cancelled'").await, 5, "the parts with their node");
     let shown = served.client.get(&format!("/jobs/{first}")).await.text().to_owned();
-    assert!(shown.contains("of which 4 are over") && !shown.contains("/flow/cancel\""), "nothing is left to be cancelled: {shown}");
+    assert!(shown.contains(" nodes, 4 finished") && !shown.contains("/flow/cancel\""), "nothing is left to be cancelled: {shown}");
     let noted = operate::audit(&db.pool, Store::default(), None, 10).await.unwrap();
     assert_eq!((noted[0].act.as_str(), noted[0].what.clone()), ("cancelled", format!("flow {first}")));
     for missing in [served.client.post("/api/v1/jobs/7/flow/cancel", &json!({})).await.status, 404] {

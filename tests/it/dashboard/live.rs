@@ -1,4 +1,4 @@
-//! The streams of what changes: few, and one look at the database for all of them.
+//! Streams of live updates: few messages, and one query for all clients.
 
 use std::time::Duration;
 
@@ -12,7 +12,7 @@ use tokio::{
 
 use super::{Served, enqueue};
 
-/// One who watches.
+/// A client of a stream.
 pub(super) struct Viewer {
     stream: TcpStream,
     pub(super) heard: String,
@@ -37,14 +37,14 @@ impl Viewer {
         assert!(heard.await.is_ok(), "never heard {what}: {}", self.heard);
     }
 
-    /// Until nothing more is told, as the last piece says.
+    /// Reads until the stream sends its last chunk.
     pub(super) async fn until_end(&mut self) {
         self.until("\r\n0\r\n\r\n").await;
     }
 }
 
 #[tokio::test]
-async fn who_watches_is_told_and_no_more_may_watch_than_can_be_served() {
+async fn streams_send_updates_and_their_number_is_limited() {
     let db = TestDb::new().await;
     let job = enqueue(&db, Act::Ok("x".into())).await;
     let served = Served::new(&db).await;
@@ -57,9 +57,9 @@ async fn who_watches_is_told_and_no_more_may_watch_than_can_be_served() {
         viewer.until("event: part").await;
         assert!(viewer.heard.contains("text/event-stream") && viewer.heard.contains("content-security-policy"));
     }
-    viewers[31].until("no worker lives").await;
+    viewers[31].until("no worker is alive").await;
     assert_eq!(served.client.get("/live").await.status, 503);
-    assert_eq!(served.client.get("/").await.status, 200, "pages go on");
+    assert_eq!(served.client.get("/").await.status, 200, "pages still work");
     db.run_until_idle(db.worker()).await;
     viewers[31].until("completed").await;
     drop(viewers);
@@ -75,9 +75,9 @@ async fn who_watches_is_told_and_no_more_may_watch_than_can_be_served() {
 
 #[tokio::test]
 #[ignore = "deep"]
-async fn all_who_watch_cost_one_look_and_nobody_none() {
+async fn all_streams_share_one_query_and_no_stream_means_none() {
     let db = TestDb::new().await;
-    // What others do is not counted: each session has a number of its own.
+    // Statements of other sessions do not count: each session has its own numbers.
     let served = Served::new(&db).await;
     let looks = "select xact_commit + xact_rollback from pg_stat_database where datname = current_database()";
     let mut viewers = Vec::new();
@@ -99,18 +99,18 @@ async fn all_who_watch_cost_one_look_and_nobody_none() {
     }
     parts = viewers[0].heard.matches("event: part").count() - parts;
     let taken = db.count(looks).await - before;
-    assert!(taken <= 5 * parts as i64 + 10, "{taken} transactions for {parts} looks of 20 viewers");
+    assert!(taken <= 5 * parts as i64 + 10, "{taken} transactions for {parts} updates of 20 viewers");
     drop(viewers);
     let mut alone = PgConnection::connect(&db.url).await.unwrap();
     let busy = "select count(*) from pg_stat_activity where datname = current_database() and pid <> pg_backend_pid() and backend_type = 'client backend'
         and state_change > clock_timestamp() - interval '5 s'";
-    eventually("nobody looks", async || sqlx::query_scalar::<_, i64>(busy).fetch_one(&mut alone).await.unwrap() == 0).await;
+    eventually("no client watches", async || sqlx::query_scalar::<_, i64>(busy).fetch_one(&mut alone).await.unwrap() == 0).await;
     alone.close().await.unwrap();
     db.finish().await;
 }
 
 #[tokio::test]
-async fn a_stream_is_for_those_who_may_come_in_and_of_what_there_is() {
+async fn a_stream_requires_a_login_and_an_existing_subject() {
     let db = TestDb::new().await;
     let served = Served::with(&db, Options::default().token("correct horse battery staple")).await;
     assert_eq!(served.client.get("/live").await.status, 303);

@@ -1,4 +1,4 @@
-//! Logs on the dashboard and its API: escaped, per attempt, and hidden where payloads are.
+//! Logs on the dashboard and its API: escaped, per attempt, and hidden together with payloads.
 
 use queue_core::JobState;
 use queue_worker::dashboard::Options;

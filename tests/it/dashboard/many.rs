@@ -1,4 +1,4 @@
-//! What is done to many jobs, to queues, schedules and limits; and that it is noted.
+//! Operations on many jobs, on queues, schedules and limits; and their audit entries.
 
 use std::time::Duration;
 
@@ -14,7 +14,7 @@ async fn audit(client: &Client) -> Vec<Value> {
     client.get("/api/v1/audit").await.json().as_array().unwrap().clone()
 }
 
-/// Dead letters whose errors differ in a number.
+/// Creates dead letters whose errors differ in a number.
 async fn dead_letters(db: &TestDb, many: usize) {
     let jobs = (0..many).map(|n| Do { act: Act::Terminal(format!("timeout after {n} ms at 'host-{n}'")) });
     Do::enqueue_all(jobs, &db.pool).await.unwrap();
@@ -38,7 +38,7 @@ async fn a_group_of_dead_letters_is_requeued_at_a_rate_and_counted_in_the_audit(
     let counted = served.client.post("/api/v1/dead/count", &body).await.json();
     assert_eq!((&counted["jobs"], &counted["text"]), (&json!(30), &json!("30 jobs would be requeued")));
     let unconfirmed = served.client.post("/api/v1/dead/act", &body).await;
-    assert_eq!(unconfirmed.status, 400, "it says first how many");
+    assert_eq!(unconfirmed.status, 400, "it shows the number first");
     let with = |at_most: u64| json!({ "act": "requeue", "job_type": "do", "error": group["error"], "rate": 1000, "at_most": at_most });
     assert_eq!(served.client.post("/api/v1/dead/act", &with(29)).await.status, 409, "there are more than were confirmed");
     assert_eq!(db.count("select count(*) from queue.dead").await, 31);
@@ -54,7 +54,7 @@ async fn a_group_of_dead_letters_is_requeued_at_a_rate_and_counted_in_the_audit(
 
 #[tokio::test]
 #[ignore = "deep"]
-async fn what_takes_long_is_answered_and_goes_on() {
+async fn a_long_operation_is_answered_and_continues() {
     let db = TestDb::new().await;
     dead_letters(&db, 60).await;
     let served = Served::new(&db).await;
@@ -70,7 +70,7 @@ async fn what_takes_long_is_answered_and_goes_on() {
 
 #[tokio::test]
 #[ignore = "deep"]
-async fn what_is_on_its_way_is_seen_and_stopped_and_leaves_its_place() {
+async fn a_running_operation_is_shown_and_stopped_and_frees_its_slot() {
     let db = TestDb::new().await;
     dead_letters(&db, 60).await;
     let (served, looks) = (Served::new(&db).await, Served::with(&db, Options::default().read_only(true)).await);
@@ -85,7 +85,7 @@ async fn what_is_on_its_way_is_seen_and_stopped_and_leaves_its_place() {
     assert_eq!((going.as_array().unwrap().len(), &going[0]["what"]), (4, &json!("jobs of state:dead")), "{going}");
     let page = served.client.get("/audit").await;
     let page = page.text();
-    assert!(page.contains("On their way") && page.matches("/api/v1/acts/stop").count() == 4, "{page}");
+    assert!(page.contains("In progress") && page.matches("/api/v1/acts/stop").count() == 4, "{page}");
     assert_eq!(looks.client.post("/api/v1/acts/stop", &json!({ "number": going[0]["number"] })).await.status, 403);
     for act in going.as_array().unwrap() {
         assert_eq!(served.client.post("/api/v1/acts/stop", &json!({ "number": act["number"] })).await.status, 200);
@@ -93,7 +93,7 @@ async fn what_is_on_its_way_is_seen_and_stopped_and_leaves_its_place() {
     eventually("all have ended", async || served.client.get("/api/v1/acts").await.json() == json!([])).await;
     let left = db.count("select count(*) from queue.dead").await;
     assert!((1..61).contains(&left), "{left} are left as they were");
-    assert_eq!(served.client.post("/api/v1/acts/stop", &json!({ "number": going[0]["number"] })).await.status, 404, "it is over");
+    assert_eq!(served.client.post("/api/v1/acts/stop", &json!({ "number": going[0]["number"] })).await.status, 404, "it has finished");
     let noted = audit(&served.client).await;
     assert_eq!((&noted[0]["act"], &noted[0]["what"]), (&json!("stopped"), &json!("requeued: jobs of state:dead")));
     db.finish().await;
@@ -101,14 +101,14 @@ async fn what_is_on_its_way_is_seen_and_stopped_and_leaves_its_place() {
 
 #[tokio::test]
 #[ignore = "deep"]
-async fn what_waits_for_a_table_that_somebody_has_ends_and_leaves_its_place() {
+async fn an_operation_that_waits_for_a_locked_table_ends_and_frees_its_slot() {
     let db = TestDb::new().await;
     dead_letters(&db, 3).await;
     let served = Served::new(&db).await;
     let mut holder = db.pool.acquire().await.unwrap();
     holder.execute("begin; lock table queue.scheduled in access exclusive mode").await.unwrap();
     let body = json!({ "act": "cancel", "filter": { "queue": "mail" }, "at_most": 61, "rate": 1 });
-    // Counting needs the table as well, and gives up.
+    // The count reads the table as well, and times out.
     assert_eq!(served.client.post("/api/v1/jobs/act", &body).await.status, 503);
     let all = operate::Filter::default();
     let error = operate::cancel_all(&db.pool, Store::default(), &all).await.unwrap_err();
@@ -142,7 +142,7 @@ async fn all_jobs_of_a_filter_are_counted_and_then_cancelled() {
 }
 
 #[tokio::test]
-async fn what_is_not_said_rightly_is_not_taken_for_all() {
+async fn an_invalid_filter_does_not_match_all_jobs() {
     let db = TestDb::new().await;
     dead_letters(&db, 3).await;
     let served = Served::new(&db).await;
@@ -159,7 +159,7 @@ async fn what_is_not_said_rightly_is_not_taken_for_all() {
         assert_eq!(answer.status, 400, "{path} {body}: {}", answer.text());
     }
     assert_eq!(db.count("select count(*) from queue.dead").await, 4);
-    // More of them by now: no more is done than was confirmed.
+    // There are more by now: only as many as were confirmed are changed.
     let all = operate::Filter { state: Some(queue_core::JobState::Dead), ..operate::Filter::default() };
     let swept = operate::discard_all(&db.pool, Store::default(), &all).at_most(2).await.unwrap();
     assert_eq!((swept.done, db.count("select count(*) from queue.dead").await), (2, 2));
@@ -167,7 +167,7 @@ async fn what_is_not_said_rightly_is_not_taken_for_all() {
 }
 
 #[tokio::test]
-async fn queues_schedules_and_limits_obey() {
+async fn queues_schedules_and_limits_are_changed() {
     let db = TestDb::new().await;
     let store = Store::default();
     let hourly = schedule::Schedule::cron("0 * * * *").job(&Do { act: Act::Ok("tick".into()) });
@@ -208,7 +208,7 @@ async fn queues_schedules_and_limits_obey() {
 }
 
 #[tokio::test]
-async fn an_act_and_its_note_are_both_there_or_neither() {
+async fn an_operation_and_its_audit_entry_commit_together() {
     let db = TestDb::new().await;
     let [.., dead, _] = some_jobs(&db).await;
     sqlx::query("alter table queue.audit add constraint none check (false) not valid").execute(&db.pool).await.unwrap();
@@ -222,7 +222,7 @@ async fn an_act_and_its_note_are_both_there_or_neither() {
 }
 
 #[tokio::test]
-async fn an_application_says_who_acts() {
+async fn an_application_names_the_actor() {
     let db = TestDb::new().await;
     let [.., dead, _] = some_jobs(&db).await;
     let inside = service(db.pool.clone(), Store::default(), Options::default()).unwrap();
@@ -243,7 +243,7 @@ async fn an_application_says_who_acts() {
 }
 
 #[tokio::test]
-async fn pages_show_what_there_is() {
+async fn pages_show_all_objects() {
     let db = TestDb::new().await;
     let store = Store::default();
     dead_letters(&db, 3).await;
@@ -258,7 +258,7 @@ async fn pages_show_what_there_is() {
         ("/workers", "No worker"),
         ("/schedules", "every 2 h"),
         ("/limits", "type:do"),
-        ("/audit", "Nothing has been done"),
+        ("/audit", "No operations yet"),
         ("/jobs?state=dead", "Requeue all"),
     ] {
         let page = served.client.get(path).await;

@@ -1,4 +1,4 @@
-//! What pages show, and what they cost.
+//! The contents of pages, and their cost.
 
 use std::{
     io::Write,
@@ -33,13 +33,13 @@ impl Write for Statements {
 }
 
 impl Statements {
-    /// With the beginning of the transaction, which the driver does not log.
+    /// Includes the beginning of the transaction, which the driver does not log.
     fn count(&self) -> usize {
         std::mem::take(&mut *self.0.lock().unwrap()).matches("sqlx::query").count() + 1
     }
 }
 
-/// Pages of a store in use, each by its address.
+/// Returns the URLs of the pages of a store in use.
 fn addresses(jobs: &[queue_core::JobId]) -> Vec<String> {
     let own = jobs.iter().map(|job| format!("/jobs/{job}"));
     let pages = ["/dead", "/history", "/history?last=30d&type=do", "/queues", "/workers", "/schedules", "/limits", "/audit"];
@@ -47,7 +47,7 @@ fn addresses(jobs: &[queue_core::JobId]) -> Vec<String> {
 }
 
 #[tokio::test]
-async fn of_a_job_that_is_not_there_or_cannot_be_seen_the_page_says_why() {
+async fn the_page_of_a_missing_or_hidden_job_names_the_reason() {
     let db = TestDb::new().await;
     let job = enqueue(&db, Act::Ok("x".into())).await;
     let served = Served::new(&db).await;
@@ -92,7 +92,7 @@ async fn the_first_page_of_ten_thousand_queues_takes_as_few() {
     db.finish().await;
 }
 
-/// Each of these pages is at most fifteen statements and, with all that it loads, 60 kB.
+/// Checks that each of these pages takes at most fifteen statements and, with all resources, 60 kB.
 async fn cost_little(db: &TestDb, pages: &[String]) {
     let served = Served::new(db).await;
     let statements = Statements::default();
@@ -134,7 +134,7 @@ async fn assets_are_the_same_compressed_or_not() {
 }
 
 #[tokio::test]
-async fn jobs_are_found_by_what_is_typed() {
+async fn jobs_are_found_by_the_typed_text() {
     let db = TestDb::new().await;
     let [done, dead, waiting] = some_jobs(&db).await;
     let tagged = Do { act: Act::Ok("x".into()) }.enqueue(&db.pool).meta("tenant", "acme").queue("mail").await.unwrap().id();
@@ -154,12 +154,12 @@ async fn jobs_are_found_by_what_is_typed() {
     let by_id = served.client.get(&format!("/jobs?q={dead}")).await;
     assert_eq!((by_id.status, by_id.header("location").unwrap()), (303, format!("/jobs/{dead}").as_str()));
     let wrong = served.client.get("/jobs?q=since:yesterday").await;
-    assert!(wrong.status == 200 && wrong.text().contains("a time is written like"), "{}", wrong.text());
+    assert!(wrong.status == 200 && wrong.text().contains("a duration must have the form"), "{}", wrong.text());
     db.finish().await;
 }
 
 #[tokio::test]
-async fn a_list_goes_on_where_its_page_ended() {
+async fn a_list_continues_after_its_last_page() {
     let db = TestDb::new().await;
     Do::enqueue_all((0..120).map(|_| Do { act: Act::Ok("x".into()) }), &db.pool).await.unwrap();
     let served = Served::new(&db).await;
@@ -175,7 +175,7 @@ async fn a_list_goes_on_where_its_page_ended() {
 }
 
 #[tokio::test]
-async fn acts_of_a_job_do_what_they_say_or_say_why_not() {
+async fn operations_on_a_job_succeed_or_name_the_reason() {
     let db = TestDb::new().await;
     let [done, dead, waiting] = some_jobs(&db).await;
     let served = Served::new(&db).await;
@@ -208,12 +208,12 @@ async fn acts_of_a_job_do_what_they_say_or_say_why_not() {
 }
 
 #[tokio::test]
-async fn a_job_says_why_it_waits() {
+async fn a_job_shows_why_it_waits() {
     let db = TestDb::new().await;
     let job = enqueue(&db, Act::Ok("x".into())).await;
     let served = Served::new(&db).await;
     let page = served.client.get(&format!("/jobs/{job}")).await;
-    assert!(page.text().contains("no worker lives"), "{}", page.text());
+    assert!(page.text().contains("no worker is alive"), "{}", page.text());
     let scope = queue_core::operate::Scope::queue("default");
     queue_core::operate::pause(&db.pool, Store::default(), &scope, Some("the move")).await.unwrap();
     let page = served.client.get(&format!("/jobs/{job}")).await;
@@ -227,7 +227,7 @@ async fn the_past_is_drawn_and_counted() {
     let db = TestDb::new().await;
     let served = Served::new(&db).await;
     let page = served.client.get("/history").await;
-    assert!(page.text().contains("No attempt has ended"), "{}", page.text());
+    assert!(page.text().contains("No attempt ended"), "{}", page.text());
     some_jobs(&db).await;
     for (path, rows) in
         [("/history", 2), ("/history?last=7d&type=do", 2), ("/history?last=1e9d&queue=default", 2), ("/history?type=none", 0)]

@@ -1,4 +1,4 @@
-//! The dashboard as the command line serves it.
+//! The dashboard served by the command line.
 
 use std::{
     io::{BufRead as _, BufReader},
@@ -10,14 +10,14 @@ use tests::{Act, TestDb};
 
 use super::{client::Client, enqueue};
 
-/// With nothing of our environment.
+/// Returns a command with an empty environment.
 fn command(db: &TestDb, arguments: &[&str]) -> Command {
     let mut command = Command::new(env!("CARGO_BIN_EXE_test-cli"));
     command.args(arguments).env_clear().env("DATABASE_URL", &db.url).current_dir(env!("CARGO_TARGET_TMPDIR")).stdin(Stdio::null());
     command
 }
 
-/// Ends it when the test ends.
+/// Kills the process when dropped.
 struct Process(Child);
 
 impl Drop for Process {
@@ -27,9 +27,9 @@ impl Drop for Process {
     }
 }
 
-/// Where the first line that says so says it is.
+/// Returns the address in the first line with this mark.
 fn address(lines: impl std::io::Read, mark: &str) -> Client {
-    let line = BufReader::new(lines).lines().map_while(Result::ok).find(|line| line.contains(mark)).expect("it says where it is");
+    let line = BufReader::new(lines).lines().map_while(Result::ok).find(|line| line.contains(mark)).expect("it prints its address");
     let address: String = line.split(mark).nth(1).unwrap().chars().take_while(|c| c.is_ascii_digit() || ".:".contains(*c)).collect();
     Client::new(address.parse().unwrap_or_else(|error| panic!("{error}: {line}")))
 }
@@ -41,7 +41,7 @@ async fn f59_the_command_refuses_a_public_address_without_a_token_and_never_show
         let refused = command(&db, &arguments).output().unwrap();
         let said = String::from_utf8_lossy(&refused.stderr).into_owned();
         assert_eq!(refused.status.code(), Some(2), "{said}");
-        assert!(said.contains("wants a token") && said.contains("help: set QUEUE_DASHBOARD_TOKEN"), "{said}");
+        assert!(said.contains("requires a token") && said.contains("help: set QUEUE_DASHBOARD_TOKEN"), "{said}");
     }
     let short = command(&db, &["dashboard", "--addr", "0.0.0.0:0"]).env("QUEUE_DASHBOARD_TOKEN", "topsecret").output().unwrap();
     let help = command(&db, &["dashboard", "--help"]).env("QUEUE_DASHBOARD_TOKEN", "topsecret").output().unwrap();
@@ -89,7 +89,7 @@ async fn a_worker_serves_it_beside_its_jobs_also_while_one_of_them_blocks_its_th
     db.until(blocking[0], JobState::Running).await;
     let page = client.get("/").await;
     assert_eq!(page.status, 200);
-    assert!(page.text().contains("1 worker lives"), "{}", page.text());
+    assert!(page.text().contains("1 worker alive"), "{}", page.text());
     db.until(blocking[3], JobState::Completed).await;
     db.finish().await;
 }

@@ -1,4 +1,4 @@
-//! A search for what is rare: the page is there at once, says how far back it has looked, and goes on.
+//! A search for a rare match: the page appears immediately, shows how far back it has searched, and continues.
 
 use std::time::Duration;
 
@@ -6,11 +6,11 @@ use serde_json::json;
 use tests::{TestDb, within};
 
 use super::{Served, browser::Browser};
-use crate::operate::patient::FILL;
+use crate::operate::rare::FILL;
 
 #[tokio::test]
 #[ignore = "browser"]
-async fn a_search_for_what_is_rare_says_how_far_it_has_looked_and_goes_on_by_a_link_or_by_itself() {
+async fn a_search_for_a_rare_job_shows_its_progress_and_continues_by_a_link_or_by_itself() {
     let db = TestDb::new().await;
     sqlx::raw_sql(sqlx::AssertSqlSafe(FILL.replace("24000", "120000"))).execute(&db.pool).await.unwrap();
     let served = Served::new(&db).await;
@@ -23,13 +23,13 @@ async fn a_search_for_what_is_rare_says_how_far_it_has_looked_and_goes_on_by_a_l
         if page.contains("<th scope=\"row\">") {
             assert!(page.contains(">Older jobs</a>") && !page.contains("hx-get"), "what was found is not pushed away: {page}");
         } else {
-            let is_said = page.contains("No such jobs back to <time") && page.contains(">Look further back</a>");
+            let is_said = page.contains("No matching jobs back to <time") && page.contains(">Search further back</a>");
             assert!(is_said && page.contains(&format!("hx-get=\"{next}\" hx-trigger=\"load")), "{page}");
         }
         path = next.replace("&#38;", "&").replace("&amp;", "&");
         looks += 1;
     }
-    assert!(found == 3 && looks > 1, "{found} after {looks} looks");
+    assert!(found == 3 && looks > 1, "{found} after {looks} pages");
     assert!(served.client.get("/jobs?q=queue:nowhere&before=1").await.text().contains("No older jobs."));
     if let Some(browser) = Browser::start("a search that goes on by itself").await {
         browser.open(&format!("http://{}/jobs?q=type:rare", served.client.address)).await;

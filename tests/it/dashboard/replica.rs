@@ -1,4 +1,4 @@
-//! What only looks does so on a standby, and what is done is done on the primary.
+//! With a standby, reads go to the standby and writes to the primary.
 
 use std::process::{Command, Output};
 
@@ -11,7 +11,7 @@ use super::client::Client;
 
 const CLI: &str = env!("CARGO_BIN_EXE_test-cli");
 
-/// A command that knows both servers.
+/// Runs a command that knows both servers.
 fn command(primary: &str, standby: &str, arguments: &[&str]) -> Output {
     let mut command = Command::new(CLI);
     command.args(arguments).env_clear().env("DATABASE_URL", primary).env("QUEUE_READ_URL", standby).output().unwrap()
@@ -23,7 +23,7 @@ async fn enqueue(pool: &sqlx::PgPool) -> JobId {
 
 #[tokio::test]
 #[ignore = "deep"]
-async fn commands_and_pages_read_from_a_standby_and_act_on_the_primary() {
+async fn commands_and_pages_read_from_a_standby_and_write_to_the_primary() {
     let primary = TestServer::start().await.unwrap();
     let database = primary.database("looked_at").await.unwrap();
     let old = enqueue(&database.pool).await;
@@ -33,10 +33,10 @@ async fn commands_and_pages_read_from_a_standby_and_act_on_the_primary() {
         sqlx::query_scalar("select exists (select from queue.job where id = $1)").bind(job).fetch_one(&reads).await.unwrap()
     };
     eventually("the standby has the job", async || seen(old).await).await;
-    // From here on it is told of nothing.
+    // From here on the standby receives nothing.
     sqlx::query("select pg_wal_replay_pause()").execute(&reads).await.unwrap();
     let paused = "select count(*) from pg_get_wal_replay_pause_state() s where s = 'paused'";
-    eventually("it stands still", async || sqlx::query_scalar::<_, i64>(paused).fetch_one(&reads).await.unwrap() == 1).await;
+    eventually("it is paused", async || sqlx::query_scalar::<_, i64>(paused).fetch_one(&reads).await.unwrap() == 1).await;
     let new = enqueue(&database.pool).await;
 
     let run = |arguments: &[&str]| command(&primary.url("looked_at"), &standby.url("looked_at"), arguments);
@@ -45,7 +45,7 @@ async fn commands_and_pages_read_from_a_standby_and_act_on_the_primary() {
         let output = run(&arguments);
         let said = String::from_utf8_lossy(&output.stdout).into_owned();
         assert!(output.status.success(), "{arguments:?}: {}", String::from_utf8_lossy(&output.stderr));
-        assert!(!said.contains(&new_id), "{arguments:?} has asked the primary: {said}");
+        assert!(!said.contains(&new_id), "{arguments:?} has queried the primary: {said}");
         assert!(["stats", "history"].contains(&arguments[0]) || said.contains(&old_id), "{arguments:?}: {said}");
     }
     assert_eq!(run(&["show", &new_id]).status.code(), Some(3), "the standby does not know it yet");
@@ -59,11 +59,11 @@ async fn commands_and_pages_read_from_a_standby_and_act_on_the_primary() {
     for path in pages.into_iter().chain(answers).chain([format!("/jobs/{old}"), format!("/api/v1/jobs/{old}/why")]) {
         let answer = client.get(&path).await;
         assert_eq!(answer.status, 200, "{path}: {}", answer.text());
-        assert!(!answer.text().contains(&new_id), "{path} has asked the primary");
+        assert!(!answer.text().contains(&new_id), "{path} has queried the primary");
     }
     assert_eq!(client.get(&format!("/jobs/{new}")).await.status, 404);
 
-    // Done where it can be, though the standby does not see it.
+    // The operation succeeds on the primary, although the standby does not show it.
     assert!(run(&["cancel", &old_id]).status.success());
     let acted = client.post(&format!("/api/v1/jobs/{new}/act"), &json!({ "act": "cancel" })).await;
     assert_eq!(acted.status, 200, "{}", acted.text());

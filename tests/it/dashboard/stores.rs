@@ -1,6 +1,6 @@
-//! Many stores behind one door: their figures together, and each one's own dashboard below its name.
+//! Many stores behind one login: their statistics together, and the dashboard of each below its name.
 
-mod doors;
+mod logins;
 
 use std::time::{Duration, Instant};
 
@@ -17,10 +17,10 @@ use sqlx::{
 use tests::{Act, Do, TestDb, eventually};
 use tokio::net::TcpListener;
 
-use super::{Served, api::Described, client::Client, live::Viewer};
+use super::{Served, api::ApiDocument, client::Client, live::Viewer};
 use crate::stores::make;
 
-/// Serves the stores of a roster, for as long as the test.
+/// Serves the stores of a roster until the end of the test.
 async fn over(roster: &Roster, options: Options) -> Served {
     let listening = listen("127.0.0.1:0".parse().unwrap(), options).await.unwrap();
     let client = Client::new(listening.address());
@@ -29,7 +29,7 @@ async fn over(roster: &Roster, options: Options) -> Served {
     Served { client, task }
 }
 
-/// A store of this name, in a schema that is called otherwise.
+/// Creates a store of this name, in a schema with another name.
 async fn store(db: &TestDb, name: &str, schema: &str) -> Member {
     make(&db.pool, schema).await;
     Member::new(name, &db.pool, Store::new(schema).unwrap()).unwrap()
@@ -65,7 +65,7 @@ fn jobs_of(overview: &Value, store: &str, state: &str) -> i64 {
 
 #[tokio::test]
 #[ignore = "deep"]
-async fn the_first_page_has_the_figures_of_all_and_of_one_that_is_gone_why_it_has_none() {
+async fn the_first_page_has_the_statistics_of_all_stores_and_the_error_of_a_missing_one() {
     let db = TestDb::new().await;
     let (acme, globex, gone) = (store(&db, "acme", "s_a").await, store(&db, "globex", "s_g").await, store(&db, "gone", "s_x").await);
     for member in [&acme, &acme, &globex] {
@@ -76,7 +76,7 @@ async fn the_first_page_has_the_figures_of_all_and_of_one_that_is_gone_why_it_ha
     let roster = roster_of(&[&acme, &globex, &gone, &Member::new("nowhere", &nowhere, Store::default()).unwrap()]);
     let served = over(&roster, Options::default()).await;
 
-    let described = Described::fetch(&served.client).await;
+    let described = ApiDocument::fetch(&served.client).await;
     assert_eq!(described.operations.len(), 1);
     let answer = served.client.get("/api/v1/stores").await;
     assert_eq!(answer.status, 200, "{}", answer.text());
@@ -95,12 +95,12 @@ async fn the_first_page_has_the_figures_of_all_and_of_one_that_is_gone_why_it_ha
     let page = served.client.get("/").await;
     let text = page.text();
     assert_eq!(page.status, 200);
-    for part in ["href=\"/stores/acme\"", "href=\"/stores/globex/jobs?state=ready\"", "<td>s_a</td>", "2 without an answer", ">3+<"] {
+    for part in ["href=\"/stores/acme\"", "href=\"/stores/globex/jobs?state=ready\"", "<td>s_a</td>", "2 not responding", ">3+<"] {
         assert!(text.contains(part), "{part}: {text}");
     }
     assert!(text.matches("class=\"error\"").count() == 2 && !text.contains("id=\"find\"") && !text.contains("href=\"/jobs\""), "{text}");
 
-    // What is not there is not there, and of what is gone its pages say so.
+    // A missing page is a 404, and pages of a removed store say so.
     for path in ["/jobs", "/live", "/api/v1/overview", "/api/v1/jobs", "/stores", "/stores/"] {
         assert_eq!(served.client.get(path).await.status, 404, "{path}");
     }
@@ -112,11 +112,11 @@ async fn the_first_page_has_the_figures_of_all_and_of_one_that_is_gone_why_it_ha
 
 #[tokio::test]
 #[ignore = "deep"]
-async fn a_database_that_says_nothing_takes_no_more_than_its_time_and_nobody_elses() {
+async fn a_silent_database_takes_no_more_than_its_timeout_and_delays_no_other() {
     let db = TestDb::new().await;
     let acme = store(&db, "acme", "s_a").await;
     enqueue(&acme).await;
-    // Takes connections, and never says a word.
+    // Accepts connections, and never answers.
     let deaf = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let port = deaf.local_addr().unwrap().port();
     let listening = tokio::spawn(async move {
@@ -140,7 +140,7 @@ async fn a_database_that_says_nothing_takes_no_more_than_its_time_and_nobody_els
         assert_eq!(served.client.get(path).await.status, 200);
     }
     let (page, overview) = (first.await.unwrap(), second.await.unwrap());
-    assert!(page.contains("60 without an answer") && page.contains("href=\"/stores/acme/jobs?state=ready\""), "{page}");
+    assert!(page.contains("60 not responding") && page.contains("href=\"/stores/acme/jobs?state=ready\""), "{page}");
     assert_eq!((jobs_of(&overview, "acme", "ready"), overview["silent"].as_i64()), (1, Some(60)));
     listening.abort();
     db.finish().await;
@@ -148,7 +148,7 @@ async fn a_database_that_says_nothing_takes_no_more_than_its_time_and_nobody_els
 
 #[tokio::test]
 #[ignore = "deep"]
-async fn stores_whose_tables_are_locked_take_the_time_of_the_others_once_only() {
+async fn stores_whose_tables_are_locked_delay_the_others_only_once() {
     let db = TestDb::new().await;
     let (locked, well) = (store(&db, "a_locked_0", "s_l").await, store(&db, "well", "s_w").await);
     enqueue(&well).await;
@@ -160,8 +160,8 @@ async fn stores_whose_tables_are_locked_take_the_time_of_the_others_once_only() 
     sqlx::query("lock table s_l.ready, s_l.lease, s_l.scheduled in access exclusive mode").execute(&mut *held).await.unwrap();
     let served = over(&roster, Options::default()).await;
     let first = served.client.get("/api/v1/stores").await.json();
-    assert_eq!(first["silent"], 15, "nobody knows yet whom not to wait for: {first}");
-    eventually("it is asked before those that were silent", async || {
+    assert_eq!(first["silent"], 15, "the silent one is not known yet: {first}");
+    eventually("it is queried before those that were silent", async || {
         let overview = served.client.get("/api/v1/stores").await.json();
         jobs_of(&overview, "well", "ready") == 1 && overview["silent"] == 14
     })
@@ -172,7 +172,7 @@ async fn stores_whose_tables_are_locked_take_the_time_of_the_others_once_only() 
 }
 
 #[tokio::test]
-async fn stores_come_and_go_while_it_is_served() {
+async fn stores_are_added_and_removed_while_the_dashboard_runs() {
     let db = TestDb::new().await;
     let (acme, other) = (store(&db, "acme", "s_a").await, store(&db, "other", "s_o").await);
     let job = enqueue(&acme).await;
@@ -182,7 +182,7 @@ async fn stores_come_and_go_while_it_is_served() {
     assert_eq!(client.get("/stores/other").await.status, 404);
     roster.put(other.clone());
     assert_eq!(client.get("/stores/other").await.status, 200);
-    assert!(client.get("/").await.text().contains("/stores/other"), "at once");
+    assert!(client.get("/").await.text().contains("/stores/other"), "immediately");
 
     let mut watching = Viewer::new(&served, &format!("/stores/acme/live?job={job}")).await;
     watching.until("event: part").await;
@@ -195,7 +195,7 @@ async fn stores_come_and_go_while_it_is_served() {
     }
     assert_eq!(client.post("/stores/acme/api/v1/pause", &json!({ "everything": true })).await.status, 404);
 
-    // Another store by the same name, and then the first again, through a pool of another's.
+    // Another store under the same name, and then the first again, through another pool.
     roster.put(Member::new("acme", &db.pool, other.store()).unwrap());
     assert_eq!(client.get(&format!("/stores/acme/jobs/{job}")).await.status, 404, "it is another store");
     let mut watching = Viewer::new(&served, "/stores/acme/live").await;
@@ -213,7 +213,7 @@ async fn stores_come_and_go_while_it_is_served() {
 
 #[tokio::test]
 #[ignore = "deep"]
-async fn a_store_that_is_watched_tells_what_its_workers_do() {
+async fn the_stream_of_a_store_shows_what_its_workers_do() {
     let db = TestDb::new().await;
     let acme = Member::new("acme", &db.pool, Store::default()).unwrap();
     let other = store(&db, "other", "s_o").await;
@@ -224,11 +224,11 @@ async fn a_store_that_is_watched_tells_what_its_workers_do() {
     let mut watching = Viewer::new(&served, &format!("/stores/acme/live?job={job}")).await;
     let mut figures = Viewer::new(&served, "/stores/other/live").await;
     figures.until("/stores/other/jobs?state=ready").await;
-    watching.until("no worker lives").await;
+    watching.until("no worker is alive").await;
     db.run_until_idle(db.worker()).await;
     watching.until("completed").await;
     assert!(!figures.heard.contains("\"/jobs"), "{}", figures.heard);
-    // Those who watch are counted together, whichever store they watch.
+    // Stream clients are counted together for all stores.
     let mut others = Vec::new();
     for number in 0..30 {
         others.push(Viewer::new(&served, if number % 2 == 0 { "/stores/acme/live" } else { "/stores/other/live" }).await);
@@ -242,11 +242,11 @@ async fn a_store_that_is_watched_tells_what_its_workers_do() {
 
 #[tokio::test]
 #[ignore = "deep"]
-async fn however_many_stores_are_looked_at_their_database_has_three_connections_to_give() {
+async fn any_number_of_viewed_stores_share_three_connections_per_database() {
     let db = TestDb::new().await;
     let options = db.pool.connect_options().as_ref().clone().application_name("looked-at");
     let pool = PgPoolOptions::new().max_connections(40).connect_with(options.clone()).await.unwrap();
-    // Another pool to the same database is of the same database.
+    // Another pool to the same database counts as the same database.
     let another = PgPoolOptions::new().max_connections(40).connect_with(options).await.unwrap();
     let roster = Roster::default();
     for number in 0..8 {
@@ -255,7 +255,7 @@ async fn however_many_stores_are_looked_at_their_database_has_three_connections_
         roster.put(Member::new(&name, if number % 2 == 0 { &pool } else { &another }, Store::new(&name).unwrap()).unwrap());
     }
     let served = over(&roster, Options::default()).await;
-    // Nobody gets an answer for a while, so that all who may ask are there.
+    // No query finishes for a while, so that all permitted ones are running.
     let mut holder = db.pool.begin().await.unwrap();
     for number in 0..8 {
         let lock = format!("lock table s_{number}.job, s_{number}.ready, s_{number}.lane in access exclusive mode");
@@ -279,7 +279,7 @@ async fn however_many_stores_are_looked_at_their_database_has_three_connections_
         assert!([200, 503].contains(&answer.await.unwrap()));
     }
     assert_eq!(served.client.get("/stores/s_7").await.status, 200);
-    eventually("nobody looks at anything", async || db.count(busy).await == 0).await;
+    eventually("no client watches anything", async || db.count(busy).await == 0).await;
     pool.close().await;
     another.close().await;
     db.finish().await;
@@ -287,7 +287,7 @@ async fn however_many_stores_are_looked_at_their_database_has_three_connections_
 
 #[tokio::test]
 #[ignore = "deep"]
-async fn acts_on_many_jobs_are_seen_and_stopped_in_their_own_store_and_counted_in_all() {
+async fn bulk_operations_are_shown_and_stopped_in_their_own_store_and_counted_for_all() {
     let db = TestDb::new().await;
     let (acme, other) = (store(&db, "acme", "s_a").await, store(&db, "other", "s_o").await);
     for member in [&acme, &other] {

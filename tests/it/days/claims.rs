@@ -1,11 +1,11 @@
-//! Claims of jobs that were enqueued long before those that their lanes have now.
+//! Claims of jobs that were enqueued long before the other jobs of their lanes.
 
 use queue_core::{Job as _, JobState};
 use tests::{Do, TestDb};
 
 use super::make_past_day;
 
-/// Forty jobs that were enqueued `$1` days ago and are retried now; each returns its number, which its metadata have as well.
+/// Forty jobs that were enqueued `$1` days ago and are retried now; each returns its number, which its metadata contain as well.
 const COME_BACK: &str = "with j as (
     insert into queue.job (id, lane, max_attempts, payload, meta)
     select queue.id_at(now() - $1 * interval '1 day') + n, queue.lane_id('default', 'do', 100::smallint, false), 3,
@@ -16,11 +16,11 @@ const COME_BACK: &str = "with j as (
   insert into queue.ready (lane, seq, id, attempts) select lane, queue.next_id(), id, 1 from j";
 
 #[tokio::test]
-async fn jobs_that_come_back_after_days_are_run_as_what_they_are_beside_those_of_now_and_one_that_is_gone_is_told_of() {
+async fn jobs_retried_after_days_run_beside_new_ones_and_a_deleted_one_is_reported() {
     let db = TestDb::new().await;
     make_past_day(&db.pool, 3).await;
     db.run_while(db.worker(), async {
-        // From then on its claims begin where the lane does.
+        // From then on the claims begin at the lane's floor.
         for _ in 0..3 {
             let job = Do::ok().enqueue(&db.pool).await.unwrap();
             db.until(job.id(), JobState::Completed).await;

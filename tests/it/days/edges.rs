@@ -1,4 +1,4 @@
-//! Where a day begins and ends, what locks it waits for, and what changes while it goes.
+//! The boundaries of a day, the locks that a drop waits for, and changes during a drop.
 
 use sqlx::{Connection as _, PgConnection};
 use tests::{TestDb, eventually, operate};
@@ -15,11 +15,11 @@ async fn in_zone(db: &TestDb, zone: &str) -> PgConnection {
     on
 }
 
-/// At every time of the day one of these has another date than the database's clock in UTC.
+/// At any time of day, one of these zones has another date than the database's clock in UTC.
 const ZONES: [&str; 2] = ["Etc/GMT+12", "Etc/GMT-14"];
 
 #[tokio::test]
-async fn days_are_made_of_utc_whatever_the_session_says() {
+async fn days_are_created_in_utc_regardless_of_the_sessions_time_zone() {
     let db = TestDb::new().await;
     let last = "select ((now() at time zone 'UTC')::date - date '2000-01-01') + $1";
     for (zone, ahead) in ZONES.into_iter().zip([10, 14]) {
@@ -40,7 +40,7 @@ async fn days_are_made_of_utc_whatever_the_session_says() {
 }
 
 #[tokio::test]
-async fn a_day_is_over_at_its_end_in_utc_whatever_the_session_says() {
+async fn a_day_ends_in_utc_regardless_of_the_sessions_time_zone() {
     for (zone, hours, dropped) in [(ZONES[0], 1.0, true), (ZONES[1], -1.0, false)] {
         let db = TestDb::new().await;
         make_past_day(&db.pool, 9).await;
@@ -49,14 +49,14 @@ async fn a_day_is_over_at_its_end_in_utc_whatever_the_session_says() {
         let since =
             "select extract(epoch from clock_timestamp() - (to_date(right($1, 8), 'YYYYMMDD') + 1)::timestamp at time zone 'UTC')::float8";
         let since: f64 = sqlx::query_scalar(since).bind(day).fetch_one(&mut on).await.unwrap();
-        // An hour after the day's end, or before it.
+        // An hour after the end of the day, or before it.
         assert_eq!(drop_day(&mut on, (since - hours * 3600.0) / 86_400.0).await.unwrap(), dropped, "{zone}");
         db.finish().await;
     }
 }
 
 #[tokio::test]
-async fn while_somebody_reads_what_has_no_day_days_are_made_later() {
+async fn while_the_default_partition_is_being_read_days_are_created_later() {
     let db = TestDb::new().await;
     let (mut reader, mut on) = (connect(&db).await, connect(&db).await);
     let mut reading = reader.begin().await.unwrap();
@@ -86,7 +86,7 @@ async fn a_job_that_is_brought_back_while_its_day_is_dropped_is_kept() {
     let db = TestDb::new().await;
     make_past_day(&db.pool, 9).await;
     let (mut operator, mut dropper) = (connect(&db).await, connect(&db).await);
-    // It waits for the operator for as long as it takes.
+    // Waits for the operator without a timeout.
     sqlx::query("alter function queue.drop_day set lock_timeout = '60s'").execute(&db.pool).await.unwrap();
     let jobs = [past_job(&db.pool, 9, DONE_LONG_AGO).await, past_job(&db.pool, 9, DONE_LONG_AGO).await];
     let mut tx = operator.begin().await.unwrap();

@@ -1,4 +1,4 @@
-//! Days that many jobs outlive, and days that cannot be made or dropped.
+//! Days that many jobs outlive, and days that cannot be created or dropped.
 
 use queue_core::{JobId, JobState};
 use sqlx::{AssertSqlSafe, Connection as _, PgConnection};
@@ -6,7 +6,8 @@ use tests::{TestDb, operate, protocol::register};
 
 use super::{DEAD, DONE_LATELY, DONE_LONG_AGO, READY, RUNNING, SCHEDULED, add_days, connect, days, drop_day, make_past_day, past_job};
 
-/// As a worker calls it, but for how many may outlive a day that goes, how many days may stay, and how many may outlive the oldest then.
+/// Calls it as a worker does, with other maximums: jobs that may outlive a dropped day, retained days, and jobs that may outlive the oldest
+/// of them.
 async fn drop_with(on: &mut PgConnection, most: i32, days: i32, at_most: i32) -> bool {
     let dropped = "select queue.drop_day('7 days', $1, $2, $3) is not null";
     sqlx::query_scalar(dropped).bind(most).bind(days).bind(at_most).fetch_one(on).await.unwrap()
@@ -17,7 +18,7 @@ async fn thin(on: &mut PgConnection) {
 }
 
 #[tokio::test]
-async fn f71_a_day_that_many_outlive_is_not_touched_and_nobody_waits_for_it() {
+async fn f71_a_day_that_many_jobs_outlive_is_not_touched_and_no_session_waits_for_it() {
     let db = TestDb::new().await;
     let mut on = connect(&db).await;
     make_past_day(&db.pool, 9).await;
@@ -33,7 +34,7 @@ async fn f71_a_day_that_many_outlive_is_not_touched_and_nobody_waits_for_it() {
     assert!(!drop_day(&mut dropping, 7.0).await.unwrap());
     let locks = "select count(*) from pg_locks l join pg_class c on c.oid = l.relation
       where l.pid = pg_backend_pid() and c.relnamespace = 'queue'::regnamespace and l.mode not in ('AccessShareLock', 'RowShareLock')";
-    assert_eq!(sqlx::query_scalar::<_, i64>(locks).fetch_one(&mut *dropping).await.unwrap(), 0, "nobody waits for it");
+    assert_eq!(sqlx::query_scalar::<_, i64>(locks).fetch_one(&mut *dropping).await.unwrap(), 0, "no session waits for it");
     dropping.commit().await.unwrap();
     assert_eq!(
         db.count("select count(*) from queue.scheduled s join queue.job j using (id) where j.tableoid <> 'queue.job_default'::regclass")
@@ -44,7 +45,7 @@ async fn f71_a_day_that_many_outlive_is_not_touched_and_nobody_waits_for_it() {
 }
 
 #[tokio::test]
-async fn a_day_stays_while_more_jobs_than_may_outlive_it_are_not_over_wherever_they_stand() {
+async fn a_day_stays_while_too_many_of_its_jobs_are_unfinished_in_any_state() {
     const PARKED: &str = "insert into queue.parked (id, lane, attempts, crashes, since, names)
        select id, lane, 0, 0, now(), '{go}' from queue.job where id = $1";
     const BLOCKED: &str =
@@ -64,7 +65,7 @@ async fn a_day_stays_while_more_jobs_than_may_outlive_it_are_not_over_wherever_t
 }
 
 #[tokio::test]
-async fn a_day_stays_until_it_is_nearly_empty_and_what_is_over_in_it_goes_before() {
+async fn a_day_stays_until_it_is_nearly_empty_and_its_finished_jobs_are_pruned_before() {
     let db = TestDb::new().await;
     let mut on = connect(&db).await;
     make_past_day(&db.pool, 9).await;
@@ -124,7 +125,7 @@ async fn in_a_day_that_stays_each_type_is_kept_for_its_own_time() {
     sqlx::query("set lock_timeout = '2s'").execute(&mut on).await.unwrap();
     thin(&mut on).await;
     for job in kept {
-        assert_eq!(db.state(job).await, Some(JobState::Completed), "somebody holds it");
+        assert_eq!(db.state(job).await, Some(JobState::Completed), "another session has it locked");
     }
     held.rollback().await.unwrap();
     thin(&mut on).await;
@@ -165,7 +166,7 @@ async fn a_day_that_cannot_be_dropped_stops_no_other() {
         make_past_day(&db.pool, days_ago).await;
     }
     let past = days(&db).await[..3].to_vec();
-    // Somebody's view hangs on the one, and another lacks a part.
+    // A user's view depends on one, and another lacks a partition.
     let view = format!("create view public.report as select * from queue.{}", past[0]);
     sqlx::raw_sql(AssertSqlSafe(view)).execute(&mut on).await.unwrap();
     let part = format!("drop table queue.{}", past[1].replace("job_", "failure_"));
@@ -180,7 +181,7 @@ async fn a_day_that_cannot_be_dropped_stops_no_other() {
 }
 
 #[tokio::test]
-async fn a_day_that_cannot_be_made_stops_no_other() {
+async fn a_day_that_cannot_be_created_stops_no_other() {
     let db = TestDb::new().await;
     let mut on = connect(&db).await;
     let name = |ahead: i32| format!("(select queue.day_name((now() at time zone 'UTC')::date + {ahead}))");

@@ -1,4 +1,4 @@
-//! A store with which nothing is wrong.
+//! A healthy store.
 
 use std::str::FromStr as _;
 
@@ -44,11 +44,11 @@ async fn nothing_is_wrong_with_a_fresh_store_that_a_worker_serves() {
     assert!(diagnosis.at.is_some() && diagnosis.server.is_some_and(|version| !version.is_empty()));
     let said = cli(&server.url("app").replace("postgres@", "ops@"), &["doctor", "--strict"]);
     assert_eq!(said.status.code(), Some(0));
-    assert!(String::from_utf8(said.stdout).unwrap().trim().ends_with("nothing is wrong"));
+    assert!(String::from_utf8(said.stdout).unwrap().trim().ends_with("no problems found"));
     let _ = stop.send(());
     worker.await.unwrap().unwrap();
 
-    // Each of the store's other roles looks without an error; what it may not see is a note.
+    // Each of the store's other roles runs the check without an error; hidden parts are notes.
     make(&db.pool, "create role web login; grant queue_producer to web").await;
     let kinds = |diagnosis: &queue_core::operate::Diagnosis| -> Vec<String> {
         diagnosis.findings.iter().map(|finding| finding.kind.to_string()).collect()
@@ -56,17 +56,17 @@ async fn nothing_is_wrong_with_a_fresh_store_that_a_worker_serves() {
     assert_eq!(kinds(&ask(&pool_of(&server, "runner"), &Checkup::default()).await), ["not_permitted"]);
     assert_eq!(kinds(&ask(&pool_of(&server, "web"), &Checkup::default()).await), ["not_permitted"]);
     assert_eq!(kinds(&ask(&ops, &Checkup::default()).await), ["no_worker"]);
-    // Who may not look is told how it may.
+    // A login without privileges gets an error that names the missing grant.
     let denied = ask(&pool_of(&server, "web"), &Checkup::default()).await.findings.remove(0);
     super::paste(&server.url("app"), &denied).await;
     assert_eq!(kinds(&ask(&pool_of(&server, "web"), &Checkup::default()).await), ["no_worker"]);
     server.stop().unwrap();
 }
 
-/// A member of a role has its rights only if it inherits them: another grant changes nothing.
+/// A member of a role has its privileges only if it inherits them: another grant changes nothing.
 #[tokio::test]
 #[ignore = "deep"]
-async fn a_login_that_does_not_inherit_is_told_how_it_does() {
+async fn a_login_that_does_not_inherit_gets_the_fix() {
     let server = TestServer::start_with(&["fsync=off"]).await.unwrap();
     let db = server.database("app").await.unwrap();
     Roles::of(Store::default()).apply(&mut db.pool.acquire().await.unwrap()).await.unwrap();

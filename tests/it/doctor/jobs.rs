@@ -1,4 +1,4 @@
-//! Jobs that somebody has to look at.
+//! Jobs that need an operator.
 
 use queue_core::{
     Job as _, JobState,
@@ -9,11 +9,11 @@ use tests::{Act, Do, Ordered, TestDb};
 use super::{found_by, is_cured, is_gone, make, one};
 
 #[tokio::test]
-async fn a_suspect_is_found_until_it_is_over() {
+async fn a_quarantined_job_is_found_until_it_has_finished() {
     let db = TestDb::new().await;
     let job = Do { act: Act::Ok("done".into()) }.enqueue(&db.pool).await.unwrap().id();
     assert!(found_by(&db.pool, &Checkup::default(), FindingKind::Suspect).await.is_empty());
-    // As recovery leaves one whose process ended.
+    // As recovery leaves a job whose process ended.
     let suspect = "insert into queue.lane (lane, queue, job_type, priority, solo)
       select queue.lane_id(queue, job_type, priority, true), queue, job_type, priority, true from queue.lane;
       update queue.ready set crashes = 2, lane = (select lane from queue.lane where solo)";
@@ -26,12 +26,12 @@ async fn a_suspect_is_found_until_it_is_over() {
 }
 
 #[tokio::test]
-async fn a_dead_job_that_holds_up_its_ordering_key_is_found_and_requeued() {
+async fn a_dead_job_that_blocks_its_ordering_key_is_found_and_requeued() {
     let db = TestDb::new().await;
     let worker = || db.worker().register::<Ordered>();
     let dead = Do { act: Act::Terminal("no way".into()) }.enqueue(&db.pool).key("acme").await.unwrap().id();
     db.run_until_idle(worker()).await;
-    assert!(found_by(&db.pool, &Checkup::default(), FindingKind::KeyHeld).await.is_empty(), "nobody is behind it");
+    assert!(found_by(&db.pool, &Checkup::default(), FindingKind::KeyHeld).await.is_empty(), "no job is behind it");
     let behind = Do { act: Act::Ok("done".into()) }.enqueue(&db.pool).key("acme").await.unwrap().id();
     assert_eq!(one(&db.pool, &Checkup::default(), FindingKind::KeyHeld).await.facts["job"], dead.to_string());
     assert_eq!(db.state(behind).await, Some(JobState::Blocked));
@@ -40,7 +40,7 @@ async fn a_dead_job_that_holds_up_its_ordering_key_is_found_and_requeued() {
 }
 
 #[tokio::test]
-async fn a_key_whose_first_job_was_deleted_by_hand_is_found_and_goes_on() {
+async fn a_key_whose_first_job_was_deleted_manually_is_found_and_continues() {
     let db = TestDb::new().await;
     let first = Do::ok().enqueue(&db.pool).key("acme").await.unwrap().id();
     let second = Do::ok().enqueue(&db.pool).key("acme").await.unwrap().id();

@@ -1,4 +1,4 @@
-//! What others have put where names are looked for, and what everybody may do.
+//! Foreign objects on the search path, and privileges of PUBLIC.
 
 use queue_core::operate::{Checkup, FindingKind};
 use tests::TestDb;
@@ -11,7 +11,7 @@ async fn planted_functions_and_operators_are_found_and_dropped() {
     let checkup = Checkup::default();
     assert!(found_by(&db.pool, &checkup, FindingKind::Planted).await.is_empty());
     make(&db.pool, "create function public.mine(int) returns int language sql return $1").await;
-    assert!(found_by(&db.pool, &checkup, FindingKind::Planted).await.is_empty(), "a name of one's own is nobody's");
+    assert!(found_by(&db.pool, &checkup, FindingKind::Planted).await.is_empty(), "a name of our own is no finding");
     let planted = "create function public.now(text) returns text language sql return $1;
       create function public.less(integer, text) returns boolean language sql return true;
       create operator public.< (function = public.less, leftarg = integer, rightarg = text);
@@ -26,7 +26,7 @@ async fn planted_functions_and_operators_are_found_and_dropped() {
 
 #[tokio::test]
 #[ignore = "deep"]
-async fn rights_of_everybody_are_found_and_revoked() {
+async fn privileges_of_public_are_found_and_revoked() {
     let db = TestDb::new().await;
     let checkup = Checkup::default();
     for kind in [FindingKind::PublicGrants, FindingKind::OpenSchema] {
@@ -49,7 +49,7 @@ async fn rights_of_everybody_are_found_and_revoked() {
 }
 
 #[tokio::test]
-async fn what_is_in_the_store_and_not_of_it_is_found_and_dropped() {
+async fn foreign_objects_in_the_store_are_found_and_dropped() {
     let db = TestDb::new().await;
     let checkup = Checkup::default();
     assert!(found_by(&db.pool, &checkup, FindingKind::ForeignObject).await.is_empty());

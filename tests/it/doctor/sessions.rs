@@ -1,4 +1,4 @@
-//! Who keeps vacuum from cleaning up, who locks a table, and who is a superuser.
+//! Sessions that keep vacuum from cleaning up, that lock a table, or that are superusers.
 
 use std::time::Duration;
 
@@ -8,7 +8,7 @@ use tests::{TestDb, eventually, server::TestServer};
 
 use super::{ask, connect, found_by, is_cured, is_gone, make, one, run};
 
-/// To whom everything that is open is long, and every snapshot old.
+/// Thresholds under which every open transaction is long, and every snapshot old.
 fn impatient() -> Checkup {
     Checkup { transaction: Duration::ZERO, transactions: 50, ..Checkup::default() }
 }
@@ -56,11 +56,14 @@ async fn a_standby_and_a_slot_that_hold_rows_are_found() {
     // A hundred transactions later.
     let later = "do $$ begin for i in 1..100 loop begin insert into effect (job) values (i); exception when others then null; end; end loop; end $$";
     make(&db.pool, later).await;
-    eventually("the standby has said so", async || !found_by(&db.pool, &impatient(), FindingKind::StandbyFeedback).await.is_empty()).await;
+    eventually("the standby has reported its position", async || {
+        !found_by(&db.pool, &impatient(), FindingKind::StandbyFeedback).await.is_empty()
+    })
+    .await;
     run(&mut reader, "rollback").await;
     is_gone(&db.pool, &impatient(), FindingKind::StandbyFeedback).await;
 
-    // The same, through a slot, whose standby is then stopped.
+    // The same through a slot whose standby is then stopped.
     run(&mut there, "alter system set primary_slot_name = 'forgotten'").await;
     run(&mut there, "select pg_reload_conf()").await;
     run(&mut reader, "begin isolation level repeatable read; select from queue.job").await;
@@ -68,14 +71,13 @@ async fn a_standby_and_a_slot_that_hold_rows_are_found() {
         .await;
     standby.kill().unwrap();
     make(&db.pool, later).await;
-    eventually("nobody uses the slot", async || db.count("select count(*) from pg_replication_slots where active").await.unwrap() == 0)
-        .await;
+    eventually("the slot is unused", async || db.count("select count(*) from pg_replication_slots where active").await.unwrap() == 0).await;
     is_cured(&url, &db.pool, &impatient(), FindingKind::ReplicationSlot).await;
     server.stop().unwrap();
 }
 
 #[tokio::test]
-async fn a_locked_table_is_found_with_who_has_it_and_keeps_no_look_waiting() {
+async fn a_locked_table_is_found_with_its_session_and_delays_no_check() {
     let db = TestDb::new().await;
     let mut holder = connect(&db).await;
     run(&mut holder, "begin; lock table queue.ready, queue.worker in access exclusive mode").await;
@@ -84,9 +86,9 @@ async fn a_locked_table_is_found_with_who_has_it_and_keeps_no_look_waiting() {
     let of = |kind: FindingKind| diagnosis.findings.iter().filter(|finding| finding.kind == kind).collect::<Vec<_>>();
     assert!(of(FindingKind::TableLocked)[0].says.contains("ready"), "{diagnosis:#?}");
     let unseen: Vec<&str> = of(FindingKind::NotLookedAt).iter().map(|finding| finding.facts["what"].as_str().unwrap()).collect();
-    assert!(unseen.contains(&"workers") && unseen.contains(&"jobs that nobody serves"), "{diagnosis:#?}");
-    assert!(of(FindingKind::NoWorker).is_empty(), "what was not seen is not said");
-    assert!(!unseen.contains(&"settings") && !unseen.contains(&"days"), "others are looked at all the same: {unseen:?}");
+    assert!(unseen.contains(&"workers") && unseen.contains(&"unserved jobs"), "{diagnosis:#?}");
+    assert!(of(FindingKind::NoWorker).is_empty(), "hidden parts are not reported");
+    assert!(!unseen.contains(&"settings") && !unseen.contains(&"days"), "others are checked nevertheless: {unseen:?}");
     is_cured(&db.url, &db.pool, &checkup, FindingKind::TableLocked).await;
     is_gone(&db.pool, &checkup, FindingKind::NotLookedAt).await;
     assert!(holder.ping().await.is_err());
@@ -94,7 +96,7 @@ async fn a_locked_table_is_found_with_who_has_it_and_keeps_no_look_waiting() {
 }
 
 #[tokio::test]
-async fn who_lets_no_other_write_to_a_table_is_found() {
+async fn a_session_that_blocks_writes_to_a_table_is_found() {
     let db = TestDb::new().await;
     let mut holder = connect(&db).await;
     run(&mut holder, "begin; lock table queue.gather_hint in share mode").await;

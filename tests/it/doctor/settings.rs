@@ -25,7 +25,7 @@ fn pool_at(url: &str) -> PgPool {
 
 #[tokio::test]
 #[ignore = "deep"]
-async fn each_setting_that_a_store_does_badly_with_is_found_and_cured() {
+async fn each_harmful_setting_is_found_and_cured() {
     let server = TestServer::start().await.unwrap();
     let db = server.database("app").await.unwrap();
     make(&db.pool, "create role app login superuser").await;
@@ -61,7 +61,7 @@ async fn each_setting_that_a_store_does_badly_with_is_found_and_cured() {
     server.stop().unwrap();
 }
 
-/// A payload in bytes of no encoding, or a character that another one has not, would stop claims or lose outputs.
+/// A payload that is invalid in the encoding, or a character that another encoding lacks, would stop claims or lose outputs.
 #[tokio::test]
 async fn a_database_of_another_encoding_is_refused_by_all_that_meet_it() {
     let db = TestDb::new().await;
@@ -89,7 +89,7 @@ async fn a_database_of_another_encoding_is_refused_by_all_that_meet_it() {
 
 #[tokio::test]
 #[ignore = "deep"]
-async fn few_connections_are_found_whoever_limits_them() {
+async fn few_connections_are_found_under_every_kind_of_limit() {
     let server = TestServer::start_with(&["fsync=off"]).await.unwrap();
     let db = server.database("app").await.unwrap();
     make(&db.pool, "create role app login superuser").await;
@@ -109,11 +109,11 @@ async fn few_connections_are_found_whoever_limits_them() {
 
 #[tokio::test]
 #[ignore = "deep"]
-async fn a_connection_from_elsewhere_is_to_be_encrypted() {
+async fn a_remote_connection_must_be_encrypted() {
     let server = TestServer::start_encrypted().await.unwrap();
     server.database("app").await.unwrap();
     let here = Checkup::default();
-    // This machine is elsewhere to whoever trusts no network.
+    // For a check that trusts no network, this machine is remote.
     let nowhere = Checkup { trusted_networks: vec!["10.0.0.0/8".to_owned()], ..Checkup::default() };
     let plain = pool_at(&server.url("app"));
     assert!(found_by(&plain, &here, FindingKind::NotEncrypted).await.is_empty());
@@ -126,7 +126,7 @@ async fn a_connection_from_elsewhere_is_to_be_encrypted() {
 
 #[tokio::test]
 #[ignore = "deep"]
-async fn a_pooler_in_between_is_found_whatever_it_does_with_settings() {
+async fn a_pooler_is_found_however_it_treats_settings() {
     let db = TestDb::new().await;
     let options = PgConnectOptions::from_str(&db.url).unwrap();
     for settings in [Settings::Refused, Settings::Ignored] {
@@ -144,7 +144,7 @@ async fn a_pooler_in_between_is_found_whatever_it_does_with_settings() {
 
 #[tokio::test]
 #[ignore = "deep"]
-async fn a_server_that_only_follows_is_found_and_one_that_is_away() {
+async fn a_standby_and_an_unreachable_server_are_found() {
     let server = TestServer::start_with(&["fsync=off"]).await.unwrap();
     server.database("app").await.unwrap();
     let standby = server.standby(server.port()).await.unwrap();
@@ -161,7 +161,7 @@ async fn a_server_that_only_follows_is_found_and_one_that_is_away() {
 
 #[tokio::test]
 #[ignore = "deep"]
-async fn clocks_that_are_apart_are_found() {
+async fn clock_skew_is_found() {
     let clock = Clock::new(3600).unwrap();
     let server = TestServer::start_by(&clock).await.unwrap();
     let db = server.database("app").await.unwrap();
@@ -176,7 +176,7 @@ async fn clocks_that_are_apart_are_found() {
 
 #[tokio::test]
 #[ignore = "deep"]
-async fn roles_that_lack_a_right_of_this_release_are_found_and_cured() {
+async fn roles_that_lack_a_privilege_of_this_release_are_found_and_cured() {
     let server = TestServer::start_with(&["fsync=off"]).await.unwrap();
     let db = server.database("app").await.unwrap();
     assert!(found_by(&db.pool, &Checkup::default(), FindingKind::RolesOutdated).await.is_empty(), "there are none");

@@ -1,4 +1,4 @@
-//! The command: its words, its JSON, its exit codes; and the page that has all findings.
+//! The command: its text, its JSON, its exit codes; and the document with all findings.
 
 use std::{collections::BTreeSet, fs, path::Path};
 
@@ -13,12 +13,12 @@ fn text(bytes: &[u8]) -> &str {
 }
 
 #[tokio::test]
-async fn the_exit_code_says_how_bad_it_is() {
+async fn the_exit_code_shows_the_severity() {
     let db = TestDb::new().await;
     let broken = cli(&db.url, &["doctor"]);
-    assert_eq!((broken.status.code(), text(&broken.stderr)), (Some(2), ""), "no worker lives");
+    assert_eq!((broken.status.code(), text(&broken.stderr)), (Some(2), ""), "no worker is alive");
     let said = text(&broken.stdout);
-    assert!(said.contains("broken: no worker lives [no_worker]\n  ") && said.contains("fix: start one"), "{said}");
+    assert!(said.contains("broken: no worker is alive [no_worker]\n  ") && said.contains("fix: start one"), "{said}");
     assert!(said.lines().last().unwrap().starts_with("schema queue on PostgreSQL "), "{said}");
 
     let ignored = ["--ignore", "no_worker", "--ignore", "fsync_off", "--ignore", "full_page_writes_off"];
@@ -43,7 +43,7 @@ async fn the_exit_code_says_how_bad_it_is() {
 }
 
 #[tokio::test]
-async fn a_database_that_is_away_is_a_finding_and_a_wrong_option_is_none() {
+async fn an_unreachable_database_is_a_finding_and_a_wrong_option_is_not() {
     let away = cli("postgres://nobody:do-not-show@127.0.0.1:1/none", &["doctor", "--json"]);
     assert_eq!(away.status.code(), Some(2));
     assert!(!text(&away.stdout).contains("do-not-show"), "{}", text(&away.stdout));
@@ -56,7 +56,7 @@ async fn a_database_that_is_away_is_a_finding_and_a_wrong_option_is_none() {
 }
 
 #[tokio::test]
-async fn names_of_others_are_inert_on_a_terminal() {
+async fn foreign_names_are_inert_on_a_terminal() {
     let db = TestDb::new().await;
     let mut holder = super::connect(&db).await;
     super::run(&mut holder, "set application_name = 'evil'; begin isolation level repeatable read; select from queue.job").await;
@@ -68,8 +68,8 @@ async fn names_of_others_are_inert_on_a_terminal() {
     db.finish().await;
 }
 
-/// The rows of the table, as (kind, severity).
-fn told() -> BTreeSet<(String, String)> {
+/// Returns the rows of the table, as (kind, severity).
+fn documented_findings() -> BTreeSet<(String, String)> {
     let page = Path::new(env!("CARGO_MANIFEST_DIR")).parent().unwrap().join("docs/DOCTOR.md");
     let page = fs::read_to_string(page).unwrap();
     let rows = page.lines().filter_map(|line| line.strip_prefix("| `")?.split_once("` | "));
@@ -77,18 +77,18 @@ fn told() -> BTreeSet<(String, String)> {
 }
 
 #[test]
-fn the_page_has_each_finding_with_its_severity() {
+fn the_document_has_each_finding_with_its_severity() {
     let kinds: BTreeSet<(String, String)> = FindingKind::ALL.iter().map(|kind| (kind.to_string(), kind.severity().to_string())).collect();
-    assert_eq!(told(), kinds);
+    assert_eq!(documented_findings(), kinds);
     let order: Vec<Severity> = FindingKind::ALL.iter().map(|kind| kind.severity()).collect();
     assert!(order.is_sorted_by(|a, b| a >= b), "the worst first");
 }
 
 #[test]
-fn each_finding_is_made_to_be_one_in_a_test() {
+fn each_finding_is_provoked_in_a_test() {
     let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("it/doctor");
     let tests: String = fs::read_dir(folder).unwrap().map(|file| fs::read_to_string(file.unwrap().path()).unwrap()).collect();
-    let core = Path::new(env!("CARGO_MANIFEST_DIR")).parent().unwrap().join("queue-core/src/operate/doctor/looks.rs");
+    let core = Path::new(env!("CARGO_MANIFEST_DIR")).parent().unwrap().join("queue-core/src/operate/doctor/checks.rs");
     let tests = tests + fs::read_to_string(core).unwrap().split_once("mod tests").unwrap().1;
     let said = |kind: &FindingKind| tests.contains(&format!("FindingKind::{kind:?}")) || tests.contains(&format!("\"{kind}\""));
     let missing: Vec<&FindingKind> = FindingKind::ALL.iter().filter(|kind| !said(kind)).collect();

@@ -1,4 +1,4 @@
-//! The store's tables: migrations, days, indexes, dead rows, sequences, notes and counts.
+//! The store's tables: migrations, days, indexes, dead rows, sequences, audit entries and counts.
 
 use queue_core::{
     Store,
@@ -56,7 +56,7 @@ async fn tables_with_row_level_security_are_found_and_cured() {
 }
 
 #[tokio::test]
-async fn days_that_are_missing_or_planted_are_found_and_made() {
+async fn missing_and_planted_days_are_found_and_created() {
     let db = TestDb::new().await;
     for kind in [FindingKind::DaysMissing, FindingKind::DayPlanted, FindingKind::DefaultRows, FindingKind::ManyDays] {
         assert!(!found(&db, kind).await, "{kind}");
@@ -106,13 +106,13 @@ async fn rows_of_today_in_the_default_partition_are_found_and_those_of_long_ago_
 }
 
 #[tokio::test]
-async fn indexes_that_are_not_valid_are_found_and_made_anew() {
+async fn invalid_indexes_are_found_and_rebuilt() {
     let db = TestDb::new().await;
     assert!(!found(&db, FindingKind::InvalidIndex).await);
     make(&db.pool, "update pg_index set indisvalid = false where indexrelid = 'queue.scheduled_by_lane'::regclass").await;
     assert!(one(&db.pool, &Checkup::default(), FindingKind::InvalidIndex).await.says.contains("scheduled_by_lane"));
     is_cured(&db.url, &db.pool, &Checkup::default(), FindingKind::InvalidIndex).await;
-    // What a concurrent rebuild has left behind is dropped.
+    // The remains of a concurrent index build are dropped.
     make(&db.pool, "create index ready_moved_ccnew on queue.ready (id)").await;
     make(&db.pool, "update pg_index set indisvalid = false where indexrelid = 'queue.ready_moved_ccnew'::regclass").await;
     assert!(one(&db.pool, &Checkup::default(), FindingKind::InvalidIndex).await.fix.starts_with("drop index"));
@@ -155,7 +155,7 @@ async fn old_transactions_and_sequences_at_their_end_are_found() {
 }
 
 #[tokio::test]
-async fn notes_and_counts_that_nobody_cleans_up_are_found_and_cured() {
+async fn leftover_audit_entries_and_counts_are_found_and_cured() {
     let db = TestDb::new().await;
     make(&db.pool, "insert into queue.audit (actor, act, what, jobs) select 'a', 'b', 'c', 0 from generate_series(1, 11001)").await;
     is_cured(&db.url, &db.pool, &Checkup::default(), FindingKind::ManyNotes).await;

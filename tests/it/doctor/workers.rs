@@ -12,7 +12,7 @@ async fn ok(db: &TestDb) -> queue_core::JobId {
     Do { act: Act::Ok("done".into()) }.enqueue(&db.pool).await.unwrap().id()
 }
 
-/// A worker by its row alone, whose heartbeat lasts until then.
+/// Creates the row of a worker whose lease lasts until then.
 async fn worker(db: &TestDb, name: &str, until: &str) {
     let insert = format!(
         "insert into queue.worker (id, expires_at, started_at, name, host, pid, version, queues)
@@ -22,11 +22,11 @@ async fn worker(db: &TestDb, name: &str, until: &str) {
 }
 
 #[tokio::test]
-async fn without_a_worker_that_is_said_and_what_it_would_serve_is_named() {
+async fn without_a_worker_the_waiting_jobs_are_named() {
     let db = TestDb::new().await;
     ok(&db).await;
     let checkup = Checkup::default();
-    assert_eq!(one(&db.pool, &checkup, FindingKind::NoWorker).await.says, "no worker lives");
+    assert_eq!(one(&db.pool, &checkup, FindingKind::NoWorker).await.says, "no worker is alive");
     let unserved = one(&db.pool, &checkup, FindingKind::Unserved).await;
     assert_eq!((&unserved.facts["job_type"], &unserved.facts["jobs"]), (&"do".into(), &1.into()));
     db.run_while(db.worker(), async {
@@ -39,7 +39,7 @@ async fn without_a_worker_that_is_said_and_what_it_would_serve_is_named() {
 }
 
 #[tokio::test]
-async fn a_silent_worker_that_holds_jobs_a_late_heartbeat_and_a_deaf_crowd_are_found() {
+async fn silent_workers_with_jobs_late_heartbeats_and_workers_without_listeners_are_found() {
     let db = TestDb::new().await;
     let checkup = Checkup::default();
     worker(&db, "on time", "28 s").await;
@@ -59,7 +59,7 @@ async fn a_silent_worker_that_holds_jobs_a_late_heartbeat_and_a_deaf_crowd_are_f
     let silent = one(&db.pool, &checkup, FindingKind::SilentWorker).await;
     assert_eq!((&silent.facts["name"], &silent.facts["jobs"]), (&"gone".into(), &1.into()));
     make(&db.pool, "delete from queue.worker where name <> 'gone'").await;
-    // A worker that lives and listens takes it back.
+    // A living worker with a listener recovers it.
     db.run_while(db.worker(), async {
         db.until(job, queue_core::JobState::Completed).await;
         for kind in [FindingKind::SilentWorker, FindingKind::LateHeartbeat, FindingKind::NoListener] {
@@ -94,14 +94,14 @@ async fn a_queue_at_its_capacity_and_a_limit_without_room_are_found() {
     db.finish().await;
 }
 
-/// The ready jobs that this is true of have waited for an hour, or no longer.
+/// Lets the matching ready jobs have waited for an hour, or undoes that.
 async fn wait_for_an_hour(db: &TestDb, which: &str, they_do: bool) {
     let place = if they_do { "queue.id_at(now() - interval '1 hour') + (r.id & 1023)" } else { "r.id" };
     make(&db.pool, &format!("update queue.ready r set seq = {place} where {which}")).await;
 }
 
 #[tokio::test]
-async fn a_limit_is_full_only_when_what_it_holds_up_has_waited_whatever_waits_elsewhere() {
+async fn a_limit_is_full_only_if_its_own_jobs_have_waited() {
     let (db, checkup) = (TestDb::new().await, Checkup::default());
     let full = async || found_by(&db.pool, &checkup, FindingKind::LimitFull).await;
     let set = async |name: &str, limit: Limit| operate::set_limit(&db.pool, Store::default(), name, limit, None).await.unwrap();
@@ -140,7 +140,7 @@ async fn a_key_that_an_operator_has_stopped_is_found_among_many_that_have_more_j
         }
     }
     few("acme".to_owned()).await.unwrap();
-    // Before it, in its lane, stand more jobs of one key than are looked at.
+    // Before it, its lane has more jobs of one key than are scanned.
     let many = "insert into queue.job (id, lane, max_attempts, payload, line)
           select j.id + 100000 + n, j.lane, 3, j.payload, j.line
           from (select j.* from queue.job j where j.line = queue.line_id('key 7') order by j.id limit 1) j, generate_series(1, 1500) n;
@@ -163,7 +163,7 @@ async fn a_key_that_an_operator_has_stopped_is_found_among_many_that_have_more_j
 }
 
 #[tokio::test]
-async fn a_look_at_limits_that_fails_says_so_and_takes_nothing_of_the_capacities_with_it() {
+async fn a_failed_check_of_limits_is_reported_and_capacities_are_still_checked() {
     let (db, checkup) = (TestDb::new().await, Checkup::default());
     ok(&db).await;
     operate::set_capacity(&db.pool, Store::default(), "default", Some(1)).await.unwrap();
@@ -173,7 +173,7 @@ async fn a_look_at_limits_that_fails_says_so_and_takes_nothing_of_the_capacities
     let says = |kind: FindingKind| found.iter().filter(|one| one.kind == kind).map(|one| one.says.as_str()).collect::<Vec<_>>();
     assert_eq!(says(FindingKind::CapacityFull).len(), 1, "{found:#?}");
     let failed = says(FindingKind::NotLookedAt);
-    assert!(failed.len() == 1 && failed[0].starts_with("limits could not be looked at: "), "{failed:?}");
+    assert!(failed.len() == 1 && failed[0].starts_with("limits could not be checked: "), "{failed:?}");
     lock.rollback().await.unwrap();
     db.finish().await;
 }

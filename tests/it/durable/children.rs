@@ -1,4 +1,5 @@
-//! Children: a name has one, whatever ends its parent's attempts; its end is told once, whoever ends it; and a parent that waits holds nothing.
+//! Children: a step name has one child, however its parent's attempts end; its end is reported once, whatever the cause; and a parent that
+//! waits holds no resources.
 
 mod inline;
 mod statements;
@@ -35,7 +36,7 @@ impl Handler for LeafOwn {
     }
 }
 
-/// The parent of one of each.
+/// Spawns a child of each kind.
 #[job(name = "parent_of_kinds", durable, output = Vec<String>)]
 #[derive(Serialize, Deserialize)]
 struct OfKinds(u32);
@@ -49,7 +50,7 @@ impl Handler for OfKinds {
 }
 
 #[tokio::test]
-async fn children_of_every_kind_tell_their_parent_and_those_without_a_record_too() {
+async fn children_of_every_kind_notify_their_parent_even_without_a_record() {
     let db = db().await;
     let (one, none) = (OfKinds(7).enqueue(&db.pool).await.unwrap(), OfKinds(0).enqueue(&db.pool).await.unwrap());
     db.run_while(db.worker().register::<OfKinds>().register::<LeafTx>().register::<LeafOwn>(), async {
@@ -61,7 +62,7 @@ async fn children_of_every_kind_tell_their_parent_and_those_without_a_record_too
 }
 
 #[tokio::test]
-async fn a_child_that_was_over_before_is_there_at_once_and_one_that_is_pruned_has_told() {
+async fn a_child_that_finished_before_the_join_is_read_immediately_and_a_pruned_one_was_reported() {
     let db = db().await;
     let parent = Parent { acts: vec![Act::Complete, Act::Fail], signal: Some("go".into()), ..Parent::default() };
     let parent = parent.enqueue(&db.pool).await.unwrap();
@@ -82,21 +83,21 @@ async fn a_child_that_was_over_before_is_there_at_once_and_one_that_is_pruned_ha
 }
 
 #[tokio::test]
-async fn a_dead_child_ends_its_parent_and_counts_anew_once_both_are_requeued() {
+async fn a_dead_child_ends_its_parent_and_both_start_again_once_requeued() {
     let db = db().await;
     let parent = Parent { acts: vec![Act::Fail], strict: true, ..Parent::default() }.enqueue(&db.pool).await.unwrap();
     db.run_while(parents(&db).register::<Leaf>(), async {
         db.until(parent.id(), JobState::Dead).await;
         let id = parent.id();
         let errors = format!("select count(*) from queue.failure where id = {id} and error like '%is dead after 2 attempts: as told'");
-        assert_eq!(db.count(&errors).await, 1, "another attempt would be told the same");
+        assert_eq!(db.count(&errors).await, 1, "another attempt would get the same");
         let child = async || operate::children(&db.pool, Store::default(), parent.id()).await.unwrap().remove(0);
         let first = child().await.id;
-        // Mended: it completes now.
+        // Corrected, it completes.
         db.run(&format!("update queue.job set payload = '{{\"number\": 5, \"act\": \"Complete\"}}' where id = {first}")).await;
         JobHandle::<Leaf>::from_id(first).requeue(&db.pool).await.unwrap();
         db.until(first, JobState::Completed).await;
-        assert_eq!(child().await.state.as_deref(), Some("dead"), "it tells once");
+        assert_eq!(child().await.state.as_deref(), Some("dead"), "it reports once");
         parent.requeue(&db.pool).await.unwrap();
         assert_eq!(given(&db, &parent).await.first, ["5"]);
     })
@@ -105,7 +106,7 @@ async fn a_dead_child_ends_its_parent_and_counts_anew_once_both_are_requeued() {
 }
 
 #[tokio::test]
-async fn a_signal_is_not_called_as_the_end_of_a_child_nor_a_step() {
+async fn a_signal_may_not_have_the_name_of_a_childs_end_nor_may_a_step() {
     let db = db().await;
     let parent = Parent::default().enqueue(&db.pool).await.unwrap();
     let refused = parent.signal(&db.pool, "leaf/0 (join)", "now").await.unwrap_err().to_string();

@@ -1,4 +1,5 @@
-//! A job that lives for a year, while its workers are replaced three times a day: at half of these it is asked to go, at the others its process ends.
+//! A job that lives for a year, while its workers are replaced three times a day: half of the deployments shut the worker down, the others
+//! kill it.
 
 use std::{convert::Infallible, future::pending, time::Duration};
 
@@ -11,7 +12,7 @@ use tokio::{runtime::Runtime, sync::oneshot};
 
 use super::{db, journal};
 
-/// In each third of a day it begins something, is interrupted, does it, and sleeps until the next.
+/// In each third of a day it begins a step, is interrupted, completes it, and sleeps until the next.
 #[job(name = "yearly", durable, max_attempts = 3, backoff = fixed("1ms"), output = u32)]
 #[derive(Serialize, Deserialize)]
 struct Yearly {
@@ -40,7 +41,7 @@ impl Handler for Yearly {
     }
 }
 
-/// A worker that shares nothing with this process but its memory.
+/// A worker that shares only memory with this process.
 struct Process {
     runtime: Runtime,
     stop: oneshot::Sender<()>,
@@ -61,14 +62,14 @@ impl Process {
         Self { runtime, stop, ended }
     }
 
-    /// It gives back what it has.
+    /// Releases its jobs.
     async fn leave(self) {
         self.stop.send(()).unwrap();
         self.ended.await.unwrap();
         self.runtime.shutdown_background();
     }
 
-    /// Nothing of it runs any more, and it has said nothing; its heartbeat is over at once.
+    /// Nothing of it runs any more, and it writes nothing; its lease ends immediately.
     async fn die(self, db: &TestDb) {
         self.runtime.shutdown_background();
         db.run("update queue.worker set expires_at = now() - interval '1 second'").await;
@@ -86,7 +87,7 @@ async fn a_job_outlives_the_deploys_of_a_year() {
         let process = Process::start(&db.url);
         let begun = format!("select count(*) from queue.step where id = {job} and name = 'begun/{n}'");
         eventually("it has begun the next", async || {
-            // The eight hours are over.
+            // The eight hours have passed.
             let pass = "update queue.scheduled set run_at = now() where run_at > now();
                 update queue.step set until = now() where until > now()";
             db.run(pass).await;
@@ -96,7 +97,7 @@ async fn a_job_outlives_the_deploys_of_a_year() {
         if n % 2 == 0 { process.leave().await } else { process.die(&db).await }
     }
     let last = Process::start(&db.url);
-    eventually("it is over", async || {
+    eventually("it has finished", async || {
         db.run("update queue.scheduled set run_at = now(); update queue.step set until = now() where until > now()").await;
         matches!(db.state(job).await, Some(JobState::Completed | JobState::Dead))
     })

@@ -1,4 +1,4 @@
-//! Ends: who is told of them, a parent of its child, a gather of its part or a flow of its node; and what is kept for later.
+//! Ends of jobs: their notifications to a parent, a gather or a flow; and what is kept for later.
 
 use queue_core::JobId;
 use sqlx::PgConnection;
@@ -10,7 +10,8 @@ use tests::{
 
 use super::{db_by_hand, signals::races::leased};
 
-/// How others wait for a job: the table, the row of the job $1 for which the job $2 waits, and what says that it was told.
+/// The ways in which jobs wait for another: the table, the row with which the job $2 waits for the job $1, and the condition that shows
+/// that the end was reported.
 const WAYS: [(&str, &str, &str); 3] = [
     ("child", "insert into queue.child (parent, name, id) values ($2, $1, $1)", "state is not null"),
     ("gather_part", "insert into queue.gather_part (id, parent, born, nr, name, held) values ($1, $2, 1, $1, 'map', false)", "false"),
@@ -18,7 +19,7 @@ const WAYS: [(&str, &str, &str); 3] = [
 ];
 const HINTS: &str = "select count(*) from queue.end_hint";
 
-/// Enqueues these many jobs, for which another waits in that way.
+/// Enqueues this number of jobs, for which another job waits in that way.
 async fn waited_for(on: &mut PgConnection, row: &str, parent: JobId, count: i32) -> Vec<JobId> {
     let jobs: Vec<JobId> = on.all(&format!("select queue.enqueue('child', '{{}}') from generate_series(1, {count})")).await;
     for job in &jobs {
@@ -27,20 +28,20 @@ async fn waited_for(on: &mut PgConnection, row: &str, parent: JobId, count: i32)
     jobs
 }
 
-/// Leaves one hint that these jobs have come to this state.
+/// Writes one hint that these jobs have reached this state.
 async fn hint(on: &mut PgConnection, state: &str, jobs: &[JobId]) {
     let hint = sqlx::query("insert into queue.end_hint (state, ids) values ($1, $2)").bind(state).bind(jobs);
     hint.execute(on).await.unwrap();
 }
 
-/// Of these jobs, those whose end was told.
-async fn told(on: &mut PgConnection, (table, _, told): (&str, &str, &str), jobs: &[JobId]) -> Vec<JobId> {
+/// Returns those of these jobs whose end was reported.
+async fn reported_jobs(on: &mut PgConnection, (table, _, told): (&str, &str, &str), jobs: &[JobId]) -> Vec<JobId> {
     let statement = format!("select u from unnest($1) u where not exists (select from queue.{table} where id = u and not ({told}))");
     sqlx::query_scalar(sqlx::AssertSqlSafe(statement)).bind(jobs).fetch_all(on).await.unwrap()
 }
 
 #[tokio::test]
-async fn a_hint_is_left_of_each_job_that_is_over_and_waited_for_and_of_no_other() {
+async fn a_hint_is_left_for_each_awaited_finished_job_and_for_no_other() {
     let (db, mut on) = db_by_hand().await;
     let (parent, _) = leased(&db).await;
     let others: Vec<JobId> = on.all("select queue.enqueue('child', '{}') from generate_series(1, 2)").await;
@@ -58,14 +59,14 @@ async fn a_hint_is_left_of_each_job_that_is_over_and_waited_for_and_of_no_other(
         let states = [("completed", jobs[0]), ("completed", jobs[2]), ("dead", jobs[1])].map(|(state, job)| format!("{state}{job}"));
         assert_eq!(on.all::<String>(hints).await, states, "{table}: one is not over, and one kept no record");
         tell_ends(&mut on).await.unwrap();
-        assert_eq!(told(&mut on, way, &jobs).await, jobs[..3], "{table}");
+        assert_eq!(reported_jobs(&mut on, way, &jobs).await, jobs[..3], "{table}");
     }
     drop(on);
     db.finish().await;
 }
 
 #[tokio::test]
-async fn what_was_brought_back_since_its_hint_is_not_told_of_and_an_end_is_told_once() {
+async fn a_job_requeued_since_its_hint_is_not_reported_and_an_end_is_reported_once() {
     let (db, mut on) = db_by_hand().await;
     let (parent, _) = leased(&db).await;
     for way @ (table, row, _) in WAYS {
@@ -73,19 +74,23 @@ async fn what_was_brought_back_since_its_hint_is_not_told_of_and_an_end_is_told_
         hint(&mut on, "dead", &jobs).await;
         complete(&mut on, jobs[0], "'7'").await;
         tell_ends(&mut on).await.unwrap();
-        assert_eq!((told(&mut on, way, &jobs).await, on.one::<i64>(HINTS).await), (jobs[..1].to_vec(), 0), "{table}: one is ready again");
+        assert_eq!(
+            (reported_jobs(&mut on, way, &jobs).await, on.one::<i64>(HINTS).await),
+            (jobs[..1].to_vec(), 0),
+            "{table}: one is ready again"
+        );
         let heard = "select (select count(*) from queue.signal_hint) + (select count(*) from queue.gather_hint)";
         let before: i64 = on.one(heard).await;
         hint(&mut on, "completed", &jobs[..1]).await;
         tell_ends(&mut on).await.unwrap();
-        assert_eq!(on.one::<i64>(heard).await, before, "{table}: said twice, it is heard once");
+        assert_eq!(on.one::<i64>(heard).await, before, "{table}: reported twice, it counts once");
     }
     drop(on);
     db.finish().await;
 }
 
 #[tokio::test]
-async fn what_another_session_has_locked_is_told_of_later_and_keeps_nothing_else_waiting() {
+async fn an_end_locked_by_another_session_is_reported_later_and_delays_no_other() {
     let (db, mut on) = db_by_hand().await;
     let (parent, _) = leased(&db).await;
     on.run("set statement_timeout = '20 s'").await;
@@ -99,12 +104,12 @@ async fn what_another_session_has_locked_is_told_of_later_and_keeps_nothing_else
         held.run(&format!("select from queue.{table} where id = {} for update", jobs[0])).await;
         tell_ends(&mut on).await.unwrap();
         let kept: Vec<JobId> = on.all("select unnest(ids) from queue.end_hint").await;
-        assert_eq!((told(&mut on, way, &jobs).await, kept), (jobs[1..].to_vec(), jobs[..1].to_vec()), "{table}");
+        assert_eq!((reported_jobs(&mut on, way, &jobs).await, kept), (jobs[1..].to_vec(), jobs[..1].to_vec()), "{table}");
         held.rollback().await.unwrap();
         tell_ends(&mut on).await.unwrap();
-        assert_eq!((told(&mut on, way, &jobs).await, on.one::<i64>(HINTS).await), (jobs, 0), "{table}");
+        assert_eq!((reported_jobs(&mut on, way, &jobs).await, on.one::<i64>(HINTS).await), (jobs, 0), "{table}");
     }
-    // A hint that another consumes.
+    // A hint that another consumer has locked.
     let way = WAYS[0];
     let jobs = waited_for(&mut on, way.1, parent.id(), 2).await;
     for job in &jobs {
@@ -113,8 +118,8 @@ async fn what_another_session_has_locked_is_told_of_later_and_keeps_nothing_else
     }
     let mut held = db.pool.begin().await.unwrap();
     held.run(&format!("select from queue.end_hint where ids = array[{}::bigint] for update", jobs[0])).await;
-    assert_eq!((tell_ends(&mut on).await.unwrap(), told(&mut on, way, &jobs).await), (1, jobs[1..].to_vec()));
-    // A table that another has for itself stops the look for children of the gone, and not for long.
+    assert_eq!((tell_ends(&mut on).await.unwrap(), reported_jobs(&mut on, way, &jobs).await), (1, jobs[1..].to_vec()));
+    // A table locked by another session stops the scan for children of deleted jobs, but not for long.
     held.run("lock table queue.child in access exclusive mode").await;
     let error = prune_children(&mut on).await.unwrap_err();
     assert_eq!(error.as_database_error().unwrap().code().as_deref(), Some("55P03"), "lock_not_available: {error}");
@@ -124,7 +129,7 @@ async fn what_another_session_has_locked_is_told_of_later_and_keeps_nothing_else
 }
 
 #[tokio::test]
-async fn children_that_run_are_cancelled_and_those_of_a_dead_letter_are_asked_of_again() {
+async fn running_children_are_cancelled_and_those_of_a_dead_letter_are_queried_again() {
     let (db, mut on) = db_by_hand().await;
     let ((parent, _), (runs, _)) = (leased(&db).await, leased(&db).await);
     let row = WAYS[0].1;
@@ -134,16 +139,16 @@ async fn children_that_run_are_cancelled_and_those_of_a_dead_letter_are_asked_of
     note_ends(&mut on, &dead).await.unwrap();
     tell_ends(&mut on).await.unwrap();
     on.run(&format!("select queue.ask_children(array[{}])", parent.id())).await;
-    assert_eq!(told(&mut on, WAYS[0], &dead).await, [], "it may have been brought back");
+    assert_eq!(reported_jobs(&mut on, WAYS[0], &dead).await, [], "it may have been brought back");
     tell_ends(&mut on).await.unwrap();
-    assert_eq!(told(&mut on, WAYS[0], &dead).await, dead, "it was not");
+    assert_eq!(reported_jobs(&mut on, WAYS[0], &dead).await, dead, "it was not");
     on.run(&format!("select queue.cancel_children(array[{}])", parent.id())).await;
     let cancelling: Vec<JobId> = on.all("select unnest(cancelling) from queue.lease").await;
     assert_eq!(cancelling, [runs.id()]);
     let children = format!("select count(*) from queue.children({})", parent.id());
     assert_eq!(on.one::<i64>(&children).await, 2);
     on.run(&format!("delete from queue.lease where {0} = any (ids); delete from queue.job where id = {0}", parent.id())).await;
-    assert_eq!(on.one::<i64>(&children).await, 0, "nothing is said of a job that is gone");
+    assert_eq!(on.one::<i64>(&children).await, 0, "nothing is reported of a deleted job");
     drop(on);
     db.finish().await;
 }

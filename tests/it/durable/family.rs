@@ -8,7 +8,7 @@ use queue_core::{Child, Context, Durable, Handler, JobHandle, JobId, JobResult, 
 use serde::{Deserialize, Serialize};
 use tests::TestDb;
 
-/// Does what it is told to, and gives its number.
+/// Runs its act, and returns its number.
 #[job(name = "child", max_attempts = 2, backoff = fixed("1ms"), output = u32)]
 #[derive(Clone, Serialize, Deserialize)]
 pub(crate) struct Leaf {
@@ -20,7 +20,7 @@ pub(crate) struct Leaf {
 pub(crate) enum Act {
     Complete,
     Fail,
-    /// Until it is cancelled.
+    /// Runs until it is cancelled.
     Hang,
 }
 
@@ -38,13 +38,13 @@ impl Handler for Leaf {
     }
 }
 
-/// Spawns its leaves or maps them, joins them, and says what each came to.
-#[job(name = "parent", durable, max_attempts = 3, backoff = fixed("1ms"), output = Said)]
+/// Spawns or maps its leaves, joins them, and returns the outcome of each.
+#[job(name = "parent", durable, max_attempts = 3, backoff = fixed("1ms"), output = FamilyReport)]
 #[derive(Clone, Default, Serialize, Deserialize)]
 #[allow(clippy::struct_excessive_bools, reason = "each is said by the test that needs it")]
 pub(crate) struct Parent {
     pub(crate) by_map: bool,
-    /// Leaves that do this, and then this number that complete.
+    /// Acts of the first leaves; the number of leaves after them that complete.
     pub(crate) acts: Vec<Act>,
     pub(crate) count: u32,
     pub(crate) in_queue: Option<String>,
@@ -56,25 +56,25 @@ pub(crate) struct Parent {
     pub(crate) fail_between: bool,
     /// Waits for this signal first.
     pub(crate) signal: Option<String>,
-    /// What does not complete ends the parent.
+    /// A leaf that does not complete fails the parent.
     pub(crate) strict: bool,
     pub(crate) in_flight: Option<u32>,
     pub(crate) at: bool,
-    /// In the first attempt the iterator panics at this place.
+    /// In the first attempt the iterator panics at this index.
     pub(crate) panics_at: Option<u32>,
-    /// So many fewer in later attempts.
+    /// Number of leaves omitted in later attempts.
     pub(crate) fewer: u32,
 }
 
 #[derive(Debug, Default, PartialEq, Serialize, Deserialize)]
-pub(crate) struct Said {
-    /// All, completed, dead and cancelled.
+pub(crate) struct FamilyReport {
+    /// Numbers of all, completed, dead and cancelled leaves.
     pub(crate) counts: [u64; 4],
     pub(crate) first: Vec<String>,
     pub(crate) sum: u64,
 }
 
-impl Said {
+impl FamilyReport {
     fn add(&mut self, end: Result<u32, WaitError>) {
         self.sum += end.as_ref().map_or(0, |number| u64::from(*number));
         if self.first.len() < 10 {
@@ -104,7 +104,7 @@ impl Parent {
         })
     }
 
-    async fn map(self, cx: &Durable, leaves: impl Iterator<Item = Leaf> + Send) -> JobResult<Said> {
+    async fn map(self, cx: &Durable, leaves: impl Iterator<Item = Leaf> + Send) -> JobResult<FamilyReport> {
         let mut map = cx.map("leaf", leaves);
         if let Some(queue) = self.in_queue {
             map = map.queue(queue).meta("tenant", "t");
@@ -131,7 +131,7 @@ impl Parent {
         let total = parts.total();
         let ended = parts.join().await?;
         assert_eq!(total, ended.total);
-        let (mut said, mut outputs, mut places) = (Said::default(), ended.outputs(), 0..);
+        let (mut said, mut outputs, mut places) = (FamilyReport::default(), ended.outputs(), 0..);
         while let Some(page) = outputs.next_page().await? {
             for (place, output) in page {
                 assert_eq!(Some(place), places.next());
@@ -143,7 +143,7 @@ impl Parent {
         Ok(said)
     }
 
-    async fn spawn(self, cx: &Durable, leaves: impl Iterator<Item = Leaf>) -> JobResult<Said> {
+    async fn spawn(self, cx: &Durable, leaves: impl Iterator<Item = Leaf>) -> JobResult<FamilyReport> {
         let mut children = Vec::new();
         for (n, leaf) in leaves.enumerate() {
             let mut spawn = cx.spawn(("leaf", n), leaf);
@@ -170,7 +170,7 @@ impl Parent {
         if let Some(name) = &self.signal {
             let _: String = cx.receive(name.as_str()).await;
         }
-        let mut said = Said::default();
+        let mut said = FamilyReport::default();
         if self.strict {
             let joined = futures_util::future::try_join_all(children.into_iter().map(Child::join)).await?;
             for number in joined {
@@ -193,7 +193,7 @@ impl Parent {
 }
 
 impl Handler for Parent {
-    async fn run(self, cx: &Durable) -> JobResult<Said> {
+    async fn run(self, cx: &Durable) -> JobResult<FamilyReport> {
         super::effect(cx, "parent").await?;
         let leaves = self.leaves(cx.attempt() == 1);
         if self.by_map { self.map(cx, leaves).await } else { self.spawn(cx, leaves).await }
@@ -208,7 +208,7 @@ pub(crate) fn leaves(db: &TestDb, queue: &str) -> queue_worker::Worker {
     db.worker().register::<Leaf>().queue(queue, 4)
 }
 
-pub(super) async fn given(db: &TestDb, parent: &JobHandle<Parent>) -> Said {
+pub(super) async fn given(db: &TestDb, parent: &JobHandle<Parent>) -> FamilyReport {
     parent.wait(&db.pool).timeout(Duration::from_mins(2)).await.unwrap()
 }
 
@@ -216,12 +216,12 @@ pub(super) async fn gather(db: &TestDb, parent: JobId) -> operate::JobGather {
     operate::gathers(&db.pool, Store::default(), parent).await.unwrap().remove(0)
 }
 
-/// All leaves, in their order.
+/// Returns all leaves in order.
 pub(super) async fn family(db: &TestDb) -> Vec<JobHandle<Leaf>> {
     db.all("select id from queue.jobs where job_type = 'child' order by id").await.into_iter().map(JobHandle::from_id).collect()
 }
 
-/// That nothing is left to be counted.
+/// Checks that nothing remains to be counted.
 pub(super) async fn all_is_counted(db: &TestDb) {
     let left = "select (select count(*) from queue.gather_part) + (select count(*) from queue.gather_hint) + (select count(*) from queue.gather where need > 0)";
     db.until_count(left, 0).await;

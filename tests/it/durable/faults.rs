@@ -1,5 +1,5 @@
-//! Workers that are killed between a step's effect and its journal, and commits whose answers are lost: what is committed with its journal happens
-//! once, what is beside it happens again only while it was under way.
+//! Workers killed between a step's effect and its journal entry, and commits whose replies are lost: an effect committed with its journal
+//! entry happens once; one beside it is repeated only if it was in progress.
 
 use queue_core::{Durable, Failure, Handler, Job as _, JobId, JobResult, JobState, job};
 use queue_worker::Worker;
@@ -8,14 +8,14 @@ use tokio::sync::Barrier;
 
 use super::{Part, Plan, db, done, pairs, plan};
 
-/// In a round.
+/// Number of jobs per round.
 const JOBS: i64 = 40;
 const STAGES: i32 = 12;
 
 #[tokio::test]
 #[ignore = "deep"]
-async fn workers_that_are_killed_again_and_again_double_no_effect_that_is_committed_with_its_step() {
-    // `QUEUE_TEST_STEPS=20000` has so many.
+async fn repeated_kills_double_no_effect_that_is_committed_with_its_step() {
+    // Number of steps; set with `QUEUE_TEST_STEPS=20000`.
     let wanted: i64 = std::env::var("QUEUE_TEST_STEPS").ok().and_then(|value| value.parse().ok()).unwrap_or(1);
     let (mut done, mut repeated) = (0, 0);
     while done < wanted {
@@ -25,7 +25,7 @@ async fn workers_that_are_killed_again_and_again_double_no_effect_that_is_commit
     println!("{done} steps with their effects, each once; {repeated} outside of them done again");
 }
 
-/// Returns how many effects beside transactions were repeated.
+/// Returns the number of effects outside of transactions that were repeated.
 async fn kill_again_and_again() -> i64 {
     let db = TestDb::new().await;
     let mut jobs = Vec::new();
@@ -55,7 +55,7 @@ async fn errors(db: &TestDb, job: JobId) -> i64 {
 }
 
 #[tokio::test]
-async fn a_commit_of_a_step_whose_answer_is_lost_is_asked_after() {
+async fn a_commit_of_a_step_whose_reply_is_lost_is_resolved() {
     for (cut, failures) in [(Cut::After, 0), (Cut::Before, 1)] {
         let db = db().await;
         let proxy = Proxy::start(&db.url, cut, 1);
@@ -68,12 +68,12 @@ async fn a_commit_of_a_step_whose_answer_is_lost_is_asked_after() {
     }
 }
 
-/// Its step is journaled by somebody else while its work is done, as one whose answer was lost before it was said again.
+/// Another session journals its step while the step runs, as after a reply that was lost before the retry.
 #[job(durable, max_attempts = 1)]
 #[derive(serde::Serialize, serde::Deserialize)]
 struct SaidTwice {
     within: bool,
-    /// So many other steps end with it.
+    /// Number of other steps that end with it.
     beside: usize,
 }
 
@@ -106,7 +106,7 @@ impl Handler for SaidTwice {
 }
 
 #[tokio::test]
-async fn a_step_that_is_said_twice_is_as_it_was_said_first_and_one_in_a_transaction_is_undone() {
+async fn a_step_journaled_twice_keeps_its_first_output_and_one_in_a_transaction_is_rolled_back() {
     let db = TestDb::new().await;
     for (within, beside, state, kept) in
         [(false, 0, JobState::Completed, 1), (false, 30, JobState::Completed, 1), (true, 0, JobState::Dead, 0)]
@@ -134,7 +134,7 @@ async fn a_step_in_a_transaction_of_an_attempt_that_has_lost_its_job_is_rolled_b
     .await;
     let one = "select count(*) from effect where attempt = 0";
     assert_eq!(db.count(one).await, 1);
-    // It was given back by the end of the worker; whoever has a token of before writes nothing.
+    // The end of the worker released it; the holder of the old token writes nothing.
     db.run("update queue.scheduled set run_at = now()").await;
     let quick = "update queue.job set payload = payload || '{\"ms\": 1}'";
     db.run(quick).await;

@@ -1,4 +1,4 @@
-//! Durable jobs in the test kit: the journal is in memory, or in the test's own transaction, and the test moves time.
+//! Durable jobs in the test kit: the journal is in memory, or in the test's own transaction, and the test advances time.
 
 use std::time::Duration;
 use tests::Sql as _;
@@ -8,7 +8,7 @@ use queue_core::{Job as _, Verdict, operate::Signalled, testing};
 use super::{Part, Plan, db, plan, step};
 
 #[tokio::test]
-async fn a_handler_runs_inline_from_where_its_journal_says() {
+async fn a_handler_runs_inline_from_its_journaled_position() {
     let db = db().await;
     let ran = testing::run(plan([step("a"), Part::Many(3)])).pool(&db.pool).await;
     assert_eq!(ran.output(), vec!["a", "3"]);
@@ -19,7 +19,7 @@ async fn a_handler_runs_inline_from_where_its_journal_says() {
 }
 
 #[tokio::test]
-async fn a_sleep_is_a_snooze_and_one_that_is_over_is_passed() {
+async fn a_sleep_is_a_snooze_and_one_that_has_ended_is_skipped() {
     let parts = || plan([Part::Sleep("trial".into(), 3_600_000)]);
     let asleep = testing::run(parts()).await;
     let wait = asleep.snoozed_for().unwrap();
@@ -29,7 +29,7 @@ async fn a_sleep_is_a_snooze_and_one_that_is_over_is_passed() {
 }
 
 #[tokio::test]
-async fn a_drain_goes_on_when_the_test_moves_time() {
+async fn a_drain_continues_when_the_test_advances_time() {
     let db = db().await;
     let mut tx = db.pool.begin().await.unwrap();
     let parts = [Part::Many(2), Part::Sleep("trial".into(), 3_600_000), Part::Number("n".into())];
@@ -45,7 +45,7 @@ async fn a_drain_goes_on_when_the_test_moves_time() {
 }
 
 #[tokio::test]
-async fn a_handler_waits_for_signals_receives_those_that_were_sent_and_sees_that_its_time_is_over() {
+async fn a_handler_waits_for_signals_receives_sent_ones_and_sees_its_timeout() {
     let parts = || plan([Part::Votes("vote".into(), 2), Part::Within("paid".into(), 3_600_000)]);
     let parked = testing::run(parts()).signal("vote", "first").await;
     assert_eq!((parked.waits_for(), parked.verdict), (&["vote".to_owned()][..], Verdict::Park(None)));
@@ -60,7 +60,7 @@ async fn a_handler_waits_for_signals_receives_those_that_were_sent_and_sees_that
 }
 
 #[tokio::test]
-async fn a_drain_receives_what_was_sent_in_its_transaction_and_time_that_passes_ends_waits() {
+async fn a_drain_receives_signals_of_its_transaction_and_passing_time_ends_waits() {
     let db = db().await;
     let mut tx = db.pool.begin().await.unwrap();
     let parts = || plan([Part::Votes("vote".into(), 2), Part::Within("paid".into(), 3_600_000)]);

@@ -1,4 +1,5 @@
-//! Maps: each job is spawned once, whatever ends the parent's attempts; each counts once, whoever ends it; and the parent is woken once all are over.
+//! Maps: each job is spawned once, however the parent's attempts end; each counts once, whatever ended it; and the parent is woken once all
+//! have finished.
 
 mod inline;
 mod races;
@@ -13,10 +14,10 @@ use tests::TestDb;
 
 use super::{
     db, db_by_hand,
-    family::{Act, Leaf, Parent, Said, all_is_counted, gather, given, leaves, parents},
+    family::{Act, FamilyReport, Leaf, Parent, all_is_counted, gather, given, leaves, parents},
 };
 
-/// The parts of all maps, in their order.
+/// Returns the jobs of all maps in order.
 async fn parts(db: &TestDb) -> Vec<JobId> {
     db.all("select id from queue.gather_part order by parent, nr").await
 }
@@ -54,21 +55,21 @@ async fn an_iterator_that_gives_fewer_than_were_spawned_ends_the_job() {
         Parent { by_map: true, count: 1500, panics_at: Some(1400), fewer: 600, in_queue: Some("nobody".into()), ..Parent::default() };
     let parent = broken.enqueue(&db.pool).await.unwrap();
     db.run_while(parents(&db), db.until(parent.id(), JobState::Dead)).await;
-    let error = db.death(parent.id()).await;
+    let error = db.dead_error(parent.id()).await;
     assert!(error.contains("must be the same in each attempt"), "{error}");
     db.finish().await;
 }
 
 #[tokio::test]
 #[ignore = "deep"]
-async fn a_dead_part_that_is_requeued_changes_nothing_of_what_was_told() {
+async fn a_dead_mapped_job_that_is_requeued_does_not_change_the_reported_outcome() {
     let db = db().await;
     let mapper = Parent { by_map: true, acts: vec![Act::Fail], count: 3, in_queue: Some("leaves".into()), ..Parent::default() };
     let parent = mapper.enqueue(&db.pool).await.unwrap();
     let requeued = Box::pin(async {
         db.until(parent.id(), JobState::Parked).await;
         let all = parts(&db).await;
-        // The others wait: the one that is dead is requeued before they end.
+        // The others wait: the dead one is requeued before they end.
         for other in &all[1..] {
             JobHandle::<Leaf>::from_id(*other).snooze(&db.pool, Duration::from_hours(1)).await.unwrap();
         }

@@ -1,4 +1,4 @@
-//! What becomes of plans, case by case.
+//! The outcome of plans, case by case.
 
 use queue_core::{
     Job as _,
@@ -8,11 +8,11 @@ use tests::eventually;
 
 use super::{Part, Plan, db, done, journal, pairs, plan, step};
 
-/// What it shows, the parts, the end, what is done by which attempt, the steps by their names unless they are too many, and the output, or what
-/// the error says.
+/// Name, parts, final state, effects with their attempts, names of the steps unless there are too many, and the output or a part of the
+/// error.
 type Case = (&'static str, Vec<Part>, JobState, &'static [(&'static str, i64)], Option<&'static [&'static str]>, &'static [&'static str]);
 
-/// All at once, each with two signals that may be received.
+/// Runs all cases concurrently, each with two signals to receive.
 async fn play(cases: Vec<Case>) {
     let (db, mut jobs) = (db().await, Vec::new());
     for (_, parts, ..) in &cases {
@@ -33,7 +33,7 @@ async fn play(cases: Vec<Case>) {
         if state == Completed {
             assert_eq!(db.output(job).await, serde_json::json!(says), "{name}");
         } else if state == Dead {
-            let error = db.death(job).await;
+            let error = db.dead_error(job).await;
             assert!(says.iter().all(|says| error.contains(says)), "{name}: {error}");
         }
     }
@@ -49,9 +49,9 @@ fn tx(name: &str) -> Part {
 }
 
 #[tokio::test]
-async fn what_becomes_of_plans() {
+async fn plans_have_their_expected_outcomes() {
     let vote = || Part::Votes("vote".into(), 1);
-    // Four attempts of at most two: each went forward.
+    // Four attempts of two at most: each made progress.
     let again = vec![step("a"), fails("x"), step("b"), fails("y"), fails("z"), step("c")];
     let at_once = vec![Part::Many(300), fails("x")];
     let (long, longer) = (vec![Part::Receive("x".repeat(195))], vec![step(&"x".repeat(201))]);

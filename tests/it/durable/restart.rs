@@ -1,4 +1,4 @@
-//! Jobs that begin anew: the same job with another payload and an empty journal, all of it or nothing.
+//! Restarted jobs: the same job with another payload and an empty journal, all or nothing.
 
 mod kept;
 mod kit;
@@ -12,7 +12,7 @@ use tests::{Laps, TestDb, kill_three};
 
 use super::{db, db_by_hand, done, effect, journal, pairs, plan};
 
-/// Goes from round to round, and does in each what its act says.
+/// Restarts from round to round, and runs the act of each.
 #[job(name = "durable_round", durable, max_attempts = 2, backoff = fixed("1ms"), output = Vec<String>)]
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub(super) struct Round {
@@ -23,17 +23,17 @@ pub(super) struct Round {
 
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub(super) enum Act {
-    /// The first attempt of each fails after a step.
+    /// The first attempt of each round fails after a step.
     FailFirst,
     /// Receives a signal.
     Receive,
-    /// The first spawns a child, which it does not wait for; later ones wait for a signal.
+    /// The first round spawns a child without waiting for it; later rounds wait for a signal.
     Spawn,
-    /// While others go on that never end.
+    /// Restarts while concurrent futures never end.
     Beside,
-    /// As a job of another type.
+    /// Restarts with a payload of another type.
     Other,
-    /// With more than can be stored.
+    /// Restarts with a payload that is too large to store.
     TooLarge(String),
 }
 
@@ -67,7 +67,7 @@ pub(super) fn rounds(last: u32, act: Act) -> Round {
     Round { number: 1, last, act }
 }
 
-/// Runs the job to its end.
+/// Runs the job until this state.
 async fn run_to(db: &TestDb, job: JobId, state: JobState) {
     db.run_while(db.worker().register::<Round>(), db.until(job, state)).await;
 }
@@ -82,7 +82,7 @@ async fn each_round_begins_with_an_empty_journal_and_all_its_attempts_and_the_jo
     let job = rounds(3, Act::FailFirst).enqueue(&db.pool).key("k").meta("tenant", "t").await.unwrap().id();
     let behind = rounds(1, Act::Beside).enqueue(&db.pool).key("k").await.unwrap().id();
     run_to(&db, behind, JobState::Completed).await;
-    // Two attempts are the most, and each round took them; the second of each found its step.
+    // Two attempts are the maximum, and each round used both; the second one found the step of the first.
     assert_eq!(done(&db, job).await, pairs(&[("round 1", 1), ("round 2", 1), ("round 3", 1)]));
     assert_eq!((db.output(job).await, journal(&db, job).await), (serde_json::json!(["round 3"]), vec!["work".to_owned()]));
     assert_eq!(db.count("select attempts::bigint from queue.done where output = '[\"round 3\"]'").await, 2);
@@ -97,7 +97,7 @@ async fn each_round_begins_with_an_empty_journal_and_all_its_attempts_and_the_jo
 }
 
 #[tokio::test]
-async fn signals_that_were_not_received_stay_and_those_that_were_do_not_come_again() {
+async fn unreceived_signals_stay_and_received_ones_do_not_return() {
     let db = db().await;
     let job = rounds(3, Act::Receive).enqueue(&db.pool).await.unwrap();
     for text in ["first", "second", "third", "fourth"] {
@@ -110,7 +110,7 @@ async fn signals_that_were_not_received_stay_and_those_that_were_do_not_come_aga
 }
 
 #[tokio::test]
-async fn its_children_go_on_and_are_nobodys() {
+async fn children_of_a_restarted_job_continue_without_a_parent() {
     let db = db().await;
     let job = rounds(2, Act::Spawn).enqueue(&db.pool).await.unwrap();
     let children = async || operate::children(&db.pool, Store::default(), job.id()).await.unwrap();
@@ -131,7 +131,7 @@ async fn its_children_go_on_and_are_nobodys() {
 }
 
 #[tokio::test]
-async fn what_runs_beside_it_is_dropped() {
+async fn concurrent_futures_of_a_restart_are_dropped() {
     let db = db().await;
     let job = rounds(2, Act::Beside).enqueue(&db.pool).await.unwrap().id();
     run_to(&db, job, JobState::Completed).await;
@@ -140,9 +140,9 @@ async fn what_runs_beside_it_is_dropped() {
 }
 
 #[tokio::test]
-async fn what_cannot_be_stored_and_another_type_end_the_job() {
+async fn a_payload_that_cannot_be_stored_or_of_another_type_ends_the_job() {
     let db = db().await;
-    for (act, why) in [(Act::Other, "cannot begin anew as one of `durable_plan`"), (Act::TooLarge("x".to_owned()), "262144")] {
+    for (act, why) in [(Act::Other, "cannot restart as a job of the type `durable_plan`"), (Act::TooLarge("x".to_owned()), "262144")] {
         let job = rounds(2, act).enqueue(&db.pool).await.unwrap().id();
         run_to(&db, job, JobState::Dead).await;
         let (attempts, error): (i16, String) =
@@ -154,21 +154,21 @@ async fn what_cannot_be_stored_and_another_type_end_the_job() {
 }
 
 #[tokio::test]
-async fn who_has_the_most_steps_is_told_of_it() {
+async fn the_job_with_the_most_steps_is_warned_about() {
     let db = db().await;
     let job = rounds(1, Act::Beside).enqueue(&db.pool).await.unwrap().id();
     let many = "insert into queue.step (id, name, attempt, at, ran_ms) select j.id, 's' || n, 1, now(), 0
         from queue.job j, generate_series(1, 10000) n";
     db.run(many).await;
     run_to(&db, job, JobState::Dead).await;
-    let error = db.death(job).await;
+    let error = db.dead_error(job).await;
     assert!(error.contains("10,000 steps") && error.contains("cx.restart"), "{error}");
     db.finish().await;
 }
 
 #[tokio::test]
 #[ignore = "deep"]
-async fn workers_that_are_killed_lose_no_round_and_double_none() {
+async fn killed_workers_lose_and_double_no_round() {
     const JOBS: i64 = 20;
     const LAST: i32 = 12;
     let db = TestDb::new().await;
@@ -184,7 +184,7 @@ async fn workers_that_are_killed_lose_no_round_and_double_none() {
     db.finish().await;
 }
 
-/// A job that a lease has, and its token.
+/// Creates a job under a lease; returns it with the token.
 async fn leased(db: &TestDb) -> (JobHandle<super::Plan>, uuid::Uuid) {
     super::signals::races::leased(db).await
 }

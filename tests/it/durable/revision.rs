@@ -1,4 +1,4 @@
-//! Under which revision of the code a job began: the first attempt that asks says so, for good.
+//! The code revision under which a job began: the first attempt that reads it stores it permanently.
 
 use queue_core::{Durable, Handler, Job as _, JobId, JobResult, JobState, job, testing};
 use serde::{Deserialize, Serialize};
@@ -6,7 +6,7 @@ use tests::{TestDb, eventually};
 
 use super::{db, done, effect, journal, pairs};
 
-/// Asks for its revision, and waits for a signal. Its payload says which release this is.
+/// Reads its revision, and waits for a signal. Its payload names the release.
 #[job(name = "durable_revised", durable, max_attempts = 3, backoff = fixed("1ms"), output = Vec<u32>)]
 #[derive(Serialize, Deserialize)]
 struct Revised {
@@ -24,7 +24,7 @@ impl Handler for Revised {
     }
 }
 
-/// As if another release were deployed.
+/// Simulates the deployment of another release.
 async fn deploy(db: &TestDb, release: i64) {
     sqlx::query("update queue.job set payload = jsonb_build_object('release', $1)").bind(release).execute(&db.pool).await.unwrap();
 }
@@ -55,7 +55,7 @@ async fn a_job_stays_under_the_revision_that_it_began_under_and_new_ones_begin_u
 }
 
 #[tokio::test]
-async fn a_release_that_is_rolled_back_does_not_run_what_began_under_it_until_it_is_deployed_again() {
+async fn a_rolled_back_release_does_not_run_its_jobs_until_it_is_deployed_again() {
     let db = db().await;
     let job = Revised { release: 4 }.enqueue(&db.pool).await.unwrap();
     let worker = || db.worker().register::<Revised>();
@@ -65,7 +65,7 @@ async fn a_release_that_is_rolled_back_does_not_run_what_began_under_it_until_it
     db.run_while(worker(), async {
         eventually("an attempt has failed", async || !failures(&db, job.id()).await.is_empty()).await;
         deploy(&db, 4).await;
-        eventually("it is over", async || matches!(db.state(job.id()).await, Some(JobState::Completed | JobState::Dead))).await;
+        eventually("it has finished", async || matches!(db.state(job.id()).await, Some(JobState::Completed | JobState::Dead))).await;
     })
     .await;
     let errors = failures(&db, job.id()).await;
@@ -78,7 +78,7 @@ async fn a_release_that_is_rolled_back_does_not_run_what_began_under_it_until_it
 }
 
 #[tokio::test]
-async fn a_test_says_under_which_revision_a_job_began() {
+async fn a_test_sets_the_revision_under_which_a_job_began() {
     let db = db().await;
     let began = |release: u32| testing::run(Revised { release }).pool(&db.pool);
     let ran = began(4).journaled("checkout", &2).signal("go", "now").await;

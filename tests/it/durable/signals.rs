@@ -1,4 +1,4 @@
-//! Signals: received once and in their order, whenever they come; a job that waits for one holds nothing, and no wake-up is lost.
+//! Signals: received once and in order, whenever they arrive; a job that waits for one holds no resources, and no wake-up is lost.
 
 mod crowd;
 pub(super) mod races;
@@ -23,14 +23,14 @@ async fn send(db: &TestDb, job: JobHandle<Plan>, name: &str, text: &str) {
     assert_eq!(job.signal(&db.pool, name, text).await.unwrap(), Signalled::Sent, "{name}");
 }
 
-/// What was sent and not received.
-async fn left(db: &TestDb, job: JobId) -> Vec<String> {
+/// Returns the signals that were sent and not received.
+async fn unreceived(db: &TestDb, job: JobId) -> Vec<String> {
     let signals = operate::signals(&db.pool, Store::default(), job).await.unwrap();
     signals.into_iter().map(|signal| signal.name).collect()
 }
 
 #[tokio::test]
-async fn a_job_that_waits_for_a_signal_holds_nothing_and_goes_on_with_it() {
+async fn a_job_that_waits_for_a_signal_holds_nothing_and_continues_with_it() {
     let db = db().await;
     let parts = [step("before"), receive("paid"), Part::FailOnce("fail".into()), step("after")];
     let job = plan(parts).enqueue(&db.pool).await.unwrap();
@@ -47,12 +47,12 @@ async fn a_job_that_waits_for_a_signal_holds_nothing_and_goes_on_with_it() {
     assert_eq!(db.output(job.id()).await, serde_json::json!(["before", "yes", "after"]));
     // The third attempt found it in the journal.
     assert_eq!(done(&db, job.id()).await, [("after".to_owned(), 2), ("before".to_owned(), 1)]);
-    assert_eq!((journal(&db, job.id()).await.len(), left(&db, job.id()).await), (4, vec!["other".to_owned()]));
+    assert_eq!((journal(&db, job.id()).await.len(), unreceived(&db, job.id()).await), (4, vec!["other".to_owned()]));
     db.finish().await;
 }
 
 #[tokio::test]
-async fn signals_that_come_before_the_job_asks_are_received_in_the_order_of_their_arrival() {
+async fn signals_that_arrive_before_the_receive_are_received_in_order() {
     let db = db().await;
     let mut tx = db.pool.begin().await.unwrap();
     let job = plan([Part::Votes("vote".into(), 3)]).enqueue(&mut tx).await.unwrap();
@@ -62,7 +62,7 @@ async fn signals_that_come_before_the_job_asks_are_received_in_the_order_of_thei
     send(&db, job, "vote", "second").await;
     db.run_while(db.worker().register::<Plan>(), async {
         db.until(job.id(), JobState::Parked).await;
-        // In SQL, whose payload is any JSON.
+        // From SQL, with any JSON as payload.
         let sent: String = db.one(&format!("select queue.signal({0}, 'vote', '\"third\"')", job.id())).await;
         assert_eq!(sent, "sent");
         db.until(job.id(), JobState::Completed).await;
@@ -90,7 +90,7 @@ async fn a_signal_is_seen_while_a_step_goes_on_beside_the_wait() {
 }
 
 #[tokio::test]
-async fn a_wait_ends_with_its_time_and_a_signal_that_is_there_comes_first() {
+async fn a_wait_ends_at_its_timeout_and_an_existing_signal_comes_first() {
     let db = db().await;
     let parts = || plan([within("paid", 3_600_000)]);
     let [late, just] = [parts().enqueue(&db.pool).await.unwrap(), parts().enqueue(&db.pool).await.unwrap()];
@@ -100,8 +100,8 @@ async fn a_wait_ends_with_its_time_and_a_signal_that_is_there_comes_first() {
         }
         let due = "select count(*) from queue.parked p join queue.step s on s.id = p.id and s.name = 'paid (timeout)'
             where abs(extract(epoch from p.run_at - s.until)) < 10";
-        assert_eq!(db.count(due).await, 2, "they are due when their waits are over");
-        // It is woken before that: it waits on, for as long as it would have.
+        assert_eq!(db.count(due).await, 2, "they are due when their waits end");
+        // Woken before its timeout, it waits for the rest of it.
         late.run_now(&db.pool).await.unwrap();
         eventually("it waits again", async || {
             let waits = "select count(*) from queue.parked where since > (select max(at) from queue.step)
@@ -111,7 +111,7 @@ async fn a_wait_ends_with_its_time_and_a_signal_that_is_there_comes_first() {
         .await;
     })
     .await;
-    // Both at once: the time is over, and a signal has come.
+    // Both at the same time: the timeout has passed, and a signal has arrived.
     db.run("update queue.parked set run_at = now(); update queue.step set until = now() where until is not null").await;
     send(&db, just, "paid", "in the end").await;
     for job in [late, just] {
@@ -131,11 +131,11 @@ async fn an_end_that_was_journaled_stays_though_a_signal_comes_later() {
         db.until(job.id(), JobState::Scheduled).await;
         send(&db, job, "paid", "late").await;
         db.run("update queue.scheduled set run_at = now(); update queue.step set until = now() where name = 'on'").await;
-        // The same name twice is an error; what came too late is not received under it.
+        // The same name twice is an error; a late signal is not received under it.
         db.until(job.id(), JobState::Dead).await;
     })
     .await;
-    assert_eq!(left(&db, job.id()).await, ["paid"]);
+    assert_eq!(unreceived(&db, job.id()).await, ["paid"]);
     assert_eq!(journal(&db, job.id()).await, ["on", "paid", "paid (timeout)"]);
     db.finish().await;
 }
@@ -157,7 +157,7 @@ async fn the_first_of_two_signals_ends_both_waits() {
 
 #[tokio::test]
 #[ignore = "deep"]
-async fn a_worker_that_starts_later_knows_when_a_wait_is_over() {
+async fn a_worker_that_starts_later_knows_when_a_wait_ends() {
     let db = db().await;
     let job = plan([within("paid", 4_000), Part::Step("after".into())]).enqueue(&db.pool).await.unwrap();
     run_to(&db, job.id(), JobState::Parked).await;
@@ -170,7 +170,7 @@ async fn a_worker_that_starts_later_knows_when_a_wait_is_over() {
 }
 
 #[tokio::test]
-async fn what_is_over_or_absent_is_sent_nothing_and_what_is_no_signal_is_refused() {
+async fn finished_and_missing_jobs_get_no_signal_and_invalid_signals_are_refused() {
     let db = db().await;
     let job = plan([]).enqueue(&db.pool).await.unwrap();
     run_to(&db, job.id(), JobState::Completed).await;
@@ -198,7 +198,7 @@ async fn what_is_over_or_absent_is_sent_nothing_and_what_is_no_signal_is_refused
 }
 
 #[tokio::test]
-async fn a_parked_job_can_be_seen_and_cancelled_and_begins_anew_without_its_signals() {
+async fn a_parked_job_is_shown_and_cancelled_and_is_requeued_without_its_signals() {
     let db = db().await;
     let job = plan([receive("paid")]).enqueue(&db.pool).key("account-7").await.unwrap();
     let behind = plan([]).enqueue(&db.pool).key("account-7").await.unwrap();
@@ -225,7 +225,7 @@ async fn a_parked_job_can_be_seen_and_cancelled_and_begins_anew_without_its_sign
     assert_eq!(db.state(job.id()).await, Some(JobState::Cancelled));
     assert_eq!(job.signal(&db.pool, "paid", "late").await.unwrap(), Signalled::Over);
     job.requeue(&db.pool).await.unwrap();
-    assert_eq!((left(&db, job.id()).await.len(), db.state(job.id()).await), (0, Some(JobState::Blocked)));
+    assert_eq!((unreceived(&db, job.id()).await.len(), db.state(job.id()).await), (0, Some(JobState::Blocked)));
     db.run_while(db.worker().register::<Plan>(), async {
         db.until(job.id(), JobState::Parked).await;
         let cancelled = operate::cancel_all(&db.pool, Store::default(), &operate::Filter::default()).await.unwrap();

@@ -1,4 +1,4 @@
-//! Sleeps: they hold no slot, end when they are to, and let what runs beside them come first.
+//! Sleeps: they hold no slot, end in time, and let concurrent work finish first.
 
 use std::time::Duration;
 
@@ -7,7 +7,7 @@ use queue_core::{AttemptOutput, Context, Failure, Job as _, JobState, Middleware
 use super::{Part, Plan, db, done, pairs, plan, run_to, step};
 
 #[tokio::test]
-async fn a_sleep_holds_no_slot_and_goes_on_where_it_was() {
+async fn a_sleep_holds_no_slot_and_the_job_continues_after_it() {
     let db = db().await;
     let parts = [step("a"), Part::Sleep("trial".into(), 3_600_000), step("b")];
     let jobs = [plan(parts.clone()).enqueue(&db.pool).await.unwrap().id(), plan(parts).enqueue(&db.pool).await.unwrap().id()];
@@ -19,7 +19,7 @@ async fn a_sleep_holds_no_slot_and_goes_on_where_it_was() {
         assert_eq!(db.count("select count(*) from queue.lease").await, 0);
         let due = "select count(*) from queue.scheduled s join queue.step t on t.id = s.id and t.name = 'trial'
             where s.run_at >= t.until and s.run_at < t.until + interval '30 s' and s.crashes = 0";
-        assert_eq!(db.count(due).await, 2, "due when it is over, and not before");
+        assert_eq!(db.count(due).await, 2, "due when it ends, and not before");
         let pass = "update queue.scheduled set run_at = now(); update queue.step set until = now() where until is not null";
         db.run(pass).await;
         for job in jobs {
@@ -32,7 +32,7 @@ async fn a_sleep_holds_no_slot_and_goes_on_where_it_was() {
 }
 
 #[tokio::test]
-async fn a_sleep_that_is_cut_short_by_an_operator_sleeps_on() {
+async fn a_sleep_that_an_operator_interrupts_continues() {
     let db = db().await;
     let job = plan([Part::Sleep("trial".into(), 3_600_000), step("b")]).enqueue(&db.pool).await.unwrap().id();
     db.run_while(db.worker().register::<Plan>(), async {
@@ -67,7 +67,7 @@ async fn a_job_that_has_begun_does_not_expire_in_its_sleep() {
 }
 
 #[tokio::test]
-async fn what_is_read_beside_a_sleep_may_become_a_step_before_the_attempt_is_left() {
+async fn a_query_beside_a_sleep_may_become_a_step_before_the_attempt_ends() {
     let db = db().await;
     let job = plan([Part::Slow(3_600_000)]).enqueue(&db.pool).await.unwrap().id();
     run_to(&db, job, JobState::Scheduled).await;
@@ -75,7 +75,7 @@ async fn what_is_read_beside_a_sleep_may_become_a_step_before_the_attempt_is_lef
     db.finish().await;
 }
 
-/// What stands around the handler of a durable job is dropped with it.
+/// Records the end of each attempt. When a durable job sleeps, the middleware around its handler is dropped with it.
 struct Counts;
 
 #[async_trait]
@@ -88,7 +88,7 @@ impl Middleware for Counts {
 }
 
 #[tokio::test]
-async fn middleware_stands_around_each_attempt_of_a_durable_job() {
+async fn middleware_runs_around_each_attempt_of_a_durable_job() {
     let db = db().await;
     let job = plan([Part::Sleep("trial".into(), 3_600_000)]).enqueue(&db.pool).await.unwrap().id();
     db.run_while(db.worker().register::<Plan>().middleware(Counts), async {
@@ -103,11 +103,11 @@ async fn middleware_stands_around_each_attempt_of_a_durable_job() {
     db.finish().await;
 }
 
-/// What the middleware of each attempt is told.
-struct AsksWhetherItIsTheLast;
+/// Records `is_last_attempt` as the middleware of each attempt sees it.
+struct RecordsLastAttempt;
 
 #[async_trait]
-impl Middleware for AsksWhetherItIsTheLast {
+impl Middleware for RecordsLastAttempt {
     async fn attempt(&self, cx: &Context, next: Next<'_>) -> Result<AttemptOutput, Failure> {
         let said = if cx.is_last_attempt() { "last" } else { "not last" };
         let statement = sqlx::query("insert into done_by (job, what, attempt) values ($1, $2, $3)").bind(cx.id()).bind(said);
@@ -127,10 +127,10 @@ async fn pass(db: &tests::TestDb, jobs: i64) {
 #[tokio::test]
 async fn middleware_knows_as_the_handler_does_whether_an_attempt_is_the_last() {
     let db = db().await;
-    // The second attempt goes on from its own sleep: it has not used up any since.
+    // The second attempt continues from its own sleep: it has used up none since.
     let parts = [Part::FailOnce("a".into()), Part::Sleep("trial".into(), 3_600_000)];
     let job = plan(parts).enqueue(&db.pool).await.unwrap().id();
-    db.run_while(db.worker().register::<Plan>().middleware(AsksWhetherItIsTheLast), async {
+    db.run_while(db.worker().register::<Plan>().middleware(RecordsLastAttempt), async {
         pass(&db, 1).await;
         db.until(job, JobState::Completed).await;
     })
@@ -161,13 +161,13 @@ async fn a_job_that_may_expire_has_as_many_tries_as_any_other_whether_it_slept_o
     for job in &jobs {
         failures.push(db.count(&format!("select count(*) from queue.failure where id = {job}")).await);
     }
-    // Of those that sleep in their second attempt: one before, and two from there on.
+    // Failures of the jobs that sleep in their second attempt: one before, and two from there on.
     assert_eq!(failures, [2, 2, 3, 3, 2, 2]);
     db.finish().await;
 }
 
 #[tokio::test]
-async fn attempts_that_ended_with_their_process_before_a_sleep_or_a_wait_count_no_more_after_it() {
+async fn crashes_before_a_sleep_or_a_wait_no_longer_count_after_it() {
     let db = db().await;
     let sleeps = plan([Part::Sleep("trial".into(), 3_600_000)]).enqueue(&db.pool).await.unwrap().id();
     let waits = plan([Part::Receive("paid".into())]).enqueue(&db.pool).await.unwrap().id();

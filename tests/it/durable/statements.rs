@@ -1,4 +1,4 @@
-//! The statements that journal: under the lease that has the job, once, and without harm to others.
+//! The SQL statements that journal steps: under the job's lease, once, and without harm to other jobs.
 
 use queue_core::{Job as _, JobId};
 use sqlx::{Executor as _, PgConnection};
@@ -12,7 +12,7 @@ const FRESH: &str = include_str!("../../../queue-worker/sql/journal_fresh.sql");
 
 const ALONE: &str = include_str!("../../../queue-worker/sql/journal_one.sql");
 
-/// By this statement, each alone if that takes one step; returns the names of those that were accepted.
+/// Journals with this statement, one entry per call if it takes only one; returns the names of the accepted ones.
 async fn try_journal(db: &TestDb, statement: &'static str, entries: &[Entry<'_>]) -> sqlx::Result<Vec<String>> {
     let mut names = Vec::new();
     if statement == ALONE {
@@ -40,7 +40,7 @@ async fn journal(db: &TestDb, entries: &[Entry<'_>]) -> Vec<String> {
     try_journal(db, TOGETHER, entries).await.unwrap()
 }
 
-/// Returns the number of the transaction if it was accepted.
+/// Returns the id of the transaction if it was accepted.
 async fn journal_one(connection: &mut PgConnection, (token, job, name, output): Entry<'_>) -> sqlx::Result<Option<String>> {
     let statement = sqlx::query_scalar(ALONE).bind(token).bind(job).bind(name).bind(1_i16).bind(5);
     statement.bind(output.is_none().then_some(1500.0)).bind(output).fetch_optional(connection).await
@@ -50,7 +50,7 @@ async fn job(db: &TestDb) -> JobId {
     Do::ok().enqueue(&db.pool).await.unwrap().id()
 }
 
-/// A lease that has this job.
+/// Creates a lease of this job.
 async fn lease(db: &TestDb, job: JobId) -> Uuid {
     let token = Uuid::new_v4();
     let statement = "with gone as (delete from queue.ready where id = $2 returning lane)
@@ -60,21 +60,21 @@ async fn lease(db: &TestDb, job: JobId) -> Uuid {
     token
 }
 
-/// As if it had never been.
+/// Removes the job completely.
 async fn forget(db: &TestDb, job: JobId) {
     for statement in ["delete from queue.lease where $1 = any (ids)", "delete from queue.job where id = $1"] {
         sqlx::query(statement).bind(job).execute(&db.pool).await.unwrap();
     }
 }
 
-/// Its steps as text: `name=output`, and of sleeps how many tenths of a second they are.
+/// Returns its steps as text: `name=output`, and for sleeps their duration in tenths of a second.
 async fn steps(db: &TestDb, job: JobId) -> Vec<String> {
     let shown = "select name || '=' || coalesce(output::text, (extract(epoch from until - at) * 10)::int::text)
         from queue.step where id = $1 order by name";
     sqlx::query_scalar(shown).bind(job).fetch_all(&db.pool).await.unwrap()
 }
 
-/// By each statement: of steps together, of new ones, of one alone.
+/// By each statement: several steps, new steps, one step.
 #[tokio::test]
 async fn a_step_counts_only_under_the_lease_that_has_its_job_and_once() {
     for statement in [TOGETHER, FRESH, ALONE] {
@@ -84,7 +84,7 @@ async fn a_step_counts_only_under_the_lease_that_has_its_job_and_once() {
         let (mine, alien, lost) = ((token, ours, "a", Some("1")), (token, theirs, "b", Some("2")), (Uuid::new_v4(), ours, "c", Some("3")));
         assert_eq!(try_journal(&db, statement, &[mine, alien, lost, (token, ours, "z", None)]).await.unwrap(), ["a", "z"]);
         assert_eq!((steps(&db, ours).await, steps(&db, theirs).await), (vec!["a=1".to_owned(), "z=15".to_owned()], vec![]));
-        // Said again, as after an answer that was lost, and beside another that is new.
+        // Repeated, as after a lost reply, and beside a new one.
         match try_journal(&db, statement, &[(token, ours, "a", Some("9")), (other, theirs, "b", Some("2"))]).await {
             Ok(names) => assert!(statement == TOGETHER && names == ["a", "b"], "{statement}: {names:?}"),
             Err(again) => assert!(statement != TOGETHER && again.as_database_error().unwrap().is_unique_violation(), "{again}"),
@@ -100,7 +100,7 @@ async fn a_step_counts_only_under_the_lease_that_has_its_job_and_once() {
 }
 
 #[tokio::test]
-async fn a_step_and_a_verdict_on_its_lease_do_not_come_between_each_other() {
+async fn a_step_and_a_verdict_on_its_lease_do_not_interleave() {
     let db = TestDb::new().await;
     for statement in [ALONE, FRESH, TOGETHER] {
         neither_comes_between(&db, statement).await;
@@ -119,7 +119,7 @@ async fn neither_comes_between(db: &TestDb, statement: &'static str) {
             sqlx::query(statement).bind([token]).bind([ours]).bind(["a"]).bind([1_i16]).bind([5]).bind([None::<f64>]).bind(["1"]);
         assert_eq!(writing.execute(statement).await.unwrap().rows_affected(), 1);
     }
-    // While the step is not committed, nobody takes the lease away.
+    // While the step is uncommitted, no session can take the lease away.
     let mut other = db.pool.acquire().await.unwrap();
     other.run("set lock_timeout = '100ms'").await;
     let taken = sqlx::query("delete from queue.lease where token = $1").bind(token).execute(&mut *other).await;
@@ -132,7 +132,7 @@ async fn neither_comes_between(db: &TestDb, statement: &'static str) {
 }
 
 #[tokio::test]
-async fn a_commit_without_an_answer_is_known_by_its_number() {
+async fn a_commit_without_a_reply_is_resolved_by_its_transaction_id() {
     let db = TestDb::new().await;
     let ours = job(&db).await;
     let token = lease(&db, ours).await;
@@ -166,7 +166,7 @@ async fn a_commit_without_an_answer_is_known_by_its_number() {
 }
 
 #[tokio::test]
-async fn readers_see_the_steps_of_a_job_that_is_there_in_their_order() {
+async fn readers_see_the_steps_of_an_existing_job_in_order() {
     let db = TestDb::new().await;
     let (ours, theirs) = (job(&db).await, job(&db).await);
     let (token, other) = (lease(&db, ours).await, lease(&db, theirs).await);

@@ -1,4 +1,4 @@
-//! Where it puts its data, and when it does nothing at all.
+//! Where the server puts its data, and when it refuses to start.
 
 use std::{fs, path::Path};
 
@@ -8,7 +8,7 @@ use super::user::{User, eventually, gone, scratch_folder, sql};
 
 #[test]
 #[ignore = "deep"]
-fn without_a_folder_it_is_chosen_by_the_environment_and_the_version() {
+fn without_a_setting_the_folder_depends_on_the_environment_and_the_version() {
     let base = scratch_folder("default");
     let mut command = User::command(Path::new(""));
     command.env("QUEUE_PG_DATA", base.join("told"));
@@ -52,7 +52,7 @@ fn a_cluster_of_another_version_is_refused() {
 
 #[test]
 #[ignore = "deep"]
-fn a_server_that_refuses_its_settings_says_why() {
+fn a_server_that_refuses_its_settings_names_the_reason() {
     for ephemeral in [false, true] {
         let folder = scratch_folder("settings");
         let settings = vec![("work_mem".to_owned(), "plenty".to_owned())];

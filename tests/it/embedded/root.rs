@@ -1,4 +1,4 @@
-//! As root: `PostgreSQL` refuses to be, so somebody else is found. A plain user cannot run these.
+//! As root: `PostgreSQL` refuses to run as root, so another user is chosen. These tests require root.
 
 use std::{
     fs,
@@ -38,12 +38,12 @@ fn root_does_not_follow_links_that_the_servers_user_left() {
 
 #[test]
 #[ignore = "deep"]
-fn a_plain_user_can_do_the_same_and_shares_it_with_nobody() {
+fn a_plain_user_can_do_the_same_and_shares_the_server_with_no_other() {
     if !root() {
         return skipped("another user's server", "not run as root");
     }
     let (folder, copy) = (scratch_folder("plain"), copy_of_ourselves());
-    // Nobody's number: `initdb` alone would refuse it.
+    // A uid without an account: `initdb` alone would refuse it.
     let uid = 12345;
     let first = User::spawn(User::command_as(uid, &copy, &folder)).unwrap();
     assert_eq!(sql(&first.url, "select 1"), "1");
@@ -78,7 +78,7 @@ fn root_behind_a_closed_folder_uses_a_user_namespace() {
         }
         let user = match User::spawn(command) {
             Ok(user) => user,
-            // Not allowed in some containers; then it must say so.
+            // Forbidden in some containers; then the error must say so.
             Err(error) => {
                 assert!(error.contains("nor are user namespaces allowed here"), "{error}");
                 return skipped("a server behind a folder that only root may enter", "no user namespaces here");

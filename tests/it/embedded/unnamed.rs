@@ -1,4 +1,4 @@
-//! A worker for which nobody has named a database.
+//! A worker without a configured database.
 
 use std::{process::Command, time::Instant};
 
@@ -10,13 +10,13 @@ use super::user::{eventually, remove, scratch_folder};
 
 #[test]
 #[ignore = "deep"]
-fn a_worker_on_a_server_of_its_own_says_so_unless_it_was_told_to() {
+fn a_worker_on_an_embedded_server_reports_it_unless_configured() {
     let folder = scratch_folder("unnamed");
     let place = folder.to_str().unwrap();
     for (arguments, warns) in [(&["run"][..], true), (&["run", "--embedded"], false)] {
         let since = Instant::now();
         let settings = [("QUEUE_PG_DATA", place), ("QUEUE_LOG", "info"), ("NO_COLOR", "1")];
-        let mut worker = WorkerProcess::running(env!("CARGO_BIN_EXE_test-cli"), "", arguments, &settings);
+        let mut worker = WorkerProcess::start_with(env!("CARGO_BIN_EXE_test-cli"), "", arguments, &settings);
         let says = |what: &str| worker.log_since(since).into_iter().find(|line| line.contains(what));
         eventually("it has started", || says("worker started").is_some());
         let warning = says("nobody elsewhere sees");
@@ -30,10 +30,10 @@ fn a_worker_on_a_server_of_its_own_says_so_unless_it_was_told_to() {
     remove(&folder);
 }
 
-/// Of a development store of an older release nobody has named the place, so the error does.
+/// The path of a development store of an older release is not configured, so the error names it.
 #[tokio::test]
 #[ignore = "deep"]
-async fn a_store_of_its_own_that_this_release_cannot_use_is_told_with_its_folder() {
+async fn an_embedded_store_that_this_release_cannot_use_is_reported_with_its_folder() {
     let folder = scratch_folder("foreign");
     let server = Embedded::start(EmbeddedOptions { folder: Some(folder.clone()), ..EmbeddedOptions::default() }).unwrap();
     let mut connection = PgConnection::connect(server.url()).await.unwrap();

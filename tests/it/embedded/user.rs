@@ -16,7 +16,7 @@ use queue_worker::embedded::{Embedded, EmbeddedOptions};
 use sqlx::{AssertSqlSafe, Connection as _, PgConnection, Row as _};
 use tests::beyond_tier_one;
 
-/// Not a test of its own: what [`User::start`] runs. It holds the server until its standard input ends.
+/// Not a test: the body of the process that [`User::start`] runs. It holds the server until its standard input is closed.
 #[test]
 #[ignore = "by hand: a process that other tests start"]
 fn user() {
@@ -35,13 +35,13 @@ fn user() {
 /// This binary, even if a newer one has been built meanwhile.
 const OURSELVES: &str = "/proc/self/exe";
 
-/// The arguments that make this binary a user.
+/// Arguments that run this binary as a user.
 pub(super) const AS_USER: [&str; 5] = ["--exact", "embedded::user::user", "--ignored", "--nocapture", "--test-threads=1"];
 
 /// A process that uses a server.
 pub(super) struct User {
     pub(super) process: Child,
-    /// Kept, because the test harness in that process goes on printing.
+    /// Kept open, because the test harness of that process continues to print.
     _output: Box<dyn Any + Send>,
     pub(super) url: String,
     pub(super) attached: bool,
@@ -58,7 +58,8 @@ impl User {
         command
     }
 
-    /// As another user, who may read neither our working folder nor perhaps the test binary: so `copy` is one of [`copy_of_ourselves`].
+    /// Returns the command for another account, which may not be allowed to read our working folder or the test binary: `copy` comes from
+    /// [`copy_of_ourselves`].
     pub(super) fn command_as(uid: u32, copy: &Path, folder: &Path) -> Command {
         let mut command = Command::new(copy);
         command.args(AS_USER).env("TEST_USER_FOLDER", folder).uid(uid).gid(uid).current_dir("/");
@@ -89,23 +90,23 @@ impl User {
     }
 }
 
-/// This binary where everybody can run it; to be removed after use.
+/// Copies this binary to where every account can run it; the caller removes it.
 pub(super) fn copy_of_ourselves() -> PathBuf {
     let copy = scratch_folder("exe");
-    // Another process writes it. If this one did, a process that another test starts could hold it open for writing: "text file busy".
-    // It is told by our number: to that process, `OURSELVES` would be `cp`.
+    // Copied by another process. Otherwise a process that another test starts could inherit the open file: "text file busy". It gets our
+    // pid, because `OURSELVES` would be `cp` there.
     let ourselves = format!("/proc/{}/exe", std::process::id());
     assert!(Command::new("cp").arg(ourselves).arg(&copy).status().unwrap().success());
     copy
 }
 
-/// A name that nobody has used, under the system's temporary folder.
+/// Returns an unused path in the system's temporary folder.
 pub(super) fn scratch_folder(name: &str) -> PathBuf {
     static NUMBER: AtomicUsize = AtomicUsize::new(0);
     std::env::temp_dir().join(format!("embedded-{name}-{}-{}", std::process::id(), NUMBER.fetch_add(1, Relaxed)))
 }
 
-/// The first value of a statement, as text.
+/// Returns the first value of a statement as text.
 pub(super) fn try_sql(url: &str, statement: &str) -> sqlx::Result<String> {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
     runtime.block_on(async {
@@ -129,7 +130,7 @@ pub(super) fn eventually(what: &str, mut holds: impl FnMut() -> bool) {
     panic!("not within a minute: {what}");
 }
 
-/// All processes that name the folder, with their command lines; users do not.
+/// Returns all processes that name the folder, with their command lines, except users.
 pub(super) fn processes(folder: &Path) -> Vec<(u32, String)> {
     let entries = fs::read_dir("/proc").unwrap().flatten();
     let named = entries.filter_map(|entry| {
@@ -141,7 +142,7 @@ pub(super) fn processes(folder: &Path) -> Vec<(u32, String)> {
     named.collect()
 }
 
-/// The script and its watcher, the script first.
+/// Returns the script and its watcher, the script first.
 pub(super) fn scripts(folder: &Path) -> Vec<u32> {
     let mut pids: Vec<u32> = processes(folder).into_iter().filter(|(_, line)| line.contains("supervise.sh")).map(|(pid, _)| pid).collect();
     pids.sort_unstable();
@@ -153,7 +154,7 @@ pub(super) fn postmaster(folder: &Path) -> u32 {
     text.lines().next().and_then(|line| line.parse().ok()).unwrap()
 }
 
-/// Kills a process and waits until it has let go of its files.
+/// Kills a process and waits until its files are closed.
 pub(super) fn kill(pid: u32) {
     assert!(Command::new("kill").args(["-KILL", &pid.to_string()]).status().unwrap().success());
     eventually("it is dead", || {

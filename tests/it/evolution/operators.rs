@@ -1,4 +1,4 @@
-//! What operators do to a job type they do to all its versions.
+//! Operations on a job type apply to all its versions.
 
 use std::time::Duration;
 
@@ -13,7 +13,7 @@ use tests::{TestDb, eventually};
 use super::{about, of_second, of_third, to, to_all};
 
 #[tokio::test]
-async fn filters_figures_and_acts_mean_all_versions_of_a_type() {
+async fn filters_statistics_and_operations_cover_all_versions_of_a_type() {
     let db = TestDb::new().await;
     let store = Store::default();
     to("ada").enqueue(&db.pool).await.unwrap();
@@ -35,7 +35,7 @@ async fn filters_figures_and_acts_mean_all_versions_of_a_type() {
 }
 
 #[tokio::test]
-async fn a_pause_of_a_type_is_one_of_all_its_versions() {
+async fn a_pause_of_a_type_covers_all_its_versions() {
     let db = TestDb::new().await;
     let (store, scope) = (Store::default(), Scope::job_type("release_mail"));
     db.run_while(of_third(&db), async {
@@ -61,7 +61,7 @@ async fn a_pause_of_a_type_is_one_of_all_its_versions() {
     db.finish().await;
 }
 
-/// Of another type.
+/// A job of another type.
 #[job(send_only, name = "evolution_beside", version = 2)]
 #[derive(Serialize, Deserialize)]
 struct Beside;

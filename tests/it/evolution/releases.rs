@@ -1,4 +1,4 @@
-//! An old and a new worker at once, as processes: in both directions of a deploy, and with one that is killed.
+//! An old and a new worker at the same time, as processes: in both directions of a deployment, and with one that is killed.
 
 use std::time::{Duration, Instant};
 
@@ -10,11 +10,11 @@ use super::{about, of_first, of_second, of_third, output, to, to_all};
 const BINARY: &str = env!("CARGO_BIN_EXE_test-release-worker");
 
 fn release(db: &TestDb, which: &str) -> WorkerProcess {
-    WorkerProcess::logged(BINARY, &db.url, &[("RELEASE", which)])
+    WorkerProcess::start_logged(BINARY, &db.url, &[("RELEASE", which)])
 }
 
 #[tokio::test]
-async fn an_older_worker_leaves_newer_jobs_alone_sleeps_and_says_so() {
+async fn an_older_worker_does_not_claim_newer_jobs_sleeps_and_reports_them() {
     let db = TestDb::new().await;
     let newer: Vec<JobId> = vec![
         about("ada", "tea").enqueue(&db.pool).await.unwrap().id(),
@@ -44,7 +44,7 @@ async fn an_older_worker_leaves_newer_jobs_alone_sleeps_and_says_so() {
 }
 
 #[tokio::test]
-async fn two_releases_at_once_run_all_jobs_each_only_those_that_it_knows() {
+async fn two_concurrent_releases_run_all_jobs_each_only_its_known_ones() {
     let db = TestDb::new().await;
     let (old, new) = (release(&db, "1"), release(&db, "2"));
     let mut batch = Batch::new();
@@ -65,7 +65,7 @@ async fn two_releases_at_once_run_all_jobs_each_only_those_that_it_knows() {
     assert_eq!(of("second: b%").await, 150);
     assert_eq!(of("first: a%").await + of("second: a%").await, 150);
 
-    // The deploy is rolled back: the new ones wait, and nothing is lost.
+    // The deployment is rolled back: the new jobs wait, and none is lost.
     drop(new);
     let waits = to_all(&["late"]).enqueue(&db.pool).await.unwrap().id();
     let runs = to("early").enqueue(&db.pool).await.unwrap().id();
@@ -81,7 +81,7 @@ async fn two_releases_at_once_run_all_jobs_each_only_those_that_it_knows() {
 
 #[tokio::test]
 #[ignore = "deep"]
-async fn a_suspect_of_a_newer_version_is_left_to_workers_that_know_it() {
+async fn a_quarantined_job_of_a_newer_version_is_left_to_workers_that_know_it() {
     let db = TestDb::new().await;
     let old = release(&db, "1");
     let killed = release(&db, "2");
@@ -94,9 +94,9 @@ async fn a_suspect_of_a_newer_version_is_left_to_workers_that_know_it() {
     let beside = to("ada").enqueue(&db.pool).await.unwrap().id();
     db.until(beside, JobState::Completed).await;
     assert_eq!(db.state(job).await, Some(JobState::Ready));
-    // A worker tells of such jobs a ttl after it began, then each minute.
+    // A worker reports such jobs one lease duration after it began, then each minute.
     let (began, told) = (Instant::now(), release(&db, "1"));
-    eventually("the old release says so", async || {
+    eventually("the old release reports it", async || {
         let log = told.log_since(began.checked_sub(Duration::from_mins(1)).unwrap()).join("\n");
         log.contains("with this version of the job type") && log.contains("version=2")
     })

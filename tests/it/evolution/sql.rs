@@ -1,4 +1,4 @@
-//! Versions in SQL: the option, and what a uniqueness key makes of a payload of another version.
+//! Versions in SQL: the option, and uniqueness keys of payloads of another version.
 
 use queue_core::{Job as _, JobId, JobState, OnConflict};
 use sqlx::{AssertSqlSafe, Connection as _, PgConnection};
@@ -16,7 +16,7 @@ async fn stored(db: &TestDb, id: JobId) -> String {
 }
 
 #[tokio::test]
-async fn an_enqueue_in_sql_says_its_version_or_means_the_first() {
+async fn an_enqueue_in_sql_names_its_version_or_gets_the_first() {
     let db = TestDb::new().await;
     let mut on = PgConnection::connect(&db.url).await.unwrap();
     for (arguments, name) in [
@@ -32,16 +32,16 @@ async fn an_enqueue_in_sql_says_its_version_or_means_the_first() {
     }
     for version in ["0", "-1", "10000", "1.5", "\"2\"", "true", "[2]"] {
         let error = enqueue(&mut on, &format!("'release_mail', '{{}}', '{{\"version\": {version}}}'")).await.unwrap_err();
-        assert!(error.to_string().contains("the option version is a whole number from 1 to 9999"), "{error}");
+        assert!(error.to_string().contains("the option version must be a whole number from 1 to 9999"), "{error}");
     }
     for arguments in ["'release_mail@2', '{}', '{\"queue\": \"q\"}'", "'release_mail@2', '{}', '{}'", "'release_mail@2', '{}'"] {
         let error = enqueue(&mut on, arguments).await.unwrap_err();
         let said = error.to_string();
-        assert!(said.contains("the version of a job type is said with the option version, not in its name"), "{arguments}: {said}");
+        assert!(said.contains("the version of a job type is set with the option version, not in its name"), "{arguments}: {said}");
     }
     for name in ["a@", "a@1", "a@02", "a@10000", "a@x", "@2", "a@2@3"] {
         let error = enqueue(&mut on, &format!("'{name}', '{{}}'")).await.unwrap_err();
-        assert!(error.to_string().contains("is said with the option version"), "{name}: {error}");
+        assert!(error.to_string().contains("is set with the option version"), "{name}: {error}");
     }
     let error = enqueue(&mut on, "'a b', '{}'").await.unwrap_err();
     assert!(error.to_string().contains("lane_job_type_is_a_name"), "{error}");
@@ -50,7 +50,7 @@ async fn an_enqueue_in_sql_says_its_version_or_means_the_first() {
 }
 
 #[tokio::test]
-async fn a_uniqueness_key_is_one_over_all_versions_and_a_replaced_job_has_that_of_its_payload() {
+async fn a_uniqueness_key_spans_all_versions_and_a_replaced_job_has_its_payloads_version() {
     let db = TestDb::new().await;
     let mut on = PgConnection::connect(&db.url).await.unwrap();
     let hour = std::time::Duration::from_hours(1);
@@ -64,13 +64,9 @@ async fn a_uniqueness_key_is_one_over_all_versions_and_a_replaced_job_has_that_o
     for (key, job) in [("ready", ready), ("scheduled", scheduled), ("blocked", blocked)] {
         assert_eq!(to_all(&["bea"]).enqueue(&mut on).unique(key).on_conflict(replace).await.unwrap().id(), job);
         assert_eq!(stored(&db, job).await, "release_mail@2", "{key}");
-        assert_eq!(
-            db.count(&format!("select version::bigint from queue.jobs where id = {job}")).await,
-            2,
-            "{key}: its entry says the same"
-        );
+        assert_eq!(db.count(&format!("select version::bigint from queue.jobs where id = {job}")).await, 2, "{key}: its entry has the same");
     }
-    // And back, from a release that is not deployed yet.
+    // The reverse: from a release that is not deployed yet.
     assert_eq!(to("cid").enqueue(&mut on).unique("ready").on_conflict(replace).await.unwrap().id(), ready);
     assert_eq!(stored(&db, ready).await, "release_mail");
     assert_eq!(db.count(&format!("select count(*) from queue.ready where id = {ready} and seq = id")).await, 1, "in its place");
@@ -85,7 +81,7 @@ async fn a_uniqueness_key_is_one_over_all_versions_and_a_replaced_job_has_that_o
 }
 
 #[tokio::test]
-async fn a_suspect_that_is_replaced_stays_a_suspect() {
+async fn a_quarantined_job_that_is_replaced_stays_quarantined() {
     let db = TestDb::new().await;
     let mut on = PgConnection::connect(&db.url).await.unwrap();
     let job = to("ada").enqueue(&mut on).unique("key").await.unwrap().id();

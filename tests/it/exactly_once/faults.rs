@@ -1,4 +1,4 @@
-//! Processes killed, connections cut, leases lost and settings that are hostile, around a handler's own transaction.
+//! Killed processes, cut connections, lost leases and hostile settings around a handler's own transaction.
 
 use std::{
     sync::atomic::{AtomicUsize, Ordering::SeqCst},
@@ -13,17 +13,17 @@ use tests::{Act, Cut, Do, Own, Proxy, TestDb, WorkerProcess, effects, eventually
 
 use super::{charged, enqueue, errors, go, in_the_middle, worker};
 
-/// A worker whose connections go through the proxy.
+/// Returns a worker whose connections go through the proxy.
 fn worker_behind(proxy: &Proxy) -> Worker {
     Worker::new(proxy.pool.clone()).register::<Own>().lease_ttl(Duration::from_mins(1)).grace(Duration::from_secs(5))
 }
 
 #[tokio::test]
-async fn f33_what_a_zombie_writes_is_rolled_back_and_its_completion_refused() {
+async fn f33_a_zombies_writes_are_rolled_back_and_its_completion_is_refused() {
     let db = TestDb::new().await;
     let job = enqueue(&db, "hold first").await;
     let mut connection = PgConnection::connect(&db.url).await.unwrap();
-    // Its next heartbeat, at which it would notice, is a long way off.
+    // Its next heartbeat, which would notice, is far away.
     db.run_while(worker(&db).lease_ttl(Duration::from_mins(2)).grace(Duration::from_secs(20)), async {
         in_the_middle(&db).await;
         connection.execute("update queue.worker set expires_at = now() - interval '1 second'").await.unwrap();
@@ -85,19 +85,19 @@ async fn f35_a_connection_cut_before_the_commit_is_a_failure_without_effect() {
 
 #[tokio::test]
 #[ignore = "deep"]
-async fn f35_a_commit_in_doubt_waits_for_the_database_to_come_back() {
+async fn f35_a_commit_in_doubt_waits_for_the_database_to_return() {
     for (cut, attempts) in [(Cut::After, 1), (Cut::Before, 2)] {
         let db = TestDb::new().await;
         let proxy = Proxy::start(&db.url, cut, 1);
         let job = enqueue(&db, "hold first").await;
         db.run_while(worker_behind(&proxy), async {
             in_the_middle(&db).await;
-            proxy.stay_away(true);
+            proxy.refuse_new(true);
             go(&db).await;
             eventually("it is cut", async || proxy.cuts() == 1).await;
             tokio::time::sleep(Duration::from_millis(700)).await;
-            assert_eq!(errors(&db, "%").await, 0, "no verdict while nobody knows");
-            proxy.stay_away(false);
+            assert_eq!(errors(&db, "%").await, 0, "no verdict while the outcome is unknown");
+            proxy.refuse_new(false);
             db.until(job, JobState::Completed).await;
         })
         .await;
@@ -115,12 +115,12 @@ async fn f35_a_commit_in_doubt_whose_job_was_recovered_meanwhile_leaves_it_to_ot
     let slow = worker_behind(&proxy).lease_ttl(Duration::from_mins(2));
     db.run_while(slow, async {
         in_the_middle(&db).await;
-        proxy.stay_away(true);
+        proxy.refuse_new(true);
         go(&db).await;
         eventually("it is cut", async || proxy.cuts() == 1).await;
         db.pool.execute("update queue.worker set expires_at = now() - interval '1 second'").await.unwrap();
         db.until(job, JobState::Ready).await;
-        proxy.stay_away(false);
+        proxy.refuse_new(false);
     })
     .await;
     assert_eq!((db.state(job).await, charged(&db, job).await), (Some(JobState::Ready), (1, 1, 1, 0)), "only the recovery was written");
@@ -167,7 +167,7 @@ async fn f43_settings_of_the_users_connections_do_not_reach_the_verdict() {
 
 #[tokio::test]
 async fn a_begin_that_is_dropped_leaves_no_connection_in_a_transaction() {
-    /// Begins, and gives up at once.
+    /// Begins a transaction, and fails immediately.
     #[job(send_only)]
     #[derive(Serialize, Deserialize)]
     struct GiveUp;
@@ -200,8 +200,8 @@ async fn a_begin_that_is_dropped_leaves_no_connection_in_a_transaction() {
 }
 
 #[tokio::test]
-async fn a_completed_job_that_keeps_no_record_is_gone_with_its_commit_even_in_doubt() {
-    /// Leaves nothing.
+async fn a_completed_job_without_a_record_is_deleted_by_its_commit_even_in_doubt() {
+    /// Keeps no record.
     #[job(send_only, retain = "none")]
     #[derive(Serialize, Deserialize)]
     struct Gone;

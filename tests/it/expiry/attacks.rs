@@ -1,4 +1,4 @@
-//! Several who look for what has expired, beside claims, operators, sessions that stay open, rows that are wrong, and processes that are killed.
+//! Concurrent expiry sweeps, beside claims, operators, open sessions, bad rows, and killed processes.
 
 use std::time::Duration;
 
@@ -11,14 +11,14 @@ use tests::{
     within,
 };
 
-use super::{HOUR, connect, late, looked_for, statements::look_again, unseen};
+use super::{HOUR, connect, count_entries, delete_entries, expire_now, statements::look_again};
 
-/// So many that are due.
+/// Enqueues this number of expired jobs.
 async fn many(db: &TestDb, jobs: usize) -> Vec<JobId> {
     let jobs =
         Do::enqueue_all((0..jobs).map(|_| Do { act: Act::Ok(String::new()) }), &db.pool).expires_in(HOUR).returning_ids().await.unwrap();
     let jobs: Vec<JobId> = jobs.into_iter().map(|job| job.id()).collect();
-    late(db, &jobs).await;
+    expire_now(db, &jobs).await;
     jobs
 }
 
@@ -27,7 +27,7 @@ async fn expired(db: &TestDb) -> i64 {
 }
 
 #[tokio::test]
-async fn a_claim_that_comes_while_a_job_expires_passes_it_over() {
+async fn a_claim_that_arrives_while_a_job_expires_skips_it() {
     let db = TestDb::new().await;
     let (mut on, mut expires) = (connect(&db).await, connect(&db).await);
     many(&db, 3).await;
@@ -42,7 +42,7 @@ async fn a_claim_that_comes_while_a_job_expires_passes_it_over() {
 }
 
 #[tokio::test]
-async fn of_a_cancel_and_an_expiry_whoever_is_first_has_the_job() {
+async fn of_a_cancel_and_an_expiry_the_first_wins() {
     let db = TestDb::new().await;
     let (mut on, mut other) = (connect(&db).await, connect(&db).await);
     let jobs = many(&db, 4).await;
@@ -51,23 +51,23 @@ async fn of_a_cancel_and_an_expiry_whoever_is_first_has_the_job() {
     assert_eq!(expire_due(&mut on).await.unwrap(), 2);
     other.execute("commit").await.unwrap();
     assert_eq!((look_again(&mut on).await, expired(&db).await), (0, 2));
-    assert_eq!(operate::cancel(&mut on, &jobs).await.unwrap(), [], "they are over");
+    assert_eq!(operate::cancel(&mut on, &jobs).await.unwrap(), [], "they have finished");
     assert_eq!(db.count("select count(*) from queue.expiry").await, 0);
     db.finish().await;
 }
 
 #[tokio::test]
-async fn whoever_gives_a_job_more_time_is_not_overtaken() {
+async fn an_extended_expiry_is_not_overtaken_by_a_sweep() {
     let db = TestDb::new().await;
     let (mut on, mut other) = (connect(&db).await, connect(&db).await);
     let unique = || Do { act: Act::Ok(String::new()) }.enqueue(&db.pool).unique("u").expires_in(HOUR);
     let job = unique().await.unwrap().id();
-    // Under the key, which is held until it commits; by a job that waits for its time, whose entry is only locked.
+    // Under the key, which is held until the commit; by a scheduled job, whose entry is only locked.
     for step in ["ready", "scheduled"] {
         if step == "scheduled" {
             assert_eq!(operate::reschedule(&mut on, &[job]).await.unwrap(), [job]);
         }
-        late(&db, &[job]).await;
+        expire_now(&db, &[job]).await;
         let mut tx = other.begin().await.unwrap();
         let again = Do { act: Act::Ok("fresh".into()) }.enqueue(&mut tx).unique("u").expires_in(HOUR).on_conflict(OnConflict::Replace);
         assert_eq!(again.await.unwrap().id(), job);
@@ -76,8 +76,8 @@ async fn whoever_gives_a_job_more_time_is_not_overtaken() {
         assert_eq!(look_again(&mut on).await, 0, "{step}: it has more time now");
         assert_eq!(db.state(job).await.map(|state| state.to_string()).as_deref(), Some(step));
     }
-    // A look that saw the old time, and comes to the job's row just after the commit.
-    late(&db, &[job]).await;
+    // A sweep that saw the old time and reaches the job's row just after the commit.
+    expire_now(&db, &[job]).await;
     let mut tx = other.begin().await.unwrap();
     sqlx::query("select from queue.job where id = $1 for update").bind(job).execute(&mut *tx).await.unwrap();
     sqlx::query("select queue.set_expiry($1, now() + interval '1 hour')").bind(job).execute(&mut *tx).await.unwrap();
@@ -88,7 +88,7 @@ async fn whoever_gives_a_job_more_time_is_not_overtaken() {
 }
 
 #[tokio::test]
-async fn one_job_whose_rows_are_wrong_stops_no_other_and_is_told_of() {
+async fn one_job_with_bad_rows_stops_no_other_and_is_reported() {
     let db = TestDb::new().await;
     let mut on = connect(&db).await;
     let jobs = many(&db, 9).await;
@@ -97,10 +97,10 @@ async fn one_job_whose_rows_are_wrong_stops_no_other_and_is_told_of() {
     let (expired, refused): (Vec<JobId>, Vec<JobId>) =
         sqlx::query_as("select expired, refused from queue.expire_due('-infinity', 100)").fetch_one(&mut on).await.unwrap();
     assert_eq!((expired.len(), refused), (8, vec![jobs[4]]));
-    assert_eq!(looked_for(&db, jobs[4]).await, 1, "it may be mended");
+    assert_eq!(count_entries(&db, jobs[4]).await, 1, "it may be mended");
     sqlx::query("delete from queue.done where id = $1").bind(jobs[4]).execute(&mut on).await.unwrap();
     assert_eq!(look_again(&mut on).await, 1);
-    // Nor does one that somebody's trigger refuses.
+    // Nor does a job that a user's trigger refuses.
     let jobs = many(&db, 9).await;
     let trigger = format!(
         "create function no() returns trigger language plpgsql as 'begin raise exception $m$no$m$; end';
@@ -115,7 +115,7 @@ async fn one_job_whose_rows_are_wrong_stops_no_other_and_is_told_of() {
 }
 
 #[tokio::test]
-async fn a_process_that_is_killed_in_the_midst_leaves_nothing_half_done() {
+async fn a_process_killed_during_a_sweep_leaves_no_partial_expiry() {
     let db = TestDb::new().await;
     let jobs = many(&db, 50).await;
     let (mut victim, mut on) = (connect(&db).await, connect(&db).await);
@@ -128,7 +128,7 @@ async fn a_process_that_is_killed_in_the_midst_leaves_nothing_half_done() {
 }
 
 #[tokio::test]
-async fn an_operators_open_session_holds_up_no_expiry() {
+async fn an_operators_open_transaction_delays_no_other_expiry() {
     let db = TestDb::new().await;
     let mut session = connect(&db).await;
     session.execute("begin isolation level repeatable read").await.unwrap();
@@ -141,7 +141,7 @@ async fn an_operators_open_session_holds_up_no_expiry() {
 
 #[tokio::test]
 #[ignore = "deep"]
-async fn tens_of_thousands_due_at_once_keep_nobody_else_waiting() {
+async fn tens_of_thousands_due_at_the_same_time_delay_no_other_work() {
     let db = TestDb::new().await;
     many(&db, 30_000).await;
     let quick = || Do { act: Act::Ok(String::new()) };
@@ -167,7 +167,7 @@ async fn workers_that_are_killed_let_no_job_begin_late_and_none_expire_twice() {
     let db = TestDb::new().await;
     let start = || WorkerProcess::start(env!("CARGO_BIN_EXE_test-worker"), &db.url, &[("TTL_MS", "1000")]);
     let jobs = many(&db, 4000).await;
-    // Half of them are found only by who claims them.
+    // Half of them are found only by claims.
     sqlx::query("delete from queue.expiry where id % 2 = 0").execute(&db.pool).await.unwrap();
     let mut begun = 0;
     while begun < 3 {
@@ -179,8 +179,8 @@ async fn workers_that_are_killed_let_no_job_begin_late_and_none_expire_twice() {
     }
     let last = start();
     let over = "select count(*) from queue.jobs where state in ('expired', 'completed')";
-    within(Duration::from_mins(2), "all are over", async || db.count(over).await == jobs.len() as i64).await;
-    // What a killed worker had claimed counts as begun, whatever it had done with it.
+    within(Duration::from_mins(2), "all have finished", async || db.count(over).await == jobs.len() as i64).await;
+    // A job that a killed worker had claimed counts as begun.
     let late = "select count(*) from effect e join queue.job j on j.id = e.job join queue.done d on d.id = j.id where d.expired";
     assert_eq!(db.count(late).await, 0, "what has expired has not run");
     let fresh = "select count(*) from queue.done_many m cross join lateral unnest(m.ids)";
@@ -190,7 +190,7 @@ async fn workers_that_are_killed_let_no_job_begin_late_and_none_expire_twice() {
 }
 
 #[tokio::test]
-async fn a_worker_and_a_sweep_over_the_same_jobs_end_each_once() {
+async fn a_worker_and_a_sweep_of_the_same_jobs_end_each_once() {
     let db = TestDb::new().await;
     let mut on = connect(&db).await;
     let jobs = many(&db, 3000).await;
@@ -201,6 +201,6 @@ async fn a_worker_and_a_sweep_over_the_same_jobs_end_each_once() {
     };
     db.run_while(db.worker(), sweep).await;
     assert_eq!(db.count("select count(*) from effect").await, 0);
-    unseen(&db).await;
+    delete_entries(&db).await;
     db.finish().await;
 }

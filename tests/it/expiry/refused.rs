@@ -1,4 +1,4 @@
-//! Jobs that expire beside verdicts that are refused.
+//! Jobs that expire beside refused verdicts.
 
 use std::time::{Duration, Instant};
 
@@ -6,19 +6,19 @@ use queue_core::{Job as _, JobState};
 use sqlx::AssertSqlSafe;
 use tests::{Act, Do, TestDb, WorkerProcess};
 
-use super::unseen;
+use super::delete_entries;
 
 const WORKER: &str = env!("CARGO_BIN_EXE_test-worker");
 
 #[tokio::test]
 #[ignore = "deep"]
-async fn what_expired_beside_a_verdict_that_is_refused_is_told_as_no_lost_lease() {
+async fn jobs_that_expire_beside_a_refused_verdict_are_not_reported_as_lost_leases() {
     let db = TestDb::new().await;
     let slow = Do { act: Act::Slowly(1000, Box::new(Act::Ok("slow".into()))) }.enqueue(&db.pool).await.unwrap().id();
     let refused = Do { act: Act::Ok("refused".into()) }.enqueue(&db.pool).await.unwrap().id();
     let late = Do { act: Act::Ok("late".into()) }.enqueue(&db.pool).expires_in(Duration::from_millis(500)).await.unwrap().id();
-    unseen(&db).await;
-    // The verdict of the first is long on its way, so that those of the others go together.
+    delete_entries(&db).await;
+    // The first verdict is delayed, so that those of the others are settled together.
     let trigger = format!(
         "create function public.delay() returns trigger language plpgsql as $$ begin
            if new.id = {slow} then perform pg_sleep(2); end if;
@@ -29,7 +29,7 @@ async fn what_expired_beside_a_verdict_that_is_refused_is_told_as_no_lost_lease(
     );
     sqlx::raw_sql(AssertSqlSafe(trigger)).execute(&db.pool).await.unwrap();
     let since = Instant::now();
-    let worker = WorkerProcess::logged(WORKER, &db.url, &[("CONCURRENCY", "1")]);
+    let worker = WorkerProcess::start_logged(WORKER, &db.url, &[("CONCURRENCY", "1")]);
     for (job, state) in [(slow, JobState::Completed), (late, JobState::Expired), (refused, JobState::Dead)] {
         db.until(job, state).await;
     }

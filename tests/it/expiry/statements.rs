@@ -1,4 +1,4 @@
-//! The statements by themselves: what they end, what they leave, and what they look for again.
+//! The SQL statements: what they expire, what they leave, and what they check again.
 
 use queue_core::{Job as _, JobId, JobState};
 use sqlx::{Connection as _, PgConnection, Row as _};
@@ -8,21 +8,21 @@ use tests::{
     protocol::{Lease, claim, expire_held, register, settle},
 };
 
-use super::{HOUR, connect, enqueue, late, looked_for, ok};
+use super::{HOUR, connect, count_entries, enqueue, expire_now, ok};
 
 async fn lease(on: &mut PgConnection, most: i32) -> Lease {
     let worker = register(on).await.unwrap();
     claim(on, worker, most).await.unwrap()
 }
 
-/// The time at which it is looked for again comes now.
+/// Makes all checks due now.
 pub(super) async fn look_again(on: &mut PgConnection) -> i64 {
     sqlx::query("update queue.expiry set at = now() - (1 + random()) * interval '1 s' where looks > 0").execute(&mut *on).await.unwrap();
     expire_due(on).await.unwrap()
 }
 
 #[tokio::test]
-async fn only_what_is_due_waits_and_has_not_begun_expires() {
+async fn only_due_waiting_jobs_that_have_not_begun_expire() {
     let db = TestDb::new().await;
     let mut on = connect(&db).await;
     let mut jobs = Vec::new();
@@ -46,7 +46,7 @@ async fn only_what_is_due_waits_and_has_not_begun_expires() {
         )));
         change.bind(tried).bind(crashed).bind(moved).bind(put_off).bind(put_back).execute(&mut on).await.unwrap();
     }
-    late(&db, &[&jobs[..], &[put_off, head, behind]].concat()).await;
+    expire_now(&db, &[&jobs[..], &[put_off, head, behind]].concat()).await;
     assert_eq!(expire_due(&mut on).await.unwrap(), 4);
     for (what, job, state) in [
         ("it has failed before", tried, JobState::Ready),
@@ -62,21 +62,21 @@ async fn only_what_is_due_waits_and_has_not_begun_expires() {
     ] {
         assert_eq!(db.state(job).await, Some(state), "{what}");
         let waits = i64::from([not_due, third].contains(&job));
-        assert_eq!(looked_for(&db, job).await, waits, "{what}: nobody looks for what has begun, or is over");
+        assert_eq!(count_entries(&db, job).await, waits, "{what}: jobs that have begun or finished are not checked");
     }
     let begun: Vec<JobId> = sqlx::query_scalar("select e from queue.expire_all($1) e")
         .bind([tried, crashed, put_off, put_back, not_due, third])
         .fetch_all(&mut on)
         .await
         .unwrap();
-    assert!(begun.is_empty(), "whoever asks: {begun:?}");
-    assert_eq!(operate::unblock(&mut on).await.unwrap(), 1, "the key goes on");
+    assert!(begun.is_empty(), "for every claim: {begun:?}");
+    assert_eq!(operate::unblock(&mut on).await.unwrap(), 1, "the key continues");
     assert_eq!(db.count("select count(*) from queue.done where expired and cancelled and attempts = 0 and ran_ms = 0").await, 4);
     db.finish().await;
 }
 
 #[tokio::test]
-async fn those_that_are_due_first_expire_first_and_no_more_than_so_many() {
+async fn jobs_due_first_expire_first_up_to_the_given_number() {
     let db = TestDb::new().await;
     let mut on = connect(&db).await;
     let mut jobs = Vec::new();
@@ -95,12 +95,12 @@ async fn those_that_are_due_first_expire_first_and_no_more_than_so_many() {
 }
 
 #[tokio::test]
-async fn a_job_that_was_claimed_in_time_is_looked_for_until_it_has_begun() {
+async fn a_job_claimed_in_time_is_checked_until_it_has_begun() {
     let db = TestDb::new().await;
     let mut on = connect(&db).await;
     let (released, completed, retried) = (ok(&db).await, ok(&db).await, ok(&db).await);
     let held = lease(&mut on, 3).await;
-    late(&db, &[released, completed, retried]).await;
+    expire_now(&db, &[released, completed, retried]).await;
     assert_eq!(expire_due(&mut on).await.unwrap(), 0, "they run");
     assert_eq!(db.count("select count(*) from queue.expiry where at > now() and looks = 1").await, 3);
     assert_eq!(look_again(&mut on).await, 0);
@@ -115,7 +115,7 @@ async fn a_job_that_was_claimed_in_time_is_looked_for_until_it_has_begun() {
 }
 
 #[tokio::test]
-async fn a_holder_ends_only_what_is_due_by_the_databases_clock_and_gives_back_the_rest() {
+async fn a_holder_expires_only_due_jobs_by_the_databases_clock_and_releases_the_rest() {
     let db = TestDb::new().await;
     let mut on = connect(&db).await;
     let (due, early, untouched, second, cancelled) = (ok(&db).await, ok(&db).await, ok(&db).await, ok(&db).await, ok(&db).await);
@@ -127,11 +127,11 @@ async fn a_holder_ends_only_what_is_due_by_the_databases_clock_and_gives_back_th
     let (there, left) = (ok(&db).await, ok(&db).await);
     let other = lease(&mut on, 9).await;
     assert_eq!((held.jobs.len(), other.ids()), (7, vec![there, left]));
-    late(&db, &[due, second, cancelled, untouched, head, there, left]).await;
+    expire_now(&db, &[due, second, cancelled, untouched, head, there, left]).await;
     operate::cancel_running(&mut on, &[cancelled]).await.unwrap();
     let one = |job| held.one(held.jobs.iter().position(|one| one.id == job).unwrap(), "release");
     let said = [one(due), one(early), one(second), one(cancelled), one(head), one(free), other.one(0, "release")];
-    let foreign = tests::protocol::Said { token: uuid::Uuid::new_v4(), ..one(untouched) };
+    let foreign = tests::protocol::JobVerdict { token: uuid::Uuid::new_v4(), ..one(untouched) };
     assert_eq!(expire_held(&mut on, &[&said[..], &[foreign]].concat()).await.unwrap(), [(foreign.token, Some(untouched))]);
     for (what, job, state) in [
         ("due", due, JobState::Expired),
@@ -154,19 +154,19 @@ async fn a_holder_ends_only_what_is_due_by_the_databases_clock_and_gives_back_th
     assert_eq!(db.count("select sum(cardinality(ids))::bigint from queue.lease").await, 2);
     assert_eq!(operate::unblock(&mut on).await.unwrap(), 1);
     assert_eq!(db.state(behind).await, Some(JobState::Ready));
-    // Once more, as after an answer that was lost; and as a zombie.
+    // Repeated, as after a lost reply; and from a zombie.
     assert_eq!(expire_held(&mut on, &said).await.unwrap().len(), 7);
     db.finish().await;
 }
 
 #[tokio::test]
-async fn a_holder_that_fell_silent_ends_nothing_that_is_being_recovered() {
+async fn a_silent_holder_expires_no_job_that_is_being_recovered() {
     let db = TestDb::new().await;
     let (mut on, mut recovers) = (connect(&db).await, connect(&db).await);
     let job = ok(&db).await;
     let worker = register(&mut on).await.unwrap();
     let held = claim(&mut on, worker, 1).await.unwrap();
-    late(&db, &[job]).await;
+    expire_now(&db, &[job]).await;
     tests::protocol::silence(&mut on, worker).await.unwrap();
     let mut tx = recovers.begin().await.unwrap();
     let tokens = tests::protocol::lock_silent(&mut tx).await.unwrap();
@@ -179,12 +179,12 @@ async fn a_holder_that_fell_silent_ends_nothing_that_is_being_recovered() {
     let said = held.all("release");
     let (refused, ()) = tokio::join!(expire_held(&mut on, &said), ends);
     assert_eq!(refused.unwrap().len(), 1);
-    assert_eq!(db.state(job).await, Some(JobState::Ready), "it had begun, as far as anybody knows");
+    assert_eq!(db.state(job).await, Some(JobState::Ready), "it had begun, as far as the store knows");
     db.finish().await;
 }
 
 #[tokio::test]
-async fn a_time_that_somebody_wrote_by_hand_ends_nothing_and_stops_nothing() {
+async fn a_manually_written_time_expires_nothing_and_stops_nothing() {
     let db = TestDb::new().await;
     let mut on = connect(&db).await;
     let good = ok(&db).await;
@@ -196,9 +196,9 @@ async fn a_time_that_somebody_wrote_by_hand_ends_nothing_and_stops_nothing() {
         sqlx::query("update queue.expiry set at = '1970-01-01+00' where id = $1").bind(job).execute(&mut on).await.unwrap();
         bad.push(job);
     }
-    // Metadata are the user's, whatever their keys.
+    // Metadata belong to the user, with any keys.
     bad.push(Do { act: Act::Ok(String::new()) }.enqueue(&db.pool).meta("expires_at", "2020-01-01T00:00:00.000000Z").await.unwrap().id());
-    late(&db, &[good]).await;
+    expire_now(&db, &[good]).await;
     assert_eq!(expire_due(&mut on).await.unwrap(), 1);
     assert_eq!(db.count("select count(*) from queue.expiry").await, 0);
     for job in &bad {
@@ -212,19 +212,19 @@ async fn a_time_that_somebody_wrote_by_hand_ends_nothing_and_stops_nothing() {
 }
 
 #[tokio::test]
-async fn whatever_was_known_of_the_tables_no_look_reads_one_whole() {
+async fn with_any_table_statistics_no_sweep_reads_a_whole_table() {
     let db = TestDb::new().await;
     let mut on = connect(&db).await;
-    // Planned while all is empty.
+    // Planned while the tables are empty.
     for _ in 0..6 {
         let job = ok(&db).await;
-        late(&db, &[job]).await;
+        expire_now(&db, &[job]).await;
         assert_eq!(expire_due(&mut on).await.unwrap(), 1);
     }
     Do::enqueue_all((0..30_000).map(|_| Do { act: Act::Ok(String::new()) }), &db.pool).await.unwrap();
     Do::enqueue_all((0..30_000).map(|_| Do { act: Act::Ok(String::new()) }), &db.pool).after(HOUR).await.unwrap();
     let jobs = [enqueue(&db, Act::Ok(String::new())).await.id(), ok(&db).await];
-    late(&db, &jobs).await;
+    expire_now(&db, &jobs).await;
     sqlx::query("begin").execute(&mut on).await.unwrap();
     let read = "select coalesce(sum(seq_tup_read + idx_tup_fetch), 0)::bigint from pg_stat_xact_user_tables
       where schemaname = 'queue' and relname ~ '^(ready|scheduled|blocked|job|done|expiry)'";

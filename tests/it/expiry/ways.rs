@@ -12,13 +12,13 @@ use serde::{Deserialize, Serialize};
 use sqlx::{AssertSqlSafe, Connection as _};
 use tests::{Act, Do, TestDb, eventually, operate::expire_due};
 
-use super::{HOUR, connect, late, looked_for, said};
+use super::{HOUR, connect, count_entries, expire_now, stored_expiry};
 
 fn quick() -> Do {
     Do { act: Act::Ok(String::new()) }
 }
 
-/// Expires if its enqueue says nothing else.
+/// Expires by default.
 #[job(name = "expires_by_type", expires = "1h")]
 #[derive(Serialize, Deserialize)]
 struct ByType;
@@ -29,7 +29,7 @@ impl queue_core::Handler for ByType {
     }
 }
 
-/// The seconds from the enqueue, or from when it is due, to the expiry; and that it is looked for then.
+/// Returns the seconds from the enqueue, or from the due time, to the expiry; checks that there is an expiry entry for it.
 async fn seconds(db: &TestDb, job: JobId) -> i64 {
     let text = "select round(extract(epoch from e.at - coalesce(s.run_at, queue.enqueued_at(j.id))))::bigint
       from queue.job j join queue.expiry e on e.id = j.id and queue.expiry_text(e.at) = j.system ->> 'expires_at'
@@ -84,16 +84,16 @@ async fn a_job_expires_whichever_way_it_was_enqueued() {
     }
     tx.commit().await.unwrap();
     for (way, job) in &jobs {
-        // A great many take a while after the clock was asked.
+        // A large enqueue takes a while after it read the clock.
         let seconds = seconds(&db, *job).await;
         assert!(if way.ends_with("many") { (3480..=3600).contains(&seconds) } else { seconds == 3600 }, "{way}: {seconds}");
     }
-    assert_eq!(said(&db, of_batch[1]).await, None, "the other one of the batch");
+    assert_eq!(stored_expiry(&db, of_batch[1]).await, None, "the other one of the batch");
     let of_all = db.count("select count(*) from queue.expiry").await;
     assert_eq!(of_all, jobs.len() as i64 + 19_998);
 
     let ids: Vec<JobId> = jobs.iter().map(|(_, job)| *job).collect();
-    late(&db, &ids).await;
+    expire_now(&db, &ids).await;
     let mut on = connect(&db).await;
     assert_eq!(expire_due(&mut on).await.unwrap(), ids.len() as i64, "those that are due, wherever they wait");
     assert_eq!(db.count("select count(*) from queue.jobs where state = 'expired'").await, ids.len() as i64);
@@ -101,7 +101,7 @@ async fn a_job_expires_whichever_way_it_was_enqueued() {
 }
 
 #[tokio::test]
-async fn an_enqueue_in_sql_expires_as_the_workers_of_its_type_say() {
+async fn an_enqueue_in_sql_expires_as_its_types_workers_have_published() {
     let db = TestDb::new().await;
     let mut on = connect(&db).await;
     let worker = Worker::new(db.pool.clone()).register::<ByType>().queue("nothing", 1);
@@ -117,14 +117,14 @@ async fn an_enqueue_in_sql_expires_as_the_workers_of_its_type_say() {
     }
     let longer = r#"select queue.enqueue('expires_by_type', '{}', '{"expires_in": 7200}')"#;
     let job: JobId = sqlx::query_scalar(longer).fetch_one(&mut on).await.unwrap();
-    assert_eq!(seconds(&db, job).await, 7200, "an enqueue says otherwise");
+    assert_eq!(seconds(&db, job).await, 7200, "an enqueue overrides it");
     let other: JobId = sqlx::query_scalar("select queue.enqueue('another', '{}')").fetch_one(&mut on).await.unwrap();
-    assert_eq!(said(&db, other).await, None);
+    assert_eq!(stored_expiry(&db, other).await, None);
     db.finish().await;
 }
 
 #[tokio::test]
-async fn the_job_of_a_tick_expires_so_long_after_it_may_run() {
+async fn the_job_of_a_tick_expires_relative_to_its_due_time() {
     let db = TestDb::new().await;
     let schedule = Schedule::every(Duration::from_mins(1)).job(&ByType);
     create(&db.pool, Store::default(), "expiring", &schedule).await.unwrap();
@@ -139,7 +139,7 @@ async fn the_job_of_a_tick_expires_so_long_after_it_may_run() {
 }
 
 #[tokio::test]
-async fn a_time_that_is_none_or_that_comes_before_the_job_may_run_is_refused_and_named() {
+async fn an_invalid_expiry_or_one_before_the_due_time_is_refused_and_named() {
     let db = TestDb::new().await;
     let mut on = connect(&db).await;
     for (options, why) in [
@@ -186,15 +186,15 @@ async fn a_time_that_is_none_or_that_comes_before_the_job_may_run_is_refused_and
     assert!(refused.to_string().contains("before it may run"), "{refused}");
     assert_eq!(db.count("select count(*) from queue.job").await, 0, "nothing was enqueued");
 
-    // What has passed already is over as soon as somebody looks, whether or not it was to wait for a time that has passed too.
+    // A job with a time in the past expires at the next sweep, whether or not it is scheduled for the past too.
     let past = quickly().at(now - HOUR).expires_at(now - HOUR).await.unwrap().id();
-    assert_eq!(looked_for(&db, past).await, 1);
+    assert_eq!(count_entries(&db, past).await, 1);
     assert_eq!(expire_due(&mut on).await.unwrap(), 1);
     db.finish().await;
 }
 
 #[tokio::test]
-async fn whoever_replaces_or_debounces_a_job_says_when_it_expires_and_whoever_keeps_it_does_not() {
+async fn replacing_or_debouncing_a_job_sets_its_expiry_and_keeping_it_does_not() {
     let db = TestDb::new().await;
     let mut on = connect(&db).await;
     let again = async |conflict, expires: Option<u64>| {
@@ -203,31 +203,31 @@ async fn whoever_replaces_or_debounces_a_job_says_when_it_expires_and_whoever_ke
         enqueue.await.unwrap().id()
     };
     let job = again(OnConflict::Keep, Some(1)).await;
-    let first = said(&db, job).await;
-    assert_eq!((again(OnConflict::Keep, Some(2)).await, said(&db, job).await), (job, first.clone()), "kept as it is");
+    let first = stored_expiry(&db, job).await;
+    assert_eq!((again(OnConflict::Keep, Some(2)).await, stored_expiry(&db, job).await), (job, first.clone()), "kept as it is");
     assert_eq!(again(OnConflict::Replace, Some(2)).await, job);
-    let second = said(&db, job).await;
-    assert!(second > first && looked_for(&db, job).await == 2, "{second:?} {first:?}");
-    // What was written for the first time is of no use any more.
+    let second = stored_expiry(&db, job).await;
+    assert!(second > first && count_entries(&db, job).await == 2, "{second:?} {first:?}");
+    // The row written for the first time is obsolete.
     sqlx::query("update queue.expiry set at = now() - interval '1 s' where queue.expiry_text(at) = $1")
         .bind(first)
         .execute(&mut on)
         .await
         .unwrap();
-    assert_eq!((expire_due(&mut on).await.unwrap(), looked_for(&db, job).await), (0, 1));
+    assert_eq!((expire_due(&mut on).await.unwrap(), count_entries(&db, job).await), (0, 1));
     let same = Utc::now() + 3 * HOUR;
     for _ in 0..2 {
         let said_again = quick().enqueue(&db.pool).unique("u").on_conflict(OnConflict::Replace).expires_at(same);
-        assert_eq!(said_again.await.unwrap().id(), job, "the same time may be said again");
+        assert_eq!(said_again.await.unwrap().id(), job, "the same time may be set again");
     }
     assert_eq!(again(OnConflict::Debounce, Some(4)).await, job);
-    assert!(said(&db, job).await > second);
-    assert_eq!((again(OnConflict::Replace, None).await, said(&db, job).await), (job, None), "it may begin at any time");
-    late(&db, &[]).await;
+    assert!(stored_expiry(&db, job).await > second);
+    assert_eq!((again(OnConflict::Replace, None).await, stored_expiry(&db, job).await), (job, None), "it may begin at any time");
+    expire_now(&db, &[]).await;
     sqlx::query("update queue.expiry set at = now() - (1 + random()) * interval '1 s'").execute(&mut on).await.unwrap();
     assert_eq!(expire_due(&mut on).await.unwrap(), 0);
     assert_eq!(again(OnConflict::Replace, Some(1)).await, job);
-    late(&db, &[job]).await;
+    expire_now(&db, &[job]).await;
     assert_eq!(expire_due(&mut on).await.unwrap(), 1);
     assert_ne!(again(OnConflict::Keep, None).await, job, "a job that has expired holds no key");
     assert_eq!(ByType::OPTIONS.expires, Some(HOUR));

@@ -1,4 +1,4 @@
-//! Which host is chosen, and what is said when none will do.
+//! The choice of the host, and the error if none fits.
 
 use queue_worker::Error;
 use tokio::net::TcpListener;
@@ -20,12 +20,12 @@ async fn chosen(url: &str) -> u16 {
 
 #[tokio::test]
 #[ignore = "deep"]
-async fn f86_of_several_hosts_the_one_is_found_that_is_wanted() {
+async fn f86_of_several_hosts_the_requested_one_is_found() {
     let primary = TestServer::start().await.unwrap();
     primary.database(NAME).await.unwrap();
     let standby = primary.standby(primary.port()).await.unwrap();
     let (one, two) = (primary.port(), standby.port());
-    // One that takes connections and never says a word, and one that is not there.
+    // One host that accepts connections and never answers, and one that is unreachable.
     let silent = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let silent_port = silent.local_addr().unwrap().port();
     let gone = TcpListener::bind("127.0.0.1:0").await.unwrap().local_addr().unwrap().port();
@@ -44,7 +44,7 @@ async fn f86_of_several_hosts_the_one_is_found_that_is_wanted() {
     ] {
         assert_eq!(chosen(&url(ports, rest)).await, wanted, "{ports:?} {rest}");
     }
-    // A client that takes any host does not wait for the silent one.
+    // A client that accepts any host does not wait for the silent one.
     chosen(&url(&[silent_port, one], "&connect_timeout=3600")).await;
 
     let error = Address::connect(&url(&[two, gone, silent_port], "&connect_timeout=1")).await.unwrap_err();
@@ -61,7 +61,7 @@ async fn f86_of_several_hosts_the_one_is_found_that_is_wanted() {
 
 #[tokio::test]
 #[ignore = "deep"]
-async fn a_primary_that_is_told_to_take_no_writes_is_left_and_comes_back() {
+async fn a_primary_set_to_read_only_is_left_and_returned_to() {
     let primary = TestServer::start().await.unwrap();
     let database = primary.database(NAME).await.unwrap();
     let standby = primary.standby(primary.port()).await.unwrap();
@@ -75,7 +75,7 @@ async fn a_primary_that_is_told_to_take_no_writes_is_left_and_comes_back() {
     };
     let write = async || {
         let tried = sqlx::query("insert into effect (job) values (1)").execute(address.pool());
-        // Where no host will do, a new connection is waited for.
+        // If no host fits, a new connection waits.
         tokio::time::timeout(Duration::from_secs(2), tried).await.is_ok_and(|done| done.is_ok())
     };
     assert!(write().await);

@@ -1,4 +1,4 @@
-//! A standby that is behind: what it lacks is gone, and nothing of what it has is forgotten by those who remember more.
+//! A standby that lags: what it lacks is lost, and jobs that it has are not skipped by workers that remember newer ids.
 
 use tests::{
     proxy::{Mode, Proxy},
@@ -23,7 +23,7 @@ async fn f70_after_a_failover_that_lost_a_thousand_transactions_no_job_stays_rea
     let behind = number(&database).await;
     upstream.set(Mode::Drop);
     let before = load.count();
-    // Each takes numbers of transactions, and of places.
+    // Each consumes transaction ids and places in lanes.
     let gone = async || number(&database).await >= behind + 1_500 && load.count() >= before + 300;
     within(PATIENCE, "much is done that is about to be lost", gone).await;
     let reached = number(&database).await;
@@ -33,11 +33,11 @@ async fn f70_after_a_failover_that_lost_a_thousand_transactions_no_job_stays_rea
     let there = on(&standby).await;
     let (promoted, goes_on) = (now(&there).await, number(&there).await);
     assert!(reached - goes_on >= 1_000, "only {} transactions are lost", reached - goes_on);
-    let longest = Longest::begin(there.pool.clone());
+    let longest = LongestWait::begin(there.pool.clone());
     let took = first_after(&there, promoted).await;
     load.more(600).await;
     let (acknowledged, tried) = load.end().await;
-    // What was lost of a verdict is tried again.
+    // A lost verdict is written again.
     all_are_completed(&there).await;
     let (longest, lost) = (longest.end().await, lost(&there, &acknowledged).await);
     println!(
@@ -52,10 +52,10 @@ async fn f70_after_a_failover_that_lost_a_thousand_transactions_no_job_stays_rea
     address.close().await;
 }
 
-/// A primary is often slow before it is gone. A look from the beginning that took long, here over a second, is not repeated for twenty times as long.
+/// A primary is often slow before it fails. A full scan that took over a second is not repeated for twenty times as long.
 #[tokio::test]
 #[ignore = "deep"]
-async fn f70_jobs_are_found_that_are_below_what_a_worker_remembers_of_a_server_that_was_slow_at_the_end() {
+async fn f70_jobs_below_the_floors_remembered_from_a_failed_slow_server_are_found() {
     let primary = TestServer::start().await.unwrap();
     let database = primary.database(NAME).await.unwrap();
     let (upstream, name) = (Proxy::start(primary.port()).await.unwrap(), Proxy::start(primary.port()).await.unwrap());
@@ -81,7 +81,7 @@ async fn f70_jobs_are_found_that_are_below_what_a_worker_remembers_of_a_server_t
     standby.promote().await.unwrap();
     let there = on(&standby).await;
     assert!(!is_completed(&there, below).await);
-    name.lead_to(standby.port());
+    name.redirect_to(standby.port());
     let since = Instant::now();
     within(Duration::from_secs(20), "it is completed again", async || is_completed(&there, below).await).await;
     println!("behind: a job below the floors was completed {:?} after the server could be reached", since.elapsed());

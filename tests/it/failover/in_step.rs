@@ -1,10 +1,10 @@
-//! A standby that the primary waits for: nothing that was acknowledged is lost.
+//! A synchronous standby: no acknowledged job is lost.
 
 use super::*;
 
 #[tokio::test]
 #[ignore = "deep"]
-async fn f86_with_a_standby_that_is_waited_for_nothing_is_lost_and_work_goes_on_within_seconds() {
+async fn f86_with_a_synchronous_standby_nothing_is_lost_and_work_continues_within_seconds() {
     let primary = TestServer::start().await.unwrap();
     let database = primary.database(NAME).await.unwrap();
     let standby = primary.standby(primary.port()).await.unwrap();

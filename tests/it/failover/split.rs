@@ -1,4 +1,4 @@
-//! Two servers that both take writes, because the one does not know that the other was promoted.
+//! Two servers that both accept writes, because one does not know that the other was promoted.
 
 use tests::proxy::{Mode, Proxy};
 
@@ -6,14 +6,14 @@ use super::*;
 
 #[tokio::test]
 #[ignore = "deep"]
-async fn f87_cut_off_from_the_standby_that_it_waits_for_the_old_side_acknowledges_nothing_and_its_worker_stops_within_its_ttl() {
+async fn f87_without_its_synchronous_standby_the_old_side_acknowledges_nothing_and_its_worker_stops_within_its_ttl() {
     const TTL: Duration = Duration::from_secs(3);
     let old = TestServer::start().await.unwrap();
     let database = old.database(NAME).await.unwrap();
     let upstream = Proxy::start(old.port()).await.unwrap();
     let new = old.standby(upstream.port).await.unwrap();
     wait_for_standby(&database).await;
-    // Each side knows of its own server only.
+    // Each side knows its own server only.
     let here = worker(&old.url(NAME), TTL);
     announced(&database, 1).await;
     let load = Load::begin(database.pool.clone());
@@ -24,7 +24,7 @@ async fn f87_cut_off_from_the_standby_that_it_waits_for_the_old_side_acknowledge
     new.promote().await.unwrap();
     let there = on(&new).await;
     let promoted = now(&there).await;
-    // What was on its way when they parted may still come.
+    // Messages in flight at the split may still arrive.
     tokio::time::sleep(Duration::from_millis(200)).await;
     let before = load.count();
     let stopped = async || here.log_since(since).iter().any(|line| line.contains("drops its jobs"));
@@ -42,13 +42,13 @@ async fn f87_cut_off_from_the_standby_that_it_waits_for_the_old_side_acknowledge
         acknowledged.len()
     );
     assert_eq!((on_old_side, lost), (0, 0));
-    // What it claimed meanwhile, it cannot have settled: no commit came through.
+    // Jobs that it claimed meanwhile cannot be settled: no commit succeeded.
     let late = "select count(*) from queue.done where finished_at > now() - interval '1 second'";
-    // By a connection of its own: those of the pool wait for the standby.
+    // On a separate connection: those of the pool wait for the standby.
     assert_eq!(on(&old).await.count(late).await.unwrap(), 0);
     drop((here, other));
 
-    // Who knows of both works on the one that was promoted last, whichever stands first.
+    // A worker that knows both uses the one promoted last, whichever comes first in the URL.
     for url in [both(&old, &new), both(&new, &old)] {
         let address = Address::connect(&url).await.unwrap();
         assert_eq!(address.pool().connect_options().get_port(), new.port());
@@ -58,7 +58,7 @@ async fn f87_cut_off_from_the_standby_that_it_waits_for_the_old_side_acknowledge
 
 #[tokio::test]
 #[ignore = "deep"]
-async fn f87_who_works_on_the_old_side_and_knows_the_new_one_goes_there_by_itself() {
+async fn f87_a_worker_on_the_old_side_that_knows_the_new_one_moves_there_by_itself() {
     let old = TestServer::start().await.unwrap();
     let database = old.database(NAME).await.unwrap();
     let new = old.standby(old.port()).await.unwrap();
@@ -74,7 +74,7 @@ async fn f87_who_works_on_the_old_side_and_knows_the_new_one_goes_there_by_itsel
     within(PATIENCE, "the pool is led there", async || address.pool().connect_options().get_port() == new.port()).await;
     println!("split: moved {:?} after the promotion", moved.elapsed());
     drop(held);
-    // No connection of before is lent again.
+    // No old connection is reused.
     for _ in 0..5 {
         let port: i32 = sqlx::query_scalar("select current_setting('port')::int").fetch_one(address.pool()).await.unwrap();
         assert_eq!(port, i32::from(new.port()));

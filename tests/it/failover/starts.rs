@@ -1,4 +1,4 @@
-//! A worker that is started where nothing can be written.
+//! A worker that starts where no server accepts writes.
 
 use tests::Act;
 
@@ -7,16 +7,16 @@ use super::*;
 const CLI: &str = env!("CARGO_BIN_EXE_test-cli");
 
 fn run(url: &str, settings: &[(&str, &str)]) -> WorkerProcess {
-    WorkerProcess::running(CLI, url, &["run"], &[&[("NO_COLOR", "1"), ("QUEUE_LOG", "info")], settings].concat())
+    WorkerProcess::start_with(CLI, url, &["run"], &[&[("NO_COLOR", "1"), ("QUEUE_LOG", "info")], settings].concat())
 }
 
-fn said(worker: &WorkerProcess, since: Instant, text: &str) -> bool {
+fn has_logged(worker: &WorkerProcess, since: Instant, text: &str) -> bool {
     worker.log_since(since).iter().any(|line| line.contains(text))
 }
 
 #[tokio::test]
 #[ignore = "deep"]
-async fn f85_a_worker_on_a_standby_says_so_at_its_start_and_waits_or_exits_as_it_is_told() {
+async fn f85_a_worker_on_a_standby_reports_it_at_its_start_and_waits_or_exits_as_configured() {
     let since = Instant::now();
     let primary = TestServer::start().await.unwrap();
     let database = primary.database(NAME).await.unwrap();
@@ -24,22 +24,22 @@ async fn f85_a_worker_on_a_standby_says_so_at_its_start_and_waits_or_exits_as_it
     let standby = primary.standby(primary.port()).await.unwrap();
     let caught_up = "select count(*) from pg_stat_replication where replay_lsn >= pg_current_wal_lsn()";
     within(PATIENCE, "the standby has all", async || database.count(caught_up).await.unwrap() == 1).await;
-    // Alone, and among hosts of which none takes writes.
+    // Alone, and among hosts of which none accepts writes.
     let alone = standby.url(NAME);
     let among = format!("postgres://postgres@127.0.0.1:{0},127.0.0.1:{0}/{NAME}?sslmode=disable", standby.port());
     for url in [&alone, &among] {
         let mut exits = run(url, &[("QUEUE_ON_STANDBY", "exit")]);
         assert_eq!(exits.wait(), Some(1));
-        within(PATIENCE, "it says why", async || said(&exits, since, "standby")).await;
+        within(PATIENCE, "it logs the reason", async || has_logged(&exits, since, "standby")).await;
     }
     let mut waiting = [run(&alone, &[]), run(&among, &[("QUEUE_ON_STANDBY", "wait"), ("QUEUE_MIGRATE", "true")])];
     for worker in &waiting {
-        within(PATIENCE, "it says that it waits", async || said(worker, since, "this worker waits")).await;
-        assert!(!said(worker, since, "worker started"));
+        within(PATIENCE, "it logs that it waits", async || has_logged(worker, since, "this worker waits")).await;
+        assert!(!has_logged(worker, since, "worker started"));
     }
-    // One that waits ends when it is asked to.
+    // A waiting worker ends when asked to.
     let mut asked = run(&alone, &[]);
-    within(PATIENCE, "it says that it waits", async || said(&asked, since, "this worker waits")).await;
+    within(PATIENCE, "it logs that it waits", async || has_logged(&asked, since, "this worker waits")).await;
     asked.signal("TERM");
     asked.wait();
     standby.promote().await.unwrap();
@@ -48,7 +48,7 @@ async fn f85_a_worker_on_a_standby_says_so_at_its_start_and_waits_or_exits_as_it
     within(PATIENCE, "the job is completed", async || is_completed(&there, job).await).await;
     println!("start: works {:?} after the promotion", promoted.elapsed());
     for worker in &mut waiting {
-        within(PATIENCE, "it has started", async || said(worker, since, "worker started")).await;
+        within(PATIENCE, "it has started", async || has_logged(worker, since, "worker started")).await;
         assert!(!worker.has_ended());
     }
     let mut wrong = run(&alone, &[("QUEUE_ON_STANDBY", "sleep")]);

@@ -1,4 +1,4 @@
-//! One flow stops no other: how much a look does, what a cancel has locked, and what is refused because nobody could end it.
+//! One flow stops no other: how much a pass does, what a cancel locks, and what is refused because no operator could end it.
 
 use std::time::Duration;
 
@@ -14,7 +14,7 @@ async fn release(db: &TestDb, most: i32) -> (i32, bool) {
 }
 
 #[tokio::test]
-async fn what_would_become_gigabytes_is_refused_before_it_is_made() {
+async fn a_flow_that_would_become_gigabytes_is_refused_before_it_is_built() {
     let db = db().await;
     let mut flow = Flow::new("huge");
     let large = flow.add("large", give("large", []));
@@ -37,9 +37,9 @@ async fn what_would_become_gigabytes_is_refused_before_it_is_made() {
     db.finish().await;
 }
 
-/// How much a look does of a wide flow: where it fills payloads, and where it does not.
+/// How much a pass does of a wide flow: where it fills payloads, and where it does not.
 #[tokio::test]
-async fn a_look_takes_some_edges_fills_few_payloads_and_says_that_there_are_more() {
+async fn a_pass_takes_some_edges_fills_few_payloads_and_reports_that_there_are_more() {
     for (nodes, filled, most, expected) in
         [(150, true, 1000, [(64, true), (64, true), (22, false)]), (25, false, 10, [(10, true), (10, true), (5, false)])]
     {
@@ -62,7 +62,7 @@ async fn a_look_takes_some_edges_fills_few_payloads_and_says_that_there_are_more
 }
 
 #[tokio::test]
-async fn a_look_cancels_one_node_that_is_many_after_the_other() {
+async fn a_pass_cancels_nodes_of_many_jobs_one_after_the_other() {
     let db = db().await;
     let mut flow = Flow::new("stopped");
     let bad = flow.add("bad", part("bad", Act::Fail, [])).if_dead(IfDead::Cancel);
@@ -80,7 +80,7 @@ async fn a_look_cancels_one_node_that_is_many_after_the_other() {
 }
 
 #[tokio::test]
-async fn a_node_that_is_many_and_locked_keeps_no_other_in_place() {
+async fn a_locked_node_of_many_jobs_delays_no_other() {
     let db = db().await;
     let (mut stopped, mut other) = (Flow::new("stopped"), Flow::new("other"));
     let bad = stopped.add("bad", part("bad", Act::Fail, [])).if_dead(IfDead::Cancel);
@@ -103,9 +103,9 @@ async fn a_node_that_is_many_and_locked_keeps_no_other_in_place() {
     db.finish().await;
 }
 
-/// Those that are cancelled before their turn: more of them than payloads that a look fills. Somebody has the edge of the first.
+/// Nodes cancelled before their turn: more than a pass fills payloads. Another session has locked the edge of the first.
 #[tokio::test]
-async fn nodes_that_wait_no_more_take_no_room_of_a_look() {
+async fn nodes_that_no_longer_wait_take_no_share_of_a_pass() {
     let db = db().await;
     let mut flow = Flow::new("left");
     let root = flow.add("root", give("root", []));
@@ -128,13 +128,13 @@ async fn nodes_that_wait_no_more_take_no_room_of_a_look() {
     drop(other);
     assert_eq!(db.count("select count(*) from queue.ready").await, 10);
     assert_eq!(db.count("select count(*) from queue.node_hint").await, 0);
-    assert_eq!(db.count("select count(*) from queue.edge").await, 1, "that of which somebody had the lock is left to housekeeping");
+    assert_eq!(db.count("select count(*) from queue.edge").await, 1, "the locked one is left to housekeeping");
     db.finish().await;
 }
 
-/// Leases of two running nodes; somebody has the second locked.
+/// Leases of two running nodes; another session has locked the second.
 #[tokio::test]
-async fn a_flow_that_is_cancelled_holds_up_no_verdict() {
+async fn the_cancellation_of_a_flow_delays_no_verdict() {
     let db = db().await;
     let mut flow = Flow::new("running");
     let (a, b) = (flow.add("a", give("a", [])), flow.add("b", give("b", [])));
@@ -151,7 +151,7 @@ async fn a_flow_that_is_cancelled_holds_up_no_verdict() {
     held.run(&format!("select from queue.lease where {0} = any (ids) for update", flow.job(&b).id())).await;
     let cancelling = operate::cancel_flow(&db.pool, Store::default(), flow.id());
     let settling = async {
-        // As often as a settle may come: none waits for the lease of the other.
+        // As often as a settle may occur: none waits for the lease of the other.
         for _ in 0..20 {
             let mut tx = settler.begin().await.unwrap();
             tx.run("set local lock_timeout = '400ms'").await;
@@ -174,7 +174,7 @@ async fn a_flow_that_is_cancelled_holds_up_no_verdict() {
 }
 
 #[tokio::test]
-async fn a_node_is_no_job_of_before() {
+async fn a_node_is_no_existing_job() {
     let db = db().await;
     give("before", []).enqueue(&db.pool).unique("k").await.unwrap();
     let mut flow = Flow::new("adopts");
@@ -182,17 +182,17 @@ async fn a_node_is_no_job_of_before() {
     let error = flow.enqueue(&db.pool).await.unwrap_err().to_string();
     assert!(error.contains("first") && error.contains("uniqueness key"), "{error}");
     let nodes = r#"[{"name": "first", "job_type": "flow_part", "payload": 1, "options": {"unique_key": "k", "on_conflict": "replace"}}]"#;
-    let refused = said(&db, nodes).await;
+    let refused = flow_error(&db, nodes).await;
     assert!(refused.contains("uniqueness key"), "{refused}");
     assert_eq!(db.count("select count(*) from queue.job").await, 1);
     db.finish().await;
 }
 
-/// What only a producer that writes its own statements comes to.
+/// Only a producer with its own SQL statements can cause this.
 #[tokio::test]
-async fn a_job_is_one_node_of_a_flow_that_has_so_many_edges() {
+async fn a_job_is_one_node_of_a_flow_with_a_bounded_number_of_edges() {
     let db = db().await;
-    for (twice, edges, fault) in [(true, 0, "is no new job"), (false, 100_001, "at most 100000 edges")] {
+    for (twice, edges, fault) in [(true, 0, "is not a new job"), (false, 100_001, "at most 100000 edges")] {
         let mut tx = db.pool.begin().await.unwrap();
         let mut ids = Vec::new();
         for _ in 0..2 {
@@ -213,45 +213,45 @@ async fn a_job_is_one_node_of_a_flow_that_has_so_many_edges() {
     db.finish().await;
 }
 
-/// What `queue.enqueue_flow` says of these nodes.
-async fn said(db: &TestDb, nodes: &str) -> String {
+/// Returns the error of `queue.enqueue_flow` for these nodes.
+async fn flow_error(db: &TestDb, nodes: &str) -> String {
     let said = sqlx::query("select queue.enqueue_flow('said', $1::text::jsonb)").bind(nodes).execute(&db.pool).await;
     said.map_or_else(|error| error.to_string(), |_| String::new())
 }
 
 #[tokio::test]
-async fn what_is_not_understood_is_refused() {
+async fn an_unknown_option_of_a_flow_is_refused() {
     let db = db().await;
     let after = |rest: &str| format!(r#"[{{"name": "a", "job_type": "t", "payload": 1}}, {{"name": "b", "job_type": "t", {rest}}}]"#);
     for (rest, says) in [
-        (r#""payload": 1, "aftr": ["a"]"#, "the key \"aftr\""),
+        (r#""payload": 1, "aftr": ["a"]"#, "unknown key \"aftr\""),
         (r#""payload": 1, "after": ["c"]"#, "waits for \"c\""),
-        (r#""payload": 1, "if_dead": "weep""#, "neither hold"),
-        (r#""payload": {"x": {"$of": "a", "default": 1}}"#, "something beside it"),
+        (r#""payload": 1, "if_dead": "weep""#, "other than hold"),
+        (r#""payload": {"x": {"$of": "a", "default": 1}}"#, "other keys beside it"),
         (r#""payload": {"x": {"$of": 7}}"#, "not in the flow"),
-        (r#""jobs": [{"x": {"$of": "a"}}]"#, "no place"),
-        (r#""jobs": 7"#, "no array"),
+        (r#""jobs": [{"x": {"$of": "a"}}]"#, "cannot contain placeholders"),
+        (r#""jobs": 7"#, "not an array"),
         (r#""jobs": [1], "payload": 1"#, "both jobs and a payload"),
         (r#""jobs": [1], "payload": null, "in_flight": 1"#, ""),
-        (r#""payload": 1, "in_flight": 1"#, "is not many jobs"),
+        (r#""payload": 1, "in_flight": 1"#, "but no array of jobs"),
         (r#""payload": 1, "in_flight": null"#, ""),
         (r#""jobs": [1], "options": {"expires_in": 5}"#, ""),
-        (r#""payload": {}, "after": ["a"], "options": {"key": "k"}"#, "takes no ordering key"),
-        (r#""after": ["a"], "jobs": [1], "options": {"key": "k"}"#, "takes no ordering key"),
-        (r#""payload": {}}, {"name": "a", "job_type": "t", "payload": 1"#, "is there twice"),
-        (r#""payload": {}, "after": ["z"]}, {"name": "z", "job_type": "t", "payload": 1"#, "stands before"),
+        (r#""payload": {}, "after": ["a"], "options": {"key": "k"}"#, "cannot have an ordering key"),
+        (r#""after": ["a"], "jobs": [1], "options": {"key": "k"}"#, "cannot have an ordering key"),
+        (r#""payload": {}}, {"name": "a", "job_type": "t", "payload": 1"#, "appears twice"),
+        (r#""payload": {}, "after": ["z"]}, {"name": "z", "job_type": "t", "payload": 1"#, "precedes"),
     ] {
-        let error = said(&db, &after(rest)).await;
+        let error = flow_error(&db, &after(rest)).await;
         assert!(error.contains(says) && error.is_empty() == says.is_empty(), "{rest}: {error}");
     }
     let mut flow = Flow::new("expires");
     flow.add_all("many", (0..2).map(|_| give("many", []))).with(|job| job.expires_in(Duration::from_secs(1)));
-    assert!(flow.enqueue(&db.pool).await.unwrap_err().to_string().contains("does not expire"));
+    assert!(flow.enqueue(&db.pool).await.unwrap_err().to_string().contains("cannot expire"));
     db.finish().await;
 }
 
 #[tokio::test]
-async fn the_jobs_of_a_node_that_never_begins_are_cancelled_and_are_not_run_before() {
+async fn the_jobs_of_a_node_that_never_begins_are_cancelled_without_running() {
     let db = db().await;
     let mut flow = Flow::new("never");
     let first = flow.add("first", give("first", []));
@@ -269,9 +269,9 @@ async fn the_jobs_of_a_node_that_never_begins_are_cancelled_and_are_not_run_befo
     db.finish().await;
 }
 
-/// A consumer is about to let parts run while their node is cancelled.
+/// A consumer is about to release jobs while their node is cancelled.
 #[tokio::test]
-async fn what_is_let_run_during_a_cancel_is_cancelled() {
+async fn a_job_released_during_a_cancel_is_cancelled() {
     let db = db().await;
     let mut flow = Flow::new("ramp");
     let many = flow.add_all("many", (0..6).map(|_| give("many", []))).in_flight(2);

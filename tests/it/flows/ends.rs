@@ -1,4 +1,4 @@
-//! Ends of other kinds: cancelled, expired, discarded, with a process, and those that nobody told of.
+//! Other ends of nodes: cancelled, expired, discarded, crashed, and ends without a notification.
 
 use std::time::Duration;
 
@@ -8,7 +8,7 @@ use tests::{complete, eventually};
 use super::{Act, db, give, output, part, settle, states, worker};
 
 #[tokio::test]
-async fn what_is_cancelled_cancels_what_hangs_on_it_and_a_flow_is_cancelled_whole() {
+async fn a_cancelled_node_cancels_its_dependents_and_a_flow_is_cancelled_as_a_whole() {
     let db = db().await;
     for whole in [false, true] {
         let mut flow = Flow::new("stopped");
@@ -40,7 +40,7 @@ async fn what_is_cancelled_cancels_what_hangs_on_it_and_a_flow_is_cancelled_whol
 }
 
 #[tokio::test]
-async fn what_expires_or_is_discarded_does_not_come_back_and_cancels_what_it_held() {
+async fn expired_and_discarded_nodes_do_not_return_and_cancel_their_dependents() {
     let db = db().await;
     let mut flow = Flow::new("gone");
     let late = flow.add("late", give("late", [])).with(|job| job.queue("nobody").expires_in(Duration::from_millis(1)));
@@ -70,7 +70,7 @@ async fn what_expires_or_is_discarded_does_not_come_back_and_cancels_what_it_hel
 }
 
 #[tokio::test]
-async fn a_node_whose_process_died_too_often_is_told_of() {
+async fn a_node_whose_process_died_too_often_is_reported() {
     let db = db().await;
     let mut flow = Flow::new("crash");
     let crashes = flow.add("crashes", give("crashes", []));
@@ -83,7 +83,7 @@ async fn a_node_whose_process_died_too_often_is_told_of() {
 }
 
 #[tokio::test]
-async fn what_is_too_large_for_the_next_is_a_dead_letter_and_stops_no_other() {
+async fn an_output_too_large_for_the_next_node_makes_a_dead_letter_and_stops_no_other() {
     let db = db().await;
     let mut flow = Flow::new("large");
     let large = flow.add("large", part("large", Act::Large(200_000), []));
@@ -99,7 +99,7 @@ async fn what_is_too_large_for_the_next_is_a_dead_letter_and_stops_no_other() {
 }
 
 #[tokio::test]
-async fn a_node_that_waits_is_not_run_by_hand_and_one_of_a_flow_in_sql_is_as_any() {
+async fn a_waiting_node_cannot_be_run_manually_and_a_flow_in_sql_is_like_any_other() {
     let db = db().await;
     let statement = r#"select queue.enqueue_flow('by hand', '[
         {"name": "a", "job_type": "flow_part", "payload": {"text": "a", "act": "Give", "from": []}, "if_dead": "cancel"},
@@ -119,7 +119,7 @@ async fn a_node_that_waits_is_not_run_by_hand_and_one_of_a_flow_in_sql_is_as_any
 }
 
 #[tokio::test]
-async fn an_end_that_nobody_told_of_is_found_and_nodes_go_with_their_jobs() {
+async fn an_unreported_end_is_found_and_nodes_are_deleted_with_their_jobs() {
     let db = db().await;
     let mut flow = Flow::new("untold");
     let quiet = flow.add("quiet", give("quiet", []));
@@ -133,7 +133,7 @@ async fn an_end_that_nobody_told_of_is_found_and_nodes_go_with_their_jobs() {
     settle(&db, &[(flow.job(&next).id(), JobState::Completed)]).await;
     assert_eq!(output(&db, &flow, &next).await, "next(by hand)");
     db.run("delete from queue.job; delete from queue.done; delete from queue.done_many").await;
-    // What a transaction of the worker that ends has locked is passed over.
+    // Rows locked by a transaction of the stopping worker are skipped.
     eventually("they go", async || {
         db.count(prune).await;
         db.count("select count(*) from queue.node").await == 0

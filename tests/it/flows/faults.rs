@@ -1,11 +1,11 @@
-//! What a flow is refused for: it says which node, and nothing is enqueued.
+//! Invalid flows: the error names the node, and nothing is enqueued.
 
 use queue_core::{Error, Flow, Job as _};
 
 use super::{db, give};
 
 #[tokio::test]
-async fn a_flow_that_cannot_be_says_which_node_and_leaves_nothing() {
+async fn an_impossible_flow_names_the_node_and_leaves_nothing() {
     let db = db().await;
     let mut other = Flow::new("other");
     let alien = other.add("alien", give("alien", []));
@@ -30,9 +30,13 @@ async fn a_flow_that_cannot_be_says_which_node_and_leaves_nothing() {
         ["first", "second", "third", "third", "third"]
     );
     assert!(faults[0].contains("added later") && faults[1].contains("of another flow"), "{faults:?}");
-    for (fault, says) in
-        [(0, "takes no ordering key"), (1, "takes no ordering key"), (2, "is there twice"), (3, "at least one node"), (4, "uniqueness key")]
-    {
+    for (fault, says) in [
+        (0, "cannot have an ordering key"),
+        (1, "cannot have an ordering key"),
+        (2, "appears twice"),
+        (3, "at least one node"),
+        (4, "uniqueness key"),
+    ] {
         let mut flow = Flow::new("faulty");
         if fault != 3 {
             let first = flow.add("first", give("first", [])).with(|job| job.unique("k"));
@@ -49,7 +53,7 @@ async fn a_flow_that_cannot_be_says_which_node_and_leaves_nothing() {
         assert!(error.contains(says), "{fault}: {error}");
     }
     assert_eq!(db.count("select (select count(*) from queue.job) + (select count(*) from queue.node)").await, 0);
-    // What a node gives is nothing outside of its flow.
+    // The output of a node has no meaning outside of its flow.
     let error = give("alone", [alien.output()]).enqueue(&db.pool).await.unwrap_err();
     assert!(matches!(error, Error::Payload { .. }), "{error}");
     db.finish().await;

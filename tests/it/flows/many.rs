@@ -1,4 +1,4 @@
-//! Nodes that are many jobs, flows in flows, and a job after another.
+//! Nodes of many jobs, flows in flows, and a job after another.
 
 use std::time::Duration;
 
@@ -9,7 +9,7 @@ use tests::{TestDb, eventually, within};
 
 use super::{Act, db, give, output, part, settle, states};
 
-/// Is told how many there were.
+/// Receives the counts of the jobs.
 #[job(name = "flow_report", output = Counts)]
 #[derive(Serialize, Deserialize)]
 struct Report {
@@ -34,14 +34,14 @@ async fn counted<J>(db: &TestDb, flow: &FlowHandle, node: &Node<J>) -> serde_jso
 async fn over<J>(db: &TestDb, flow: &FlowHandle, node: &Node<J>, state: JobState) {
     let job = flow.job(node).id();
     db.run_while(worker(db), async {
-        within(Duration::from_mins(2), "it is over", async || db.state(job).await == Some(state)).await;
+        within(Duration::from_mins(2), "it has finished", async || db.state(job).await == Some(state)).await;
     })
     .await;
 }
 
 #[tokio::test]
 #[ignore = "deep"]
-async fn many_are_one_node_that_has_completed_once_all_are_over() {
+async fn a_node_of_many_jobs_has_completed_once_all_have_finished() {
     let db = db().await;
     let mut flow = Flow::new("import");
     let acts = |n| if n % 100 == 7 { Act::Fail } else { Act::Give };
@@ -61,7 +61,7 @@ async fn many_are_one_node_that_has_completed_once_all_are_over() {
     let nodes = operate::flow(&db.pool, Store::default(), flow.id()).await.unwrap();
     let jobs: Vec<_> = nodes.iter().map(|node| (node.jobs, node.over)).collect();
     assert_eq!(jobs, [(Some(2500), Some(2500)), (None, None), (Some(3), Some(0)), (Some(0), Some(0)), (None, None)]);
-    // To cancel the node is to cancel its jobs.
+    // Cancelling the node cancels its jobs.
     flow.job(&beside).cancel(&db.pool).await.unwrap();
     assert_eq!(db.count("select count(*) from queue.jobs where state = 'cancelled'").await, 4);
     db.finish().await;
@@ -69,7 +69,7 @@ async fn many_are_one_node_that_has_completed_once_all_are_over() {
 
 #[tokio::test]
 #[ignore = "deep"]
-async fn many_that_wait_for_a_node_begin_once_that_has_completed() {
+async fn a_node_of_many_jobs_begins_once_the_node_before_it_has_completed() {
     let db = db().await;
     let mut flow = Flow::new("waits");
     let first = flow.add("first", part("first", Act::Fail, []));
@@ -97,9 +97,9 @@ async fn many_that_wait_for_a_node_begin_once_that_has_completed() {
     db.finish().await;
 }
 
-/// Opened twice, by two attempts, no more run at once than may.
+/// Opened twice, by two attempts, it runs no more than its maximum.
 #[tokio::test]
-async fn a_node_is_opened_once_and_lets_as_many_run_as_may() {
+async fn a_node_is_opened_once_and_runs_at_most_its_maximum() {
     let db = db().await;
     let mut flow = Flow::new("window");
     let first = flow.add("first", give("first", []));
@@ -118,7 +118,7 @@ async fn a_node_is_opened_once_and_lets_as_many_run_as_may() {
 }
 
 #[tokio::test]
-async fn many_in_sql() {
+async fn nodes_of_many_jobs_in_sql() {
     let db = db().await;
     let nodes = r#"[
         {"name": "first", "job_type": "flow_part", "payload": {"text": "first", "act": "Give", "from": []}},
@@ -136,15 +136,15 @@ async fn many_in_sql() {
 }
 
 #[tokio::test]
-async fn what_is_not_of_this_transaction_or_would_not_wait_becomes_no_part() {
+async fn a_job_of_another_transaction_or_one_that_would_not_wait_is_refused_as_a_part() {
     let db = db().await;
     let other = give("other", []).enqueue(&db.pool).await.unwrap().id();
     let add = include_str!("../../../queue-core/sql/add_parts.sql");
     let cases = [
-        ("another transaction's", 2, "parts are new jobs"),
-        ("marked as no part", 2, "parts are new jobs"),
+        ("another transaction's", 2, "parts must be new jobs"),
+        ("marked as no part", 2, "parts must be new jobs"),
         ("one too many", 100_000, "at most 100000 jobs"),
-        ("of a later time", 2, "no time to run at"),
+        ("of a later time", 2, "or run_at"),
     ];
     for (which, first, fault) in cases {
         let mut tx = db.pool.begin().await.unwrap();
@@ -159,7 +159,7 @@ async fn what_is_not_of_this_transaction_or_would_not_wait_becomes_no_part() {
         };
         if which != "marked as no part" {
             let mark = sqlx::query("update queue.job set system = coalesce(system, '{}') || '{\"part_of\": \"1/jobs\"}' where id = $1");
-            // What another transaction has written stays another's.
+            // Rows written by another transaction do not count.
             let marked = if part == other { mark.bind(part).execute(&db.pool).await } else { mark.bind(part).execute(&mut *tx).await };
             marked.unwrap();
         }
@@ -224,7 +224,7 @@ async fn a_nested_flow_is_waited_for_as_one_and_waits_as_one() {
 }
 
 #[tokio::test]
-async fn a_job_then_another_then_another() {
+async fn jobs_run_one_after_another() {
     let db = db().await;
     let flow = give("a", []).then(|a| give("b", [a])).then(|_| Report { rows: Of::ended_as("gone") }).then(|_| give("never", []));
     let flow = flow.enqueue(&db.pool).await.unwrap();
@@ -237,9 +237,9 @@ async fn a_job_then_another_then_another() {
     db.finish().await;
 }
 
-/// The picture stays whole while any job of the flow is there.
+/// The graph stays complete while any job of the flow exists.
 #[tokio::test]
-async fn what_is_known_of_a_flow_goes_with_its_last_job() {
+async fn the_rows_of_a_flow_are_deleted_with_its_last_job() {
     let db = db().await;
     let mut flow = Flow::new("old");
     let first = flow.add("first", give("first", []));

@@ -1,4 +1,4 @@
-//! Ends of parents against each other, in every order: a node is released once, and none is lost.
+//! Concurrent ends of parents, in every order: a node is released once, and no release is lost.
 
 use queue_core::{Flow, FlowHandle, JobId, JobState};
 use sqlx::{Connection as _, PgConnection};
@@ -23,7 +23,7 @@ async fn two_workers_release_every_node_once() {
         worker(&db),
         db.run_while(worker(&db), async {
             db.until_count("select count(*) from queue.jobs where state <> 'completed'", 0).await;
-            // A look that was full says again what it has looked at.
+            // A full pass leaves its hints for the next one.
             db.until_count("select count(*) from queue.node_hint", 0).await;
         }),
     )
@@ -38,7 +38,7 @@ async fn two_workers_release_every_node_once() {
     db.finish().await;
 }
 
-/// A node after two others, and these three.
+/// Creates a node after two others; returns all three.
 async fn fan_in(db: &TestDb) -> (FlowHandle, [JobId; 3]) {
     let mut flow = Flow::new("fan in");
     let (a, b) = (flow.add("a", give("a", [])), flow.add("b", give("b", [])));
@@ -48,7 +48,7 @@ async fn fan_in(db: &TestDb) -> (FlowHandle, [JobId; 3]) {
     (flow, ids)
 }
 
-/// How many nodes were moved.
+/// Returns the number of nodes moved.
 async fn release(on: &mut PgConnection) -> i32 {
     let statement = sqlx::query_as(include_str!("../../../queue-worker/sql/release_nodes.sql")).bind(0_i64).bind(1000);
     let row: (i32, Option<i64>, i32, bool) = statement.fetch_one(on).await.unwrap();
@@ -56,7 +56,7 @@ async fn release(on: &mut PgConnection) -> i32 {
 }
 
 #[tokio::test]
-async fn ends_in_transactions_that_stay_open_and_consumers_that_do_release_a_node_once() {
+async fn ends_and_consumers_in_open_transactions_release_a_node_once() {
     let db = db().await;
     let mut on = Vec::new();
     for _ in 0..4 {
@@ -75,7 +75,7 @@ async fn ends_in_transactions_that_stay_open_and_consumers_that_do_release_a_nod
             second.commit().await.unwrap();
             assert_eq!(release(look).await, 1);
         } else {
-            // A consumer of the one is under way while the other's end comes.
+            // A consumer of the one runs while the other ends.
             first.commit().await.unwrap();
             let mut slow = look.begin().await.unwrap();
             assert_eq!(release(&mut slow).await, 0);
@@ -102,7 +102,7 @@ async fn ends_in_transactions_that_stay_open_and_consumers_that_do_release_a_nod
 }
 
 #[tokio::test]
-async fn what_somebody_has_stops_no_other_node() {
+async fn a_locked_node_stops_no_other_node() {
     let db = db().await;
     let (mut on, mut holder) = (db.connect().await, db.connect().await);
     on.run("set lock_timeout = '5s'").await;
@@ -124,9 +124,9 @@ async fn what_somebody_has_stops_no_other_node() {
     db.finish().await;
 }
 
-/// Another session has more nodes than a look fills payloads.
+/// Another session has locked more nodes than a pass fills payloads.
 #[tokio::test]
-async fn nodes_that_are_locked_leave_room_for_others_and_a_look_that_releases_none_is_the_last_for_a_while() {
+async fn locked_nodes_do_not_block_others_and_a_pass_that_releases_none_is_followed_by_a_pause() {
     let db = db().await;
     let (mut on, mut holder) = (db.connect().await, db.connect().await);
     for (table, column) in [("parked", "id"), ("job", "id"), ("edge", "target")] {

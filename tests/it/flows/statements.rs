@@ -1,11 +1,11 @@
-//! Who tells of ends.
+//! The statements that report ends.
 
 use queue_core::{Flow, JobState};
 
 use super::{db, give};
 
 #[tokio::test]
-async fn only_what_is_over_and_waited_for_leaves_a_hint() {
+async fn only_a_finished_awaited_job_leaves_a_hint() {
     let db = db().await;
     let mut flow = Flow::new("hints");
     let (a, b) = (flow.add("a", give("a", [])), flow.add("b", give("b", [])));
@@ -18,8 +18,8 @@ async fn only_what_is_over_and_waited_for_leaves_a_hint() {
         db.run("select queue.tell_ends(0, 1000)").await;
         db.count(hints).await
     };
-    assert_eq!(tell().await, 0, "none is over");
-    // A zombie, whose lease is another's, settles nothing, and so tells of nothing.
+    assert_eq!(tell().await, 0, "none has finished");
+    // A zombie, whose lease is lost, settles nothing and therefore reports nothing.
     db.run(&format!("delete from queue.ready where id in ({a}, {b});
         insert into queue.lease (token, worker, ids, attempts, crashes) values (gen_random_uuid(), gen_random_uuid(), '{{{a}, {b}}}', '{{1, 1}}', '{{0, 0}}')")).await;
     assert_eq!(tell().await, 0, "they run");
@@ -27,7 +27,7 @@ async fn only_what_is_over_and_waited_for_leaves_a_hint() {
         "delete from queue.lease; insert into queue.done (id, finished_at, ran_ms, attempts) values ({a}, now(), 1, 1), ({b}, now(), 1, 1)"
     ))
     .await;
-    assert_eq!((tell().await, tell().await), (1, 2), "only a is waited for; said twice, it is looked at twice");
+    assert_eq!((tell().await, tell().await), (1, 2), "only a is waited for; reported twice, it is checked twice");
     assert_eq!(db.count("select moved::bigint from queue.release_nodes(0, 1000)").await, 1);
     assert_eq!((tell().await, db.state(next).await), (0, Some(JobState::Ready)));
     db.finish().await;

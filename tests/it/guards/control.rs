@@ -1,4 +1,4 @@
-//! What operators do to jobs: to those named, wherever they are, and to no other; past whatever others hold.
+//! Job operations: on the named jobs, in every state, and on no other; skipping what other sessions have locked.
 
 use std::time::Duration;
 
@@ -13,10 +13,10 @@ use super::{MIDNIGHT, connect, enqueue, leased};
 
 const HOUR: Duration = Duration::from_hours(1);
 
-/// Where a job may be, in the order in which it is easiest to bring one there.
+/// The states of a job, in the order in which it is easiest to bring one there.
 const PLACES: [&str; 10] = ["over", "dead", "running", "moved", "given back", "recovered", "ready", "scheduled", "head", "blocked"];
 
-/// For each place two jobs that are there, of two queues; those that run and those at the head have keys.
+/// For each state two such jobs, of two queues; running ones and heads have ordering keys.
 async fn spread(db: &TestDb, on: &mut PgConnection) -> Vec<[JobId; 2]> {
     let (mut jobs, worker) = (Vec::new(), register(on).await.unwrap());
     for place in PLACES {
@@ -62,7 +62,7 @@ async fn spread(db: &TestDb, on: &mut PgConnection) -> Vec<[JobId; 2]> {
 
 const ACTS: [&str; 7] = ["cancel", "put off", "run now", "rank", "requeue", "discard", "reopen"];
 
-/// Does this; returns of which jobs.
+/// Runs this operation; returns the changed jobs.
 async fn act(on: &mut PgConnection, what: &str, jobs: &[JobId]) -> Vec<JobId> {
     let done = match what {
         "cancel" => operate::cancel(on, jobs).await,
@@ -84,7 +84,7 @@ async fn act(on: &mut PgConnection, what: &str, jobs: &[JobId]) -> Vec<JobId> {
     done.unwrap()
 }
 
-/// What an act makes of a job there, unless it is nothing: its state, priority, and whether it is at the end of its lane.
+/// The state and priority of a job there after an operation, and whether it is at the end of its lane; `None` if it does not change.
 fn becomes(what: &str, place: &str) -> Option<(&'static str, i16, bool)> {
     match (what, place) {
         ("discard", "dead") => Some(("gone", 0, false)),
@@ -110,11 +110,11 @@ const ASTRAY: &str = "select count(*) from (select id, lane from queue.ready uni
   join queue.job j on j.id = e.id join queue.lane l on l.lane = e.lane where queue.lane_id(l.queue, l.job_type, l.priority, false) <> j.lane";
 
 #[tokio::test]
-async fn an_act_on_a_job_does_what_it_says_wherever_that_is_and_nothing_to_others() {
+async fn an_operation_changes_its_job_in_every_state_and_no_other() {
     let db = TestDb::new().await;
     let mut on = connect(&db).await;
     let jobs = spread(&db, &mut on).await;
-    // Producers that meet a lane at once write it more than once.
+    // Producers that create a lane concurrently write it more than once.
     sqlx::raw_sql("insert into queue.lane select * from queue.lane").execute(&mut on).await.unwrap();
     let before = contents(&mut on).await.unwrap();
     for what in ACTS {
@@ -150,7 +150,7 @@ async fn an_act_on_a_job_does_what_it_says_wherever_that_is_and_nothing_to_other
     }
     let all = jobs.concat();
     for (what, changed) in [("run now", 2), ("rank", 12), ("put off", 12), ("requeue", 2), ("reopen", 2), ("cancel", 18)] {
-        assert_eq!(act(&mut on, what, &all).await.len(), changed, "{what}: all at once");
+        assert_eq!(act(&mut on, what, &all).await.len(), changed, "{what}: all together");
         assert_eq!(db.count(ASTRAY).await, 0, "{what}: each in a lane of its own queue");
         db.check_invariant().await;
     }
@@ -158,11 +158,11 @@ async fn an_act_on_a_job_does_what_it_says_wherever_that_is_and_nothing_to_other
 }
 
 #[tokio::test]
-async fn a_job_comes_back_from_a_row_of_history_that_keeps_the_others() {
+async fn a_job_is_requeued_from_a_row_of_history_that_keeps_the_others() {
     let db = TestDb::new().await;
     let mut on = connect(&db).await;
     let of = operate::meet_lanes(&mut on, &[("a", 100)]).await.unwrap();
-    // Rows of several in the same span, of which one spans the other, and one of a job alone in their midst.
+    // Rows of several jobs in the same span, one of which spans the other, and one of a single job between them.
     let rows = [&[1, 3, 5, 9][..], &[2, 4, 6], &[7]].map(|row| row.iter().map(|n| MIDNIGHT + n).collect::<Vec<_>>());
     for row in &rows {
         let lease = leased(&mut on, row, &of).await;
@@ -194,7 +194,7 @@ async fn a_job_comes_back_from_a_row_of_history_that_keeps_the_others() {
 }
 
 #[tokio::test]
-async fn jobs_that_are_run_now_stand_in_the_order_of_their_times_behind_all_others() {
+async fn jobs_that_are_run_now_are_queued_in_the_order_of_their_times_behind_all_others() {
     let db = TestDb::new().await;
     let mut on = connect(&db).await;
     let lane = operate::meet_lanes(&mut on, &[("default", 100)]).await.unwrap()[0];
@@ -211,7 +211,7 @@ async fn jobs_that_are_run_now_stand_in_the_order_of_their_times_behind_all_othe
 }
 
 #[tokio::test]
-async fn what_is_cancelling_is_named_once() {
+async fn a_cancelling_job_is_listed_once() {
     let db = TestDb::new().await;
     let mut on = connect(&db).await;
     let jobs = enqueue(&mut on, &["default"; 3]).await;

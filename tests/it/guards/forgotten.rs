@@ -1,15 +1,15 @@
-//! Jobs that completed and leave no record: only they go, and only under their own lease or entry.
+//! Jobs that completed and leave no record: only they are deleted, and only under their own lease or entry.
 
 use queue_core::{JobId, runner::OrderingKey};
 use sqlx::{Connection as _, PgConnection};
 use tests::{
     TestDb,
-    protocol::{self, Lease, Said, claim, register, settle_forgotten},
+    protocol::{self, JobVerdict, Lease, claim, register, settle_forgotten},
 };
 
 use super::{connect, enqueue};
 
-/// Another job, and a failure of it, that nobody speaks of.
+/// Creates another job with a failure, which no statement names.
 async fn bystander(on: &mut PgConnection) -> JobId {
     let job = enqueue(on, &["beside"]).await[0];
     failed(on, job).await;
@@ -20,25 +20,25 @@ async fn failed(on: &mut PgConnection, job: JobId) {
     sqlx::query("insert into queue.failure select $1, 1, now(), 1, 'once'").bind(job).execute(on).await.unwrap();
 }
 
-/// An ordering key whose head is that job.
+/// Creates an ordering key whose head is that job.
 async fn headed(on: &mut PgConnection, key: i64, job: JobId) {
     sqlx::query("insert into queue.active_key (key, id, seq) values ($1, $2, $2)").bind(key).bind(job).execute(on).await.unwrap();
 }
 
-/// The job of a verdict with that key.
-fn keyed(lease: &Lease, index: usize, key: i64) -> Said {
+/// Returns a verdict with that key.
+fn keyed(lease: &Lease, index: usize, key: i64) -> JobVerdict {
     let mut said = lease.one(index, "forget");
     said.job.key = Some(OrderingKey { id: key, skips_dead: false });
     said
 }
 
-async fn left(db: &TestDb) -> (i64, i64, i64) {
+async fn remaining_rows(db: &TestDb) -> (i64, i64, i64) {
     let count = async |table: &str| db.count(&format!("select count(*) from queue.{table}")).await;
     (count("job").await, count("failure").await, count("key_hint").await)
 }
 
 #[tokio::test]
-async fn a_lease_gives_up_what_leaves_no_record_and_keeps_the_rest() {
+async fn a_lease_drops_jobs_without_a_record_and_keeps_the_rest() {
     let db = TestDb::new().await;
     let mut c = connect(&db).await;
     bystander(&mut c).await;
@@ -51,30 +51,30 @@ async fn a_lease_gives_up_what_leaves_no_record_and_keeps_the_rest() {
         leases.push(protocol::claim_of(&mut c, worker, &lanes, &[0], &[3], 3).await.unwrap());
     }
     let (first, second) = (&leases[0], &leases[1]);
-    // What is left keeps its own attempts and crashes, wherever it lies.
+    // The remaining job keeps its own attempts and crashes, wherever it is in the array.
     let apart = "update queue.lease set ids = array[ids[3], ids[2], ids[1]], attempts = '{3,2,1}', crashes = '{6,5,4}' where token = $1";
     sqlx::query(apart).bind(first.token).execute(&mut c).await.unwrap();
     failed(&mut c, first.jobs[1].id).await;
     headed(&mut c, 7, first.jobs[1].id).await;
     let refused = settle_forgotten(&mut c, &[keyed(first, 1, 7), second.one(0, "forget")]).await.unwrap();
     assert_eq!(refused, []);
-    assert_eq!(left(&db).await, (5, 1, 1), "two jobs and a failure are gone, and the key goes on");
+    assert_eq!(remaining_rows(&db).await, (5, 1, 1), "two jobs and a failure are deleted, and the key continues");
     let kept = "select attempts = '{3,1}' and crashes = '{6,4}' from queue.lease where token = $1";
     assert!(sqlx::query_scalar::<_, bool>(kept).bind(first.token).fetch_one(&mut c).await.unwrap());
     for (lease, rest) in [(first, [2, 0]), (second, [1, 2])] {
         let listed: Vec<i64> =
             sqlx::query_scalar("select unnest(ids) from queue.lease where token = $1").bind(lease.token).fetch_all(&mut c).await.unwrap();
-        assert_eq!(listed, rest.map(|at| lease.jobs[at].id.0), "what was not said is left");
+        assert_eq!(listed, rest.map(|at| lease.jobs[at].id.0), "other jobs are left");
     }
-    let rest: Vec<Said> = [(first, 0), (first, 2), (second, 1), (second, 2)].map(|(lease, at)| lease.one(at, "forget")).to_vec();
+    let rest: Vec<JobVerdict> = [(first, 0), (first, 2), (second, 1), (second, 2)].map(|(lease, at)| lease.one(at, "forget")).to_vec();
     assert_eq!(settle_forgotten(&mut c, &rest).await.unwrap(), []);
-    assert_eq!(left(&db).await, (1, 1, 1));
+    assert_eq!(remaining_rows(&db).await, (1, 1, 1));
     assert_eq!(db.count("select count(*) from queue.lease").await, 0, "they ended");
     db.finish().await;
 }
 
 #[tokio::test]
-async fn what_was_taken_back_meanwhile_is_refused_and_kept() {
+async fn a_job_recovered_meanwhile_is_refused_and_kept() {
     let db = TestDb::new().await;
     let (mut c, mut zombie) = (connect(&db).await, connect(&db).await);
     let worker = register(&mut c).await.unwrap();

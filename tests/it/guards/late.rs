@@ -1,4 +1,4 @@
-//! Claims of what was committed late: below the floors of their lanes, in some blocks of the table.
+//! Claims of late commits: below the floors of their lanes, in some blocks of the table.
 
 use sqlx::{Connection as _, Row as _};
 use tests::{
@@ -9,11 +9,11 @@ use uuid::Uuid;
 
 use super::{connect, enqueue, lanes};
 
-/// All of a small table.
+/// All blocks of a small table.
 const ALL: [(i64, i64); 1] = [(0, 9)];
 
 #[tokio::test]
-async fn a_late_claim_takes_what_is_below_the_floors_and_nothing_else() {
+async fn a_late_claim_takes_jobs_below_the_floors_and_no_others() {
     let db = TestDb::new().await;
     let (mut connection, mut beside) = (connect(&db).await, connect(&db).await);
     let mut jobs = enqueue(&mut connection, &["a", "a", "a", "b", "b", "b", "c"]).await;
@@ -36,7 +36,7 @@ async fn a_late_claim_takes_what_is_below_the_floors_and_nothing_else() {
     sqlx::query("select from queue.ready where id = $1 for update").bind(jobs[3]).execute(&mut *holding).await.unwrap();
     sqlx::query("update queue.ready set attempts = 32767, crashes = 2 where id = $1").bind(jobs[4]).execute(&mut connection).await.unwrap();
     let lease = claim_late(&mut connection, worker, (&all, &floors, &[9, 9]), &ALL, 1).await.unwrap();
-    assert_eq!(lease.jobs.len(), 1, "no more than so many in all");
+    assert_eq!(lease.jobs.len(), 1, "no more than the total maximum");
     let rest = claim_late(&mut connection, worker, (&all, &floors, &[9, 9]), &ALL, 9).await.unwrap();
     holding.rollback().await.unwrap();
     let mut taken = [lease.jobs, rest.jobs].concat();
@@ -46,7 +46,7 @@ async fn a_late_claim_takes_what_is_below_the_floors_and_nothing_else() {
     assert_eq!(taken.iter().map(|job| (job.id, job.attempts, job.crashes)).collect::<Vec<_>>(), expected);
     let rest = claim_late(&mut connection, worker, (&all, &[i64::MAX; 2], &[1, 2]), &ALL, 9).await.unwrap();
     let of = |lane| rest.jobs.iter().filter(|job| job.lane == all[lane]).count();
-    assert_eq!((of(0), of(1)), (1, 2), "no more than so many of each lane, and nothing of one that was not named");
+    assert_eq!((of(0), of(1)), (1, 2), "at most the maximum of each lane, and nothing of one that was not given");
     let leases: Vec<(Option<i64>, Vec<i64>)> =
         sqlx::query_as("select lane, ids from queue.lease order by cardinality(ids)").fetch_all(&mut connection).await.unwrap();
     assert!(leases[..2].iter().all(|(lane, _)| lane.is_some_and(|lane| all.contains(&lane))), "each is of one lane");
@@ -57,7 +57,7 @@ async fn a_late_claim_takes_what_is_below_the_floors_and_nothing_else() {
 }
 
 #[tokio::test]
-async fn a_late_claim_reads_the_blocks_it_is_told_and_no_others() {
+async fn a_late_claim_reads_the_given_blocks_and_no_others() {
     let db = TestDb::new().await;
     let mut connection = connect(&db).await;
     enqueue(&mut connection, &["a"]).await;
@@ -95,7 +95,7 @@ async fn a_late_claim_reads_the_blocks_it_is_told_and_no_others() {
 }
 
 #[tokio::test]
-async fn a_late_claim_tells_of_jobs_without_payloads_and_leaves_large_ones_out() {
+async fn a_late_claim_reports_jobs_without_payloads_and_omits_large_ones() {
     let db = TestDb::new().await;
     let mut connection = connect(&db).await;
     let jobs = enqueue(&mut connection, &["a"; 3]).await;

@@ -1,4 +1,4 @@
-//! Who is told of what: a notification that is not sent costs a worker that sleeps no more than a poll, so that no test of a worker misses it.
+//! Recipients of notifications. A missing notification costs a sleeping worker only a poll, so no test of a worker notices it.
 
 use std::time::Duration;
 
@@ -15,15 +15,15 @@ fn quick() -> Do {
     Do { act: Act::Ok(String::new()) }
 }
 
-/// Listens, and sleeps over the queue `default` if told so.
+/// Listens, and optionally writes an idle row for the queue `default`.
 async fn listen(db: &TestDb, asleep: bool) -> PgListener {
     let listener = db.listen("wake").await;
     sqlx::query("insert into queue.idle select 'default', gen_random_uuid() where $1").bind(asleep).execute(&db.pool).await.unwrap();
     listener
 }
 
-/// What was said since the last time. Notifications come in the order of their commits, so ours is the last.
-async fn heard(db: &TestDb, listener: &mut PgListener) -> Vec<String> {
+/// Returns the notifications since the last call. They arrive in commit order, so ours is the last.
+async fn received(db: &TestDb, listener: &mut PgListener) -> Vec<String> {
     sqlx::query("select queue.notify('wake', 'that was all')").execute(&db.pool).await.unwrap();
     let mut payloads = Vec::new();
     loop {
@@ -38,22 +38,22 @@ async fn heard(db: &TestDb, listener: &mut PgListener) -> Vec<String> {
 const NOTHING: [&str; 0] = [];
 
 #[tokio::test]
-async fn who_sleeps_is_told_of_a_job_that_was_changed_by_another_enqueue_of_its_key() {
+async fn a_sleeping_worker_is_notified_of_a_job_changed_by_another_enqueue_of_its_key() {
     for asleep in [true, false] {
         let db = TestDb::new().await;
         quick().enqueue(&db.pool).unique("a").await.unwrap();
         let mut listener = listen(&db, asleep).await;
         let mut tx = db.pool.begin().await.unwrap();
         quick().enqueue(&mut tx).unique("a").await.unwrap();
-        assert_eq!(heard(&db, &mut listener).await, NOTHING, "not before the commit");
+        assert_eq!(received(&db, &mut listener).await, NOTHING, "not before the commit");
         tx.commit().await.unwrap();
-        assert_eq!(heard(&db, &mut listener).await, if asleep { &["default"][..] } else { &NOTHING });
+        assert_eq!(received(&db, &mut listener).await, if asleep { &["default"][..] } else { &NOTHING });
         db.finish().await;
     }
 }
 
 #[tokio::test]
-async fn who_sleeps_is_told_that_a_key_goes_on_without_its_head() {
+async fn a_sleeping_worker_is_notified_when_a_key_continues_without_its_head() {
     for asleep in [true, false] {
         let db = TestDb::new().await;
         let mut jobs = Vec::new();
@@ -64,60 +64,60 @@ async fn who_sleeps_is_told_that_a_key_goes_on_without_its_head() {
         let mut listener = listen(&db, asleep).await;
         let cancel = async |job: JobId| operate::cancel(&mut connect(&db).await, &[job]).await.unwrap().len();
         assert_eq!([cancel(jobs[2]).await, cancel(plain).await, cancel(plain).await], [1, 1, 0]);
-        assert_eq!(heard(&db, &mut listener).await, NOTHING, "the key is where it was");
+        assert_eq!(received(&db, &mut listener).await, NOTHING, "the key is where it was");
         assert_eq!(cancel(jobs[0]).await, 1);
-        assert_eq!(heard(&db, &mut listener).await, if asleep { &["#"][..] } else { &NOTHING });
+        assert_eq!(received(&db, &mut listener).await, if asleep { &["#"][..] } else { &NOTHING });
         db.finish().await;
     }
 }
 
 #[tokio::test]
-async fn who_sleeps_is_told_of_a_job_under_a_key_when_it_comes_and_when_it_is_its_turn() {
+async fn a_sleeping_worker_is_notified_of_a_keyed_job_at_its_enqueue_and_at_its_turn() {
     let db = TestDb::new().await;
     let mut on = connect(&db).await;
     let mut listener = listen(&db, true).await;
     quick().enqueue(&db.pool).key("a").await.unwrap();
-    assert_eq!(heard(&db, &mut listener).await, ["default"]);
+    assert_eq!(received(&db, &mut listener).await, ["default"]);
     quick().enqueue(&db.pool).key("a").await.unwrap();
-    assert_eq!(heard(&db, &mut listener).await, ["#"], "whoever sees to keys");
+    assert_eq!(received(&db, &mut listener).await, ["#"], "the promoter of keys");
     assert_eq!(operate::unblock(&mut on).await.unwrap(), 0);
-    assert_eq!(heard(&db, &mut listener).await, NOTHING);
+    assert_eq!(received(&db, &mut listener).await, NOTHING);
     let worker = protocol::register(&mut on).await.unwrap();
     let lease = protocol::claim(&mut on, worker, 1).await.unwrap();
     assert_eq!(protocol::settle(&mut on, &lease.all("plain")).await.unwrap(), []);
     assert_eq!(operate::unblock(&mut on).await.unwrap(), 1);
-    assert_eq!(heard(&db, &mut listener).await, ["default"]);
+    assert_eq!(received(&db, &mut listener).await, ["default"]);
     db.finish().await;
 }
 
 #[tokio::test]
-async fn who_sleeps_is_told_of_jobs_whose_time_or_rank_has_changed_and_all_of_what_was_cancelling() {
+async fn a_sleeping_worker_is_notified_of_changed_times_and_priorities_and_all_workers_of_cancellations() {
     let db = TestDb::new().await;
     let mut on = connect(&db).await;
     let job = quick().enqueue(&db.pool).await.unwrap().id();
     let elsewhere = quick().enqueue(&db.pool).queue("other").after(Duration::from_hours(1)).await.unwrap().id();
     let mut listener = listen(&db, true).await;
     assert_eq!(operate::reschedule(&mut on, &[job, elsewhere]).await.unwrap().len(), 2);
-    assert_eq!(heard(&db, &mut listener).await, ["default"]);
+    assert_eq!(received(&db, &mut listener).await, ["default"]);
     assert_eq!(operate::set_priority(&mut on, &[job, elsewhere], 7).await.unwrap().len(), 2);
-    assert_eq!(heard(&db, &mut listener).await, ["default"]);
+    assert_eq!(received(&db, &mut listener).await, ["default"]);
     assert_eq!(operate::run_now(&mut on, &[elsewhere]).await.unwrap(), [elsewhere]);
-    assert_eq!(heard(&db, &mut listener).await, NOTHING, "nobody sleeps over that queue");
+    assert_eq!(received(&db, &mut listener).await, NOTHING, "no worker of that queue sleeps");
     assert_eq!(operate::run_now(&mut on, &[job, elsewhere]).await.unwrap(), [job]);
-    assert_eq!(heard(&db, &mut listener).await, ["default"]);
+    assert_eq!(received(&db, &mut listener).await, ["default"]);
     assert_eq!(operate::cancel_running(&mut on, &[job]).await.unwrap(), []);
-    assert_eq!(heard(&db, &mut listener).await, NOTHING, "it does not run");
+    assert_eq!(received(&db, &mut listener).await, NOTHING, "it does not run");
     let worker = protocol::register(&mut on).await.unwrap();
     protocol::claim(&mut on, worker, 2).await.unwrap();
     sqlx::raw_sql("delete from queue.idle").execute(&mut on).await.unwrap();
     assert_eq!(operate::cancel_running(&mut on, &[job]).await.unwrap(), [job]);
-    assert_eq!(heard(&db, &mut listener).await, ["!control"], "whoever has it is awake");
+    assert_eq!(received(&db, &mut listener).await, ["!control"], "its holder is awake");
     db.finish().await;
 }
 
-/// Those who wait for jobs are told of cancelled ones, if there is anybody.
+/// Processes that wait for jobs are notified of cancelled ones, if there are any.
 #[tokio::test]
-async fn who_waits_for_jobs_is_told_of_one_that_was_cancelled() {
+async fn a_waiter_is_notified_of_a_cancelled_job() {
     for (expires, told) in [("1 minute", true), ("-1 second", false)] {
         let db = TestDb::new().await;
         let job = quick().enqueue(&db.pool).await.unwrap().id();
@@ -127,9 +127,9 @@ async fn who_waits_for_jobs_is_told_of_one_that_was_cancelled() {
         let waiter = format!("insert into queue.waiter (id, expires_at) values (gen_random_uuid(), now() + interval '{expires}')");
         sqlx::raw_sql(AssertSqlSafe(waiter)).execute(&db.pool).await.unwrap();
         assert_eq!(operate::cancel(&mut connect(&db).await, &[job]).await.unwrap(), [job]);
-        assert_eq!(heard(&db, &mut listener).await, if told { &[""][..] } else { &NOTHING });
+        assert_eq!(received(&db, &mut listener).await, if told { &[""][..] } else { &NOTHING });
         assert_eq!(operate::cancel(&mut connect(&db).await, &[job]).await.unwrap(), []);
-        assert_eq!(heard(&db, &mut listener).await, NOTHING, "it was cancelled before");
+        assert_eq!(received(&db, &mut listener).await, NOTHING, "it was cancelled before");
         db.finish().await;
     }
 }

@@ -1,4 +1,4 @@
-//! Orders that must not hang on how rows lie: of a lane, of what comes back together, and of locks.
+//! Orders that must not depend on the physical order of rows: of a lane, of jobs released together, and of locks.
 
 use queue_core::{JobId, Store};
 use sqlx::{Connection as _, PgConnection};
@@ -9,7 +9,7 @@ use tests::{
 
 use super::{connect, enqueue};
 
-/// A connection for which every plan reads tables as they lie.
+/// Returns a connection whose plans read tables in physical order.
 pub(super) async fn without_indexes(db: &TestDb) -> PgConnection {
     let mut connection = connect(db).await;
     let plans = "set enable_indexscan = off; set enable_bitmapscan = off; set enable_indexonlyscan = off; set enable_tidscan = on";
@@ -17,7 +17,7 @@ pub(super) async fn without_indexes(db: &TestDb) -> PgConnection {
     connection
 }
 
-/// Lets the rows of a table lie in the other order.
+/// Reverses the physical order of a table's rows.
 pub(super) async fn turn(on: &mut PgConnection, table: &str, order: &str) {
     let text = format!(
         "create temporary table turned as select * from queue.{table}; delete from queue.{table};
@@ -41,7 +41,7 @@ async fn the_order_of_a_lane_is_not_that_of_its_rows() {
 }
 
 #[tokio::test]
-async fn jobs_stand_in_the_order_given_when_the_sequence_of_ids_begins_again() {
+async fn jobs_are_queued_in_the_given_order_when_the_sequence_of_ids_wraps() {
     let db = TestDb::new().await;
     let mut connection = connect(&db).await;
     let lane = operate::meet_lanes(&mut connection, &[("default", 100)]).await.unwrap()[0];
@@ -62,7 +62,7 @@ async fn jobs_stand_in_the_order_given_when_the_sequence_of_ids_begins_again() {
 }
 
 #[tokio::test]
-async fn what_is_due_first_is_promoted_first_however_its_rows_lie() {
+async fn the_earliest_due_job_is_promoted_first_in_any_order_of_rows() {
     let db = TestDb::new().await;
     let mut connection = without_indexes(&db).await;
     let lane = operate::meet_lanes(&mut connection, &[("default", 100)]).await.unwrap()[0];
@@ -79,7 +79,7 @@ async fn what_is_due_first_is_promoted_first_however_its_rows_lie() {
 }
 
 #[tokio::test]
-async fn jobs_that_come_back_together_stand_in_the_order_of_their_ids() {
+async fn jobs_released_together_are_queued_in_the_order_of_their_ids() {
     let db = TestDb::new().await;
     let mut connection = without_indexes(&db).await;
     let jobs = enqueue(&mut connection, &["default"; 6]).await;
@@ -99,7 +99,8 @@ async fn jobs_that_come_back_together_stand_in_the_order_of_their_ids() {
     db.finish().await;
 }
 
-/// Two rows of which the second is locked by another and lies first: who takes locks in order holds the first when it has to wait.
+/// Creates two rows; the second one is locked by another session and comes first physically. A statement that locks in order holds the
+/// first when it has to wait.
 pub(super) async fn locks_in_order(db: &TestDb, rows: &'static str, act: impl AsyncFnOnce(&mut PgConnection)) {
     let (mut holder, mut watch, mut waiter) = (connect(db).await, connect(db).await, without_indexes(db).await);
     let mut held = holder.begin().await.unwrap();
@@ -133,7 +134,7 @@ async fn leases_are_locked_in_the_order_of_their_tokens() {
 }
 
 #[tokio::test]
-async fn many_ids_ascend_even_where_their_sequence_begins_again() {
+async fn bulk_ids_ascend_even_where_their_sequence_wraps() {
     let db = TestDb::new().await;
     let mut connection = connect(&db).await;
     let lane = operate::meet_lanes(&mut connection, &[("default", 100)]).await.unwrap()[0];

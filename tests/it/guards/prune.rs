@@ -1,4 +1,4 @@
-//! Pruning of history by types, each kept for its own time; `held::pruned` has what it passes over.
+//! Pruning of history by job types, each with its own retention; `held::pruned` tests what it skips.
 
 use queue_core::{JobId, Store};
 use sqlx::{Connection as _, PgConnection};
@@ -11,8 +11,8 @@ const DONE: &str = "insert into queue.done (id, finished_at, ran_ms, attempts)
 const PLAIN: &str = "insert into queue.done_many (first_id, last_id, finished_at, lane, ids)
   select j.id, j.id, now() - $2 * interval '1 hour', j.lane, array[j.id] from queue.job j where j.id = any ($1) order by j.id";
 
-/// Jobs of a day without a partition, finished for this number of hours, each with a failure.
-async fn over(on: &mut PgConnection, entries: &'static str, job_type: &str, hours: i32, count: i32) -> Vec<JobId> {
+/// Creates jobs of a day without a partition, finished for this number of hours, each with a failure.
+async fn create_finished(on: &mut PgConnection, entries: &'static str, job_type: &str, hours: i32, count: i32) -> Vec<JobId> {
     let jobs = "with j as (
         insert into queue.job (id, lane, max_attempts, payload)
         select queue.id_at(now() - interval '20 days') + nextval('queue.id_seq'), queue.meet_lane('default', $1, 100::smallint, false), 3, '{}'
@@ -24,7 +24,7 @@ async fn over(on: &mut PgConnection, entries: &'static str, job_type: &str, hour
     jobs
 }
 
-/// A connection that waits for nobody.
+/// Returns a connection that does not wait for locks.
 async fn hasty(db: &TestDb) -> PgConnection {
     let mut on = connect(db).await;
     sqlx::query("set lock_timeout = '2s'").execute(&mut on).await.unwrap();
@@ -35,8 +35,8 @@ async fn prune(on: &mut PgConnection, statement: &'static str, days: f64, most: 
     sqlx::query_scalar(Store::default().sql(statement)).bind(days * 86_400.0).bind(most).fetch_one(on).await.unwrap()
 }
 
-/// Whose jobs and failures are there.
-async fn left(db: &TestDb) -> Vec<JobId> {
+/// Returns the jobs whose rows and failures exist.
+async fn remaining_jobs(db: &TestDb) -> Vec<JobId> {
     let left = "select id from queue.job order by id";
     let left: Vec<JobId> = sqlx::query_scalar(left).fetch_all(&db.pool).await.unwrap();
     let failures: Vec<JobId> = sqlx::query_scalar("select id from queue.failure order by id").fetch_all(&db.pool).await.unwrap();
@@ -49,42 +49,42 @@ const PRUNE_KEPT: &str = include_str!("../../../queue-worker/sql/prune_kept.sql"
 const PRUNE_EARLY: &str = include_str!("../../../queue-worker/sql/prune_early.sql");
 
 #[tokio::test]
-async fn history_without_a_day_goes_when_its_own_type_says_so() {
+async fn history_without_a_day_is_deleted_by_the_retention_of_its_type() {
     let db = TestDb::new().await;
     let mut on = hasty(&db).await;
     let types = "insert into queue.retention (job_type, history) values ('long', '30 days'), ('brief', '1 hour')";
     sqlx::query(types).execute(&mut on).await.unwrap();
     let mut stay = Vec::new();
     for entries in [DONE, PLAIN] {
-        over(&mut on, entries, "do", 240, 1).await;
-        stay.extend(over(&mut on, entries, "long", 240, 1).await);
-        over(&mut on, entries, "brief", 2, 1).await;
-        stay.extend(over(&mut on, entries, "do", 2, 1).await);
-        stay.extend(over(&mut on, entries, "brief", 0, 1).await);
+        create_finished(&mut on, entries, "do", 240, 1).await;
+        stay.extend(create_finished(&mut on, entries, "long", 240, 1).await);
+        create_finished(&mut on, entries, "brief", 2, 1).await;
+        stay.extend(create_finished(&mut on, entries, "do", 2, 1).await);
+        stay.extend(create_finished(&mut on, entries, "brief", 0, 1).await);
     }
     assert_eq!(prune(&mut on, PRUNE_KEPT, 7.0, 100).await, 4);
-    assert_eq!(left(&db).await, stay);
+    assert_eq!(remaining_jobs(&db).await, stay);
     db.finish().await;
 }
 
-/// Looks through the next two rows for jobs of a type; returns whether there are more, or nothing if it is not its turn.
+/// Scans the next two rows for jobs of a type; returns whether there are more, or `None` if it is not its turn.
 async fn prune_early(on: &mut PgConnection, job_type: &str) -> Option<bool> {
     let text = Store::default().sql(PRUNE_EARLY);
     sqlx::query_scalar(text).bind(job_type).bind(2_i64).bind(7.0 * 86_400.0).fetch_optional(on).await.unwrap()
 }
 
 #[tokio::test]
-async fn a_type_that_is_kept_for_less_is_looked_for_a_page_at_a_time_by_one_at_a_time() {
+async fn a_type_with_a_shorter_retention_is_scanned_page_by_page_by_one_session() {
     for entries in [DONE, PLAIN] {
         let db = TestDb::new().await;
         let (mut on, mut holder) = (hasty(&db).await, connect(&db).await);
         let types = "insert into queue.retention (job_type, history) values ('brief', '1 hour'), ('other', '1 hour'), ('long', '30 days')";
         sqlx::query(types).execute(&mut on).await.unwrap();
-        let others = over(&mut on, entries, "other", 3, 2).await;
-        let gone = over(&mut on, entries, "brief", 3, 3).await;
-        let recent = over(&mut on, entries, "brief", 0, 1).await;
-        let last = over(&mut on, entries, "brief", 3, 1).await;
-        // Enqueued just now: whether it is over is not looked at before it may be.
+        let others = create_finished(&mut on, entries, "other", 3, 2).await;
+        let gone = create_finished(&mut on, entries, "brief", 3, 3).await;
+        let recent = create_finished(&mut on, entries, "brief", 0, 1).await;
+        let last = create_finished(&mut on, entries, "brief", 3, 1).await;
+        // Enqueued just now: not scanned before its retention can have ended.
         let fresh: Vec<JobId> = sqlx::query_scalar("select queue.enqueue('brief', '{}')").fetch_all(&mut on).await.unwrap();
         sqlx::query(entries).bind(&fresh).bind(3).execute(&mut on).await.unwrap();
         sqlx::raw_sql("delete from queue.ready").execute(&mut on).await.unwrap();
@@ -93,23 +93,23 @@ async fn a_type_that_is_kept_for_less_is_looked_for_a_page_at_a_time_by_one_at_a
 
         assert_eq!(prune_early(&mut on, "long").await, None, "its day goes before");
         assert_eq!(prune_early(&mut on, "brief").await, Some(true));
-        assert_eq!(left(&db).await, there(&[&others, &gone, &recent, &last, &fresh]), "a page of others");
+        assert_eq!(remaining_jobs(&db).await, there(&[&others, &gone, &recent, &last, &fresh]), "a page of others");
         let mut held = holder.begin().await.unwrap();
         sqlx::query("select from queue.retention where job_type = 'brief' for update").execute(&mut *held).await.unwrap();
-        assert_eq!(prune_early(&mut on, "brief").await, None, "another looks");
+        assert_eq!(prune_early(&mut on, "brief").await, None, "another session scans");
         held.rollback().await.unwrap();
         assert_eq!(prune_early(&mut on, "brief").await, Some(true));
-        assert_eq!(left(&db).await, there(&[&others, &gone[2..], &recent, &last, &fresh]));
+        assert_eq!(remaining_jobs(&db).await, there(&[&others, &gone[2..], &recent, &last, &fresh]));
         assert_eq!(prune_early(&mut on, "brief").await, Some(true));
         assert_eq!(prune_early(&mut on, "brief").await, Some(false));
-        assert_eq!(left(&db).await, there(&[&others, &recent, &fresh]));
+        assert_eq!(remaining_jobs(&db).await, there(&[&others, &recent, &fresh]));
         assert_eq!(db.count("select pruned_to from queue.retention where job_type = 'other'").await, 0);
         db.finish().await;
     }
 }
 
 #[tokio::test]
-async fn what_types_say_twice_is_said_once_and_of_no_others() {
+async fn a_retention_published_twice_is_stored_once_and_for_no_other_type() {
     let db = TestDb::new().await;
     let mut on = connect(&db).await;
     let types =

@@ -1,4 +1,4 @@
-//! Reports, by hand: fenced as verdicts are, and cleared only as they were seen.
+//! Progress reports, statement by statement: fenced like verdicts, and cleared only as they were seen.
 
 use queue_core::{JobId, Store};
 use sqlx::Connection as _;
@@ -18,7 +18,7 @@ async fn stages(db: &TestDb) -> Vec<(JobId, i16, String)> {
 }
 
 #[tokio::test]
-async fn a_later_report_keeps_the_checkpoint_and_says_when_and_by_whom() {
+async fn a_later_report_keeps_the_checkpoint_and_names_its_time_and_worker() {
     let db = TestDb::new().await;
     let mut on = connect(&db).await;
     enqueue(&mut on, &["default"]).await;
@@ -69,7 +69,7 @@ async fn reports_lock_leases_in_the_order_of_their_tokens() {
 }
 
 #[tokio::test]
-async fn what_a_job_said_is_cleared_once_it_is_over_and_never_before() {
+async fn a_jobs_reports_are_cleared_once_it_has_finished_and_never_before() {
     let db = TestDb::new().await;
     let mut on = connect(&db).await;
     let jobs = enqueue(&mut on, &["default"; 6]).await;
@@ -91,7 +91,7 @@ async fn what_a_job_said_is_cleared_once_it_is_over_and_never_before() {
 }
 
 #[tokio::test]
-async fn what_an_attempt_says_while_its_job_is_brought_back_is_not_cleared() {
+async fn reports_of_an_attempt_while_its_job_is_requeued_are_not_cleared() {
     let db = TestDb::new().await;
     let (mut on, mut other) = (connect(&db).await, connect(&db).await);
     let jobs = enqueue(&mut on, &["default"]).await;
@@ -99,7 +99,7 @@ async fn what_an_attempt_says_while_its_job_is_brought_back_is_not_cleared() {
     let lease = claim(&mut on, worker, 1).await.unwrap();
     assert!(note(&mut on, lease.token, lease.jobs[0], "before").await.unwrap());
     assert_eq!(settle(&mut on, &lease.all("complete")).await.unwrap(), []);
-    // As the next attempt's report would: the clearing sees the job completed meanwhile.
+    // As the next attempt's report would: the clearing sees that the job has completed meanwhile.
     let mut reporting = other.begin().await.unwrap();
     sqlx::query("update queue.progress set updated_at = clock_timestamp(), stage = 'after'").execute(&mut *reporting).await.unwrap();
     sqlx::query("set lock_timeout = '2s'").execute(&mut on).await.unwrap();

@@ -1,4 +1,4 @@
-//! What a row of history, a lease and the tables themselves may hold.
+//! Limits of a row of history, of a lease and of the tables.
 
 use tests::{
     TestDb, operate,
@@ -17,12 +17,12 @@ async fn a_row_of_history_is_of_one_lane_one_day_and_one_span() {
     let span = 1_i64 << 33;
     let spans = (MIDNIGHT >> 33 << 33) + 5 * span;
     let mut shift = 0;
-    // Large ones become rows as they are, small ones are sorted out.
+    // Large leases become rows unchanged; the jobs of small ones are sorted first.
     for (whole, half) in [(true, 60), (true, 3), (false, 3)] {
         for (border, of) in [(MIDNIGHT, &of[..1]), (spans, &of[..1]), (spans + span / 2, &of[..])] {
             shift += 1000;
             let ids: Vec<i64> = (-half..half).map(|n| border + n * 4_000 + if n < 0 { -shift } else { shift }).collect();
-            // What is sorted out may lie in any order.
+            // Jobs that are sorted first may be in any order.
             let lying: Vec<i64> = if half < 60 { ids.iter().rev().copied().collect() } else { ids.clone() };
             let mut lease = leased(&mut connection, &lying, of).await;
             let refused = if whole {
@@ -61,7 +61,7 @@ async fn a_large_lease_becomes_a_row_of_history_and_small_ones_share_one() {
 }
 
 #[tokio::test]
-async fn what_is_left_of_a_lease_keeps_its_order_each_with_its_own_attempts_and_crashes() {
+async fn the_rest_of_a_lease_keeps_its_order_each_job_with_its_own_attempts_and_crashes() {
     let db = TestDb::new().await;
     let mut connection = connect(&db).await;
     let of = operate::meet_lanes(&mut connection, &[("default", 100)]).await.unwrap();
@@ -80,7 +80,7 @@ async fn what_is_left_of_a_lease_keeps_its_order_each_with_its_own_attempts_and_
 }
 
 #[tokio::test]
-async fn the_tables_refuse_what_no_statement_of_ours_writes() {
+async fn the_tables_refuse_rows_that_our_statements_never_write() {
     let db = TestDb::new().await;
     let mut connection = connect(&db).await;
     let refused = [
@@ -152,7 +152,7 @@ async fn the_tables_refuse_what_no_statement_of_ours_writes() {
 }
 
 #[tokio::test]
-async fn a_whole_lease_with_a_job_of_a_lane_that_nobody_names_stays_as_it_is() {
+async fn a_whole_lease_with_a_job_of_an_unnamed_lane_stays_unchanged() {
     let db = TestDb::new().await;
     let mut connection = connect(&db).await;
     let of = operate::meet_lanes(&mut connection, &[("a", 100), ("b", 100)]).await.unwrap();
@@ -165,7 +165,7 @@ async fn a_whole_lease_with_a_job_of_a_lane_that_nobody_names_stays_as_it_is() {
 }
 
 #[tokio::test]
-async fn a_word_that_says_nothing_of_where_a_job_goes_leaves_its_entry_alone() {
+async fn an_unknown_word_of_a_verdict_leaves_the_entry_alone() {
     let db = TestDb::new().await;
     let mut connection = connect(&db).await;
     operate::enqueue(&mut connection, "default", 100, false).await.unwrap();

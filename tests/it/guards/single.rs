@@ -1,4 +1,4 @@
-//! Control of one job by name: what changes its state meanwhile, and what does not exist.
+//! Operations on one job by id: its state changes meanwhile, or it does not exist.
 
 use sqlx::{Connection as _, PgConnection};
 use tests::{
@@ -8,7 +8,7 @@ use tests::{
 
 use super::connect;
 
-/// A job whose every look at its state comes just after it rose from the dead, to run in an hour.
+/// Replaces `state_of` by a function that first requeues a dead job, to run in an hour.
 const RISES: &str = "alter function queue.state_of(bigint) rename to state_now;
   create function queue.state_of(id bigint) returns text language plpgsql as $$
   begin
@@ -18,7 +18,7 @@ const RISES: &str = "alter function queue.state_of(bigint) rename to state_now;
   end $$";
 
 #[tokio::test]
-async fn a_job_that_comes_to_fit_between_two_looks_is_found_at_the_next() {
+async fn a_job_that_changes_to_a_fitting_state_between_two_queries_is_found_by_the_next() {
     let db = TestDb::new().await;
     let mut on = connect(&db).await;
     sqlx::raw_sql(RISES).execute(&mut on).await.unwrap();
@@ -45,7 +45,7 @@ async fn refusal(on: &mut PgConnection, act: &str, job: i64) -> String {
 }
 
 #[tokio::test]
-async fn an_act_on_one_job_is_done_or_says_why_not() {
+async fn an_operation_on_one_job_succeeds_or_names_the_reason() {
     let db = TestDb::new().await;
     let mut on = connect(&db).await;
     let dead = operate::enqueue(&mut on, "default", 100, false).await.unwrap();
@@ -67,7 +67,7 @@ async fn an_act_on_one_job_is_done_or_says_why_not() {
 }
 
 #[tokio::test]
-async fn a_job_that_waits_is_cancelled_and_one_that_runs_is_cancelling() {
+async fn a_waiting_job_is_cancelled_and_a_running_one_is_cancelling() {
     let db = TestDb::new().await;
     let mut on = connect(&db).await;
     let runs = operate::enqueue(&mut on, "default", 100, false).await.unwrap();

@@ -1,10 +1,10 @@
-//! Jobs, by their entries and rows: what moves or ends them passes over those that another session has locked.
+//! Jobs, by their entries and rows: statements that move or end them skip those locked by another session.
 
 use super::{cases, sql};
 
 const STATES: &str = "select id, state from queue.jobs order by id";
 
-/// Jobs whose time to begin is over; and a look at those that are due, also when it is a look again.
+/// Jobs that have expired, and a sweep of those that are due, including repeated checks.
 macro_rules! expiring {
     ($given:literal) => {
         concat!(
@@ -19,7 +19,7 @@ macro_rules! expiring {
     };
 }
 
-/// Claims from the lines of the default queue, the first of each that is free: whether they come in turn, and which.
+/// Claims from the lines of the default queue, the first free job of each: whether they are in turn order, and which.
 const CLAIM_LINES: &str = "select array_agg(c.line) = array_agg(c.line order by c.line), array_agg(c.id order by c.id)
   from queue.claim_lines(gen_random_uuid(), token('worker'), array[queue.lane_id('default', 'do', 100, false)],
     array[-9223372036854775808], array[$1::int], $1, 1000) c";
@@ -28,7 +28,7 @@ const CLAIM_LINES: &str = "select array_agg(c.line) = array_agg(c.line order by 
 const DECLARE: &str = "select d.name, d.became from queue.declare_schedules(
     token('worker'), '{good,new}', '{do,do}', '{\"{}\",\"{}\"}', array_fill('{\"every\": 60}'::text, array[2])) d";
 
-/// What operators do to jobs, by name.
+/// Job operations by name.
 macro_rules! acts {
     ($given:literal) => {
         concat!(
@@ -46,7 +46,7 @@ macro_rules! acts {
 }
 
 cases! {
-    /// By the rows that an expiry touches: of a claim, an operator, an enqueue with its key, and of an end that is not committed.
+    /// Locked by the rows that an expiry touches: of a claim, an operator, an enqueue with its key, and of an uncommitted end.
     fn jobs_expire_beside_those_that_are_locked {
         given: expiring!(
             "select put('head', '{\"key\": \"k\", \"expires_in\": 60}'), put('blocked', '{\"key\": \"k\", \"expires_in\": 60}');
@@ -67,18 +67,18 @@ cases! {
             "27 -",
         ),
     }
-    fn of_two_looks_at_jobs_that_are_due_each_ends_others {
+    fn two_concurrent_sweeps_expire_different_jobs {
         given: expiring!("select queue.enqueue('do', '{}', '{\"expires_in\": 60}') from generate_series(1, 1500)"),
         held: "select from queue.expire_due('-infinity', 1000)", act: "select look()",
         meanwhile: &[("", "500")], after: &[("", "1000")], left: ("select count(*) from queue.done where expired", "500", "1500"),
     }
-    fn a_look_at_jobs_that_are_due_waits_for_no_table_for_long {
+    fn a_sweep_waits_for_no_table_for_long {
         given: expiring!("select put('a', '{\"expires_in\": 60}'), put('b', '{\"expires_in\": 60}')"),
         held: "lock table queue.done in exclusive mode", act: "select look()",
         meanwhile: &[("", "0")], after: &[("", "2")],
         left: ("select count(*) from queue.expiry where at > now() and looks = 1", "2", "0"),
     }
-    fn waits_that_are_over_are_promoted_so_many_at_a_time {
+    fn due_jobs_are_promoted_up_to_the_given_number {
         given: "select put(n) from unnest('{a,b,c,d}'::text[]) n; select park(name, 'go') from named;
            update queue.parked set run_at = now() - interval '1 s' where id = any (jobs('a', 'b'));
            update queue.parked set run_at = now() + interval '1 h' where id = job('c')",
@@ -96,14 +96,14 @@ cases! {
             "a ready, b ready",
         ),
     }
-    /// Behind what is locked the next of its line has its turn.
-    fn lines_give_the_first_that_is_free_in_their_turn {
+    /// Behind a locked job the next one of its line has its turn.
+    fn lines_give_their_first_free_job_in_turn {
         given: "select live(); select put(k || n, jsonb_build_object('fair', k))
            from (values ('a', 2), ('b', 1), ('c', 1), ('d', 2), ('e', 1)) l (k, jobs), generate_series(1, jobs) n",
         held: "select from queue.ready where id = any (jobs('a1', 'c1', 'd1')) for update", act: CLAIM_LINES,
         meanwhile: &[("5", "t {a2,b1,d2,e1}")], after: &[("5", "t {a1,c1,d1}")],
     }
-    fn jobs_are_lined_up_each_once_and_in_their_order {
+    fn jobs_are_moved_into_lines_once_and_in_order {
         given: "select put(n::text, jsonb_build_object('fair', n::text, 'after', 60)) from generate_series(1, 6) n;
            select queue.run_now_all(array(select id from queue.scheduled));
            insert into named select 'place of ' || n.name, r.seq from queue.ready r join named n on n.value = r.id::text;
@@ -113,7 +113,7 @@ cases! {
         after: &[("array[job('lane')], '{0}', 4", "lane place of 1 4"), ("array[job('lane')], '{0}', 10", "")],
         left: ("select id from queue.ready where lane <> job('lane') and line is not null order by seq", "5, 6", "5, 6, 1, 2, 3, 4"),
     }
-    fn operators_act_on_the_jobs_that_are_free {
+    fn operations_change_the_jobs_that_are_free {
         given: acts!(
             "select put(n) from unnest('{moved,suspect,ready,running}'::text[]) n;
              select put('scheduled', '{\"after\": 3600}'), put('head', '{\"key\": \"k\"}'), put('blocked', '{\"key\": \"k\"}');

@@ -1,11 +1,11 @@
-//! Leases: what is written under one of them waits for no other, and claims under limits read those that are locked.
+//! Leases: writes under one wait for no other, and claims under limits read locked ones.
 
 use super::{cases, sql};
 
 const STATES: &str = "select id, state from queue.jobs order by id";
 const STEPS: &str = "select id, name from queue.step order by id, name";
 
-/// Claims of the type under its limit by key, which has given back what leases with these tokens held.
+/// Claims of the type under its limit by key, with these tokens as ended leases.
 const CLAIM_KEYED: &str = "select array_agg(c.id order by c.id)
   from queue.claim_keyed(gen_random_uuid(), token('worker'), array[queue.hash('type:do')],
     array[queue.lane_id('default', 'do', 100, false)], array[0], array[true], array[50], 50, $1, 0, null) c where c.id is not null";
@@ -37,7 +37,7 @@ cases! {
         meanwhile: &[("array[token('B')], jobs('b'), '{1}', '{null}', '{here}', '{\"{}\"}', '{null}'", "B b")],
         left: ("select id, stage from queue.progress", "b here", ""),
     }
-    /// Of the one whose lease is locked it is told that it is.
+    /// A job whose lease is locked is reported as such.
     fn signals_are_received_beside_a_lease_that_is_locked {
         given: "select put('a'), put('b'); select lease('A', 'a'), lease('B', 'b'); select queue.signal(id, 'go', '1') from queue.job",
         held: "select from queue.lease where token = token('A') for update", act: sql!("receive"),
@@ -57,13 +57,13 @@ cases! {
         held: "lock table queue.log in access exclusive mode", act: sql!("write_logs"),
         meanwhile: &[("'{null}', jobs('a'), '{1}', '{0}', '{x}'", "55P03")], after: &[("'{null}', jobs('a'), '{1}', '{0}', '{x}'", "1")],
     }
-    fn claims_by_key_pass_over_an_entry_of_the_key_and_take_its_next {
+    fn claims_by_key_skip_an_entry_of_the_key_and_take_its_next {
         given: "select live(); select queue.set_limit('type:do', 2, keyed => true);
            select put(n, jsonb_build_object('fair', left(n, 1))) from unnest('{a1,a2,b,c}'::text[]) n",
         held: "select from queue.ready where id = job('a1') for update", act: CLAIM_KEYED,
         meanwhile: &[("'{}'", "{a2,b,c}")], after: &[("'{}'", "{a1}")],
     }
-    /// As it is, although it is named as one that has ended.
+    /// Read unchanged, although it is named as ended.
     fn claims_by_key_read_a_lease_that_is_locked {
         given: "select live(); select queue.set_limit('type:do', 2, keyed => true);
            select put(n, jsonb_build_object('fair', left(n, 1))) from unnest('{a1,a2,b,c}'::text[]) n;
@@ -74,12 +74,12 @@ cases! {
         meanwhile: &[("array[token('L')]", "{a2}")],
     }
     #[ignore = "deep"]
-    fn limits_are_set_without_waiting_for_pauses_for_ever {
+    fn limits_are_set_without_waiting_forever_for_pauses {
         held: "lock table queue.paused in share row exclusive mode", act: "select queue.set_limit('x', 1)",
         meanwhile: &[("", "55P03")],
     }
     #[ignore = "deep"]
-    fn limits_are_unset_without_waiting_for_pauses_for_ever {
+    fn limits_are_unset_without_waiting_forever_for_pauses {
         held: "lock table queue.paused in share row exclusive mode", act: "select queue.unset_limit('x')",
         meanwhile: &[("", "55P03")],
     }

@@ -1,4 +1,4 @@
-//! Pruning: of what has been over for long enough, no more at a time than asked, and nothing that another session has locked.
+//! Pruning of finished jobs and other expired rows: up to the requested number, and nothing that another session has locked.
 
 use super::{cases, sql};
 
@@ -29,7 +29,7 @@ macro_rules! past {
     };
 }
 
-/// Jobs, and failures, which are those of the same jobs.
+/// Jobs, and failures, which belong to the same jobs.
 const JOBS: &str = "select array_agg(id order by id) from queue.job union all select array_agg(id order by id) from queue.failure";
 
 const HISTORY: &str = past!(
@@ -42,20 +42,20 @@ const LEFT_OF_HISTORY: (&str, &str, &str) =
     (JOBS, "{d1,p1,recent,recent, too}, {d1,p1,recent,recent, too}", "{recent,recent, too}, {recent,recent, too}");
 
 cases! {
-    /// Plain ones lie in rows of about ten.
-    fn history_goes_so_much_at_a_time {
+    /// Plain ones are in rows of about ten.
+    fn history_is_deleted_up_to_the_given_number {
         given: HISTORY,
         held: HELD_HISTORY, act: sql!("prune_done"),
         meanwhile: &[("7 * 86400, 20", "22"), ("7 * 86400, 20", "3")], beside: Some("0"),
         after: &[("7 * 86400, 20", "2"), ("7 * 86400, 20", "0")], left: LEFT_OF_HISTORY,
     }
-    fn history_goes_by_types_so_much_at_a_time {
+    fn history_is_deleted_by_types_up_to_the_given_number {
         given: HISTORY,
         held: HELD_HISTORY, act: sql!("prune_kept"),
         meanwhile: &[("7 * 86400, 20", "22"), ("7 * 86400, 20", "3")], beside: Some("0"),
         after: &[("7 * 86400, 20", "2"), ("7 * 86400, 20", "0")], left: LEFT_OF_HISTORY,
     }
-    fn history_of_a_type_that_is_kept_for_less_goes {
+    fn history_of_a_type_with_a_shorter_retention_is_deleted {
         given: past!(
             "insert into queue.retention (job_type, history) values ('brief', '1 hour');
              select done('d' || n, 'brief', 2), plain('p' || n, 'brief', 2) from generate_series(1, 2) n"
@@ -63,19 +63,19 @@ cases! {
         held: HELD_HISTORY, act: sql!("prune_early"),
         meanwhile: &[("'brief', 100, 30 * 86400", "f")], left: (JOBS, "{d1,p1}, {d1,p1}", ""),
     }
-    fn dead_letters_go_from_the_oldest_on {
+    fn dead_letters_are_deleted_starting_with_the_oldest {
         given: past!("select dead('dead for ' || h, h) from unnest('{1,200,300,400,500}'::int[]) h"),
         held: "select from queue.dead where id = job('dead for 500') for update", act: sql!("prune_dead"),
         meanwhile: &[("7 * 86400, 2", "2"), ("7 * 86400, 2", "1")], beside: Some("0"), after: &[("7 * 86400, 2", "1")],
         left: (JOBS, "{dead for 1,dead for 500}, {dead for 1,dead for 500}", "{dead for 1}, {dead for 1}"),
     }
     /// The oldest of them first.
-    fn of_dead_letters_the_oldest_go_first {
+    fn the_oldest_dead_letters_are_deleted_first {
         given: past!("select dead('dead for ' || h, h) from unnest('{200,300,400,500}'::int[]) h"),
         held: "select from queue.dead where id = job('dead for 500') for update", act: sql!("prune_dead"),
         meanwhile: &[("7 * 86400, 2", "2")], left: (JOBS, "{dead for 200,dead for 500}, {dead for 200,dead for 500}", ""),
     }
-    fn workers_that_are_gone_are_forgotten_with_their_idle_rows {
+    fn expired_workers_are_deleted_with_their_idle_rows {
         given: "insert into queue.worker (id, expires_at, name, host, pid, version, queues)
              select token(n), now() - interval '2 hours', n, '', 1, '', '{}' from unnest('{a,b}'::text[]) n;
            insert into queue.idle select w.name, w.id from queue.worker w",
@@ -84,20 +84,20 @@ cases! {
         meanwhile: &[("'{}'", "")], after: &[("'{}'", "")],
         left: ("select name from queue.worker union all select 'idle ' || queue from queue.idle", "a, idle a", ""),
     }
-    fn waiters_that_are_gone_are_forgotten {
+    fn expired_waiters_are_deleted {
         given: "insert into named select n, token(n) from unnest('{a,b}'::text[]) n;
            insert into queue.waiter select token(n), now() - interval '1 s' from unnest('{a,b}'::text[]) n",
         held: "select from queue.waiter where id = token('a') for update", act: sql!("prune_waiters"),
         meanwhile: &[("", "")], after: &[("", "")], left: ("select id from queue.waiter", "a", ""),
     }
-    fn reports_of_jobs_that_are_over_are_cleared {
+    fn reports_of_finished_jobs_are_cleared {
         given: "select put('a'), put('b'); select over('a'), over('b');
            insert into queue.progress (id, attempt, stage) select id, 1, 'said' from queue.job",
         held: "select from queue.progress where id = job('a') for update", act: sql!("clear_progress"),
         meanwhile: &[("jobs('a', 'b')", "1")], beside: Some("0"), after: &[("jobs('a', 'b')", "1")],
         left: ("select id from queue.progress", "a", ""),
     }
-    fn steps_of_jobs_that_are_gone_go {
+    fn steps_of_deleted_jobs_are_deleted {
         given: "select put('a'), put('b'), put('c');
            insert into queue.step (id, name, attempt, at, ran_ms, output)
            select j.id, s, 1, now(), 1, '1' from queue.job j, unnest('{x,y}'::text[]) s;
@@ -106,14 +106,14 @@ cases! {
         meanwhile: &[("0, 100", "c")], after: &[("0, 1", "a"), ("job('c'), 100", "-")],
         left: ("select id, name from queue.step order by id, name", "a x, c x, c y", "c x, c y"),
     }
-    fn signals_to_jobs_that_are_gone_go {
+    fn signals_to_deleted_jobs_are_deleted {
         given: "select put('a'), put('b'), put('c'); select park('a', 'go'), park('b', 'go'), park('c', 'go');
            insert into queue.signal (id, name) select id, 'go' from queue.job; select lose('b'), lose('c')",
         held: "select from queue.signal where id = job('b') for update", act: sql!("prune_signals"),
         meanwhile: &[("0, 10", "c")], after: &[("job('c'), 10", "-"), ("0, 10", "b")],
         left: ("select id from queue.signal order by id", "a, b", "a"),
     }
-    fn logs_of_jobs_that_are_gone_go_page_by_page {
+    fn logs_of_deleted_jobs_are_deleted_page_by_page {
         given: "select put(n) from unnest('{a,b,c,d,e,f}'::text[]) n;
            insert into queue.log (id, attempt, at, cut, text) select j.id, n, now(), 0, 'x' from queue.job j, generate_series(1, 2) n;
            select lose('a'), lose('c'), lose('e')",
@@ -125,8 +125,8 @@ cases! {
         held: "lock table queue.log in access exclusive mode", act: sql!("prune_logs"),
         meanwhile: &[("0, 10", "55P03")], after: &[("0, 10", "-")],
     }
-    /// Each look begins at a random one of them.
-    fn keys_of_jobs_that_are_over_are_forgotten {
+    /// Each scan begins at a random one of them.
+    fn keys_of_finished_jobs_are_deleted {
         given: "select put(n::text, jsonb_build_object('unique_key', n::text)) from generate_series(1, 6) n; select over(name) from named",
         held: "select from queue.unique_key for update", act: sql!("forget_keys"),
         meanwhile: &[("10", "0"), ("10", "0"), ("10", "0"), ("10", "0"), ("10", "0"), ("10", "0"), ("10", "0"), ("10", "0")],

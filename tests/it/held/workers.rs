@@ -1,4 +1,4 @@
-//! A worker at work while another session has tables or rows: jobs that need none of them end, and so does the worker.
+//! A running worker while another session has locked tables or rows: jobs that need none of them end, and so does the worker.
 
 use std::time::Duration;
 
@@ -14,7 +14,7 @@ fn worker(db: &TestDb) -> Worker {
     db.worker().register::<Marked>().register::<Steps>().register::<Stages>().register::<UntilGo>().register::<Refused>()
 }
 
-/// Has jobs end in all ways: with an output and without one, dead, with checkpoints, and with steps.
+/// Runs jobs that end in every way: with an output and without, dead, with checkpoints, and with steps.
 async fn others_end(db: &TestDb) {
     async fn enqueued<J: Job>(db: &TestDb, job: J) -> queue_core::JobId {
         job.enqueue(&db.pool).await.as_ref().map(JobHandle::id).unwrap()
@@ -30,14 +30,14 @@ async fn others_end(db: &TestDb) {
     }
 }
 
-/// A session that has done this in a transaction that stays open.
+/// Returns a session that has run this in a transaction that stays open.
 async fn holder(db: &TestDb, sql: &str) -> PgConnection {
     let mut holder = connect(db).await;
     run(&mut holder, &format!("begin; {sql}")).await;
     holder
 }
 
-/// A test for tables that another session has to itself from before the worker begins until after its end.
+/// Generates a test per table, locked by another session from before the worker starts until after its end.
 macro_rules! tables {
     ($(fn $name:ident: $tables:literal;)+) => {$(
         #[tokio::test]
@@ -99,7 +99,7 @@ async fn jobs_that_a_limit_does_not_cover_end_while_its_gate_is_locked() {
         let waits = UntilGo {}.enqueue(&db.pool).await.unwrap().id();
         let claims = "select count(*) from pg_stat_activity
           where datname = current_database() and wait_event_type = 'Lock' and application_name = 'queue-worker limits'";
-        // One claim after the other, for each gives up after a while.
+        // One claim after the other, because each gives up after a while.
         for claim in ["a claim waits", "the next claim waits"] {
             eventually(claim, async || db.count(claims).await == 1).await;
             others_end(&db).await;
@@ -113,7 +113,7 @@ async fn jobs_that_a_limit_does_not_cover_end_while_its_gate_is_locked() {
     db.finish().await;
 }
 
-/// Is told to slow down, once there is a table `go`.
+/// Asks to slow down once the table `go` exists.
 #[job(name = "held_refused")]
 #[derive(Serialize, Deserialize)]
 struct Refused;

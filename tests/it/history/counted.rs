@@ -1,4 +1,4 @@
-//! Workers count what came of each attempt, exactly, and how long it took.
+//! Workers count the outcome of each attempt exactly, and its duration.
 
 use std::{
     collections::BTreeMap,
@@ -16,7 +16,7 @@ use tests::{Act, Do, Own, TestDb, Within, WorkerProcess, effects, eventually};
 
 use super::{apart, together};
 
-/// Takes longer than it may.
+/// Takes longer than its timeout.
 #[job(name = "history_slow", max_attempts = 1, timeout = "30ms", aliases = ["history_slow_before"])]
 #[derive(Serialize, Deserialize)]
 struct Slow;
@@ -46,7 +46,7 @@ fn counts(figures: &Figures) -> ([u64; 8], [u64; 3]) {
     ([completed, retried, dead, cancelled, snoozed, released, expired, lease_lost], [timed_out, panicked, crashed])
 }
 
-/// Jobs that end in every way that a handler can choose.
+/// Enqueues jobs that end in every way that a handler can choose.
 async fn enqueue_all_kinds(db: &TestDb) {
     for nth in 0..200 {
         Do { act: ok() }.enqueue(&db.pool).queue(if nth % 2 == 0 { "even" } else { "odd" }).await.unwrap();
@@ -70,11 +70,11 @@ async fn enqueue_all_kinds(db: &TestDb) {
 }
 
 #[tokio::test]
-async fn what_two_workers_counted_is_what_ran() {
+async fn two_workers_count_exactly_the_jobs_that_ran() {
     let db = TestDb::new().await;
     let mut waiting = Vec::new();
     for _ in 0..10 {
-        waiting.push(enqueue(&db, Act::UntilAsked(Box::new(Act::Fail("asked".into())))).await);
+        waiting.push(enqueue(&db, Act::UntilCancelled(Box::new(Act::Fail("asked".into())))).await);
     }
     Box::pin(db.run_while(all(&db), async {
         for job in &waiting {
@@ -125,7 +125,7 @@ async fn a_type_is_counted_under_its_present_name() {
 }
 
 #[tokio::test]
-async fn what_expires_is_counted_under_the_present_name_of_its_type() {
+async fn expired_jobs_are_counted_under_the_present_name_of_their_type() {
     let db = TestDb::new().await;
     for name in ["history_slow_before", "history_slow"] {
         let expires = "select queue.enqueue($1, 'null', options => '{\"expires_in\": \"1 ms\"}')";
@@ -140,7 +140,7 @@ async fn what_expires_is_counted_under_the_present_name_of_its_type() {
     db.finish().await;
 }
 
-/// The bucket in which all that was counted is.
+/// Returns the only bucket with counts.
 fn only(histogram: &Histogram) -> usize {
     let full: Vec<usize> = (0..24).filter(|place| histogram.buckets()[*place] > 0).collect();
     assert_eq!(full.len(), 1, "{histogram:?}");
@@ -149,7 +149,7 @@ fn only(histogram: &Histogram) -> usize {
 
 #[tokio::test]
 #[ignore = "deep"]
-async fn a_start_is_late_by_how_long_its_job_was_ready_and_not_by_how_long_it_waited_for_its_time() {
+async fn the_start_delay_is_the_time_a_job_was_ready_without_its_scheduled_wait() {
     let db = TestDb::new().await;
     let ready = enqueue(&db, Act::Sleep(250)).await;
     Do { act: Act::Sleep(250) }.enqueue(&db.pool).queue("fair").fair("one").await.unwrap();
@@ -171,7 +171,7 @@ async fn a_start_is_late_by_how_long_its_job_was_ready_and_not_by_how_long_it_wa
 }
 
 #[tokio::test]
-async fn what_was_broken_off_expired_or_lost_is_told_apart() {
+async fn interrupted_expired_and_lost_attempts_are_counted_separately() {
     let db = TestDb::new().await;
     for _ in 0..3 {
         Do { act: ok() }.enqueue(&db.pool).queue("brief").expires_in(Duration::from_millis(1)).await.unwrap();
@@ -189,7 +189,7 @@ async fn what_was_broken_off_expired_or_lost_is_told_apart() {
 }
 
 #[tokio::test]
-async fn a_crash_is_counted_by_whoever_recovers_it() {
+async fn a_crash_is_counted_by_the_worker_that_recovers_it() {
     let db = TestDb::new().await;
     let binary = env!("CARGO_BIN_EXE_test-worker");
     let process = WorkerProcess::start(binary, &db.url, &[]);
@@ -203,7 +203,7 @@ async fn a_crash_is_counted_by_whoever_recovers_it() {
 
 #[tokio::test]
 #[ignore = "deep"]
-async fn a_worker_that_lost_its_lease_counts_what_ran_in_vain() {
+async fn a_worker_that_lost_its_lease_counts_its_lost_attempts() {
     let db = TestDb::new().await;
     let binary = env!("CARGO_BIN_EXE_test-worker");
     let mut zombie = WorkerProcess::start(binary, &db.url, &[]);
@@ -219,13 +219,17 @@ async fn a_worker_that_lost_its_lease_counts_what_ran_in_vain() {
     .await;
     zombie.signal("TERM");
     assert_eq!(zombie.wait(), Some(0));
-    assert_eq!(counts(&together(&db).await.unwrap()), ([1, 1, 0, 0, 0, 0, 0, 1], [0, 0, 1]), "the zombie, and whoever had the job then");
+    assert_eq!(
+        counts(&together(&db).await.unwrap()),
+        ([1, 1, 0, 0, 0, 0, 0, 1], [0, 0, 1]),
+        "the zombie, and the worker that had the job then"
+    );
     db.finish().await;
 }
 
 #[tokio::test]
 #[ignore = "deep"]
-async fn figures_come_while_a_worker_runs_and_an_idle_one_writes_nothing() {
+async fn statistics_are_written_while_a_worker_runs_and_not_by_an_idle_one() {
     let db = TestDb::new().await;
     let told = Arc::new(Mutex::new(0_u64));
     let count = Arc::clone(&told);
@@ -235,7 +239,7 @@ async fn figures_come_while_a_worker_runs_and_an_idle_one_writes_nothing() {
     db.run_while(worker, async {
         let jobs = (0..50).map(|_| Do { act: ok() });
         Do::enqueue_all(jobs, &db.pool).await.unwrap();
-        eventually("they are told of", async || together(&db).await.is_some_and(|sum| sum.completed == 50)).await;
+        eventually("they are reported", async || together(&db).await.is_some_and(|sum| sum.completed == 50)).await;
     })
     .await;
     let told = *told.lock().unwrap();

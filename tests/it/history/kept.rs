@@ -1,4 +1,4 @@
-//! What was said is kept once: whoever says it again, adds it up beside others, or is killed meanwhile.
+//! Statistics are stored once: despite repeated writes, concurrent aggregation and kills.
 
 use std::time::Duration;
 
@@ -13,7 +13,7 @@ use super::{apart, check_totals, say, together};
 
 const MINUTE: Duration = Duration::from_mins(1);
 
-/// With an end to each statement, so that one that waits for ever is a failure.
+/// Connects with a statement timeout, so that a statement that waits forever fails.
 async fn connect(db: &TestDb) -> PgConnection {
     let mut on = PgConnection::connect(&db.url).await.unwrap();
     on.execute("set statement_timeout = '20s'").await.unwrap();
@@ -25,16 +25,16 @@ async fn completed(db: &TestDb) -> u64 {
 }
 
 #[tokio::test]
-async fn what_is_said_twice_under_a_number_is_written_once_even_after_it_was_added_up() {
+async fn statistics_sent_twice_under_a_number_are_written_once_even_after_aggregation() {
     let db = TestDb::new().await;
     let (mut on, source) = (connect(&db).await, Uuid::new_v4());
     let said = [Tally::one("a"), Tally::one("b")];
-    assert_eq!(tallies::say(&mut on, (source, 1), 60.0, &said).await.unwrap(), 2);
-    assert_eq!(tallies::say(&mut on, (source, 1), 61.0, &said).await.unwrap(), 0, "the answer was lost");
+    assert_eq!(tallies::write(&mut on, (source, 1), 60.0, &said).await.unwrap(), 2);
+    assert_eq!(tallies::write(&mut on, (source, 1), 61.0, &said).await.unwrap(), 0, "the answer was lost");
     assert_eq!(tallies::roll_up(&mut on, 100).await.unwrap(), (2, 0));
-    assert_eq!(tallies::say(&mut on, (source, 1), 90.0, &said).await.unwrap(), 0, "its rows are gone, and it is not counted again");
-    assert_eq!(tallies::say(&mut on, (source, 2), 60.0, &said[..1]).await.unwrap(), 1, "the next number");
-    assert_eq!(tallies::say(&mut on, (Uuid::new_v4(), 1), 60.0, &said[..1]).await.unwrap(), 1, "another process");
+    assert_eq!(tallies::write(&mut on, (source, 1), 90.0, &said).await.unwrap(), 0, "its rows are gone, and it is not counted again");
+    assert_eq!(tallies::write(&mut on, (source, 2), 60.0, &said[..1]).await.unwrap(), 1, "the next number");
+    assert_eq!(tallies::write(&mut on, (Uuid::new_v4(), 1), 60.0, &said[..1]).await.unwrap(), 1, "another process");
     assert_eq!(completed(&db).await, 4);
     tallies::roll_up(&mut on, 100).await.unwrap();
     assert_eq!((completed(&db).await, db.count("select count(*) from queue.tallied").await), (4, 0));
@@ -43,7 +43,7 @@ async fn what_is_said_twice_under_a_number_is_written_once_even_after_it_was_add
 }
 
 #[tokio::test]
-async fn what_comes_after_its_minute_was_added_up_is_counted_once_where_it_belongs() {
+async fn statistics_that_arrive_after_their_minute_was_aggregated_are_counted_once_in_it() {
     let db = TestDb::new().await;
     let mut on = connect(&db).await;
     for ago in [1, 1, 3, 50, 2, 55] {
@@ -58,7 +58,7 @@ async fn what_comes_after_its_minute_was_added_up_is_counted_once_where_it_belon
 }
 
 #[tokio::test]
-async fn what_came_a_moment_ago_waits_for_the_others_of_its_time_and_is_read_all_the_same() {
+async fn recent_statistics_wait_for_others_of_their_minute_and_are_already_readable() {
     let db = TestDb::new().await;
     let mut on = connect(&db).await;
     say(&mut on, Duration::from_secs(5), &[Tally::one("a")]).await;
@@ -71,7 +71,7 @@ async fn what_came_a_moment_ago_waits_for_the_others_of_its_time_and_is_read_all
 }
 
 #[tokio::test]
-async fn totals_are_written_in_the_order_of_their_names_so_that_no_two_keepers_wait_for_each_other() {
+async fn totals_are_written_in_the_order_of_their_names_so_that_housekeepers_do_not_deadlock() {
     const IN_ORDER: &str = "
       select (array_agg(t.ctid order by t.ctid) = array_agg(t.ctid order by t.step, t.queue, t.job_type, t.at))::int::int8
       from queue.tally_total t";
@@ -87,7 +87,7 @@ async fn totals_are_written_in_the_order_of_their_names_so_that_no_two_keepers_w
 }
 
 #[tokio::test]
-async fn many_keepers_at_once_add_everything_up_once() {
+async fn concurrent_housekeepers_aggregate_everything_once() {
     let db = TestDb::new().await;
     let mut on = connect(&db).await;
     let queues: Vec<String> = (0..20).map(|nth| format!("q{nth}")).collect();
@@ -102,7 +102,7 @@ async fn many_keepers_at_once_add_everything_up_once() {
             let mut added = 0;
             for _ in 0..40 {
                 let (some, refused) = tallies::roll_up(&mut on, 25).await.unwrap();
-                assert_eq!(refused, 0, "nobody waits for a second");
+                assert_eq!(refused, 0, "no session waits for a second");
                 added += some;
             }
             added
@@ -118,7 +118,7 @@ async fn many_keepers_at_once_add_everything_up_once() {
 }
 
 #[tokio::test]
-async fn a_keeper_that_is_killed_in_the_middle_has_changed_nothing_and_another_passes_over_what_it_holds() {
+async fn a_killed_housekeeper_has_changed_nothing_and_another_skips_its_locked_rows() {
     let db = TestDb::new().await;
     let (mut on, mut killed) = (connect(&db).await, connect(&db).await);
     say(&mut on, MINUTE, &[Tally::one("a"), Tally::one("b")]).await;
@@ -135,7 +135,7 @@ async fn a_keeper_that_is_killed_in_the_middle_has_changed_nothing_and_another_p
 }
 
 #[tokio::test]
-async fn totals_that_somebody_has_locked_stop_no_others() {
+async fn locked_totals_stop_no_others() {
     let db = TestDb::new().await;
     let (mut on, mut open) = (connect(&db).await, connect(&db).await);
     say(&mut on, 2 * MINUTE, &[Tally::one("a"), Tally::one("b")]).await;
@@ -151,7 +151,7 @@ async fn totals_that_somebody_has_locked_stop_no_others() {
 }
 
 #[tokio::test]
-async fn so_many_queues_a_day_have_names_and_the_others_are_one() {
+async fn a_bounded_number_of_queues_a_day_have_names_and_the_others_share_one() {
     let db = TestDb::new().await;
     let mut on = connect(&db).await;
     let queues: Vec<String> = (0..1200).map(|nth| format!("q{nth:04}")).collect();
@@ -176,7 +176,7 @@ async fn so_many_queues_a_day_have_names_and_the_others_are_one() {
 }
 
 #[tokio::test]
-async fn totals_are_kept_for_as_long_as_their_steps_are_looked_back_at() {
+async fn totals_are_retained_for_as_long_as_their_resolution_is_read() {
     let db = TestDb::new().await;
     let mut on = connect(&db).await;
     let row = "insert into queue.tally_total

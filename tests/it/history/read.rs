@@ -1,4 +1,4 @@
-//! What is read: in steps or as one, of all or of some, together or apart; and the same from SQL.
+//! Reading: in steps or as one total, of all or some, together or separate; and the same from SQL.
 
 use std::time::Duration;
 
@@ -21,7 +21,7 @@ async fn read(db: &TestDb, past: Past) -> Vec<Figures> {
     operate::history(&db.pool, Store::default(), &past).await.unwrap()
 }
 
-/// Two queues with two types each over two days; a third now and then.
+/// Creates two queues with two types each over two days; occasionally a third.
 async fn fill(db: &TestDb) {
     let mut on = PgConnection::connect(&db.url).await.unwrap();
     for hours in 0..48 {
@@ -33,7 +33,7 @@ async fn fill(db: &TestDb) {
 }
 
 #[tokio::test]
-async fn history_is_read_of_all_or_of_some_together_or_apart() {
+async fn history_is_read_for_all_or_some_together_or_separately() {
     let db = TestDb::new().await;
     fill(&db).await;
     let (day, of) = (HOUR * 24, |text: &str| Some(text.to_owned()));
@@ -62,13 +62,13 @@ async fn history_is_read_of_all_or_of_some_together_or_apart() {
 }
 
 #[tokio::test]
-async fn steps_are_as_long_as_said_and_lose_nothing() {
+async fn steps_have_the_requested_length_and_lose_nothing() {
     let db = TestDb::new().await;
     fill(&db).await;
     for (last, step, jobs) in [(48, 1, 48 * 17 + 6), (48, 5, 48 * 17 + 6), (47, 24, 47 * 17 + 6), (1, 1, 18), (24 * 365, 24, 48 * 17 + 6)] {
         let steps = read(&db, Past { last: HOUR * last, step: Some(HOUR * step), ..Past::default() }).await;
         let sum: u64 = steps.iter().map(|one| one.completed).sum();
-        // The first one may begin a little before what was asked for.
+        // The first step may begin a little before the requested time.
         assert!((jobs..=jobs + 17 * u64::from(step)).contains(&sum), "{last} h by {step} h: {sum}");
         for one in &steps {
             assert_eq!(one.at.timestamp() % (3600 * i64::from(step)), 0, "{one:?}");
@@ -84,7 +84,7 @@ async fn steps_are_as_long_as_said_and_lose_nothing() {
 
 #[tokio::test]
 #[ignore = "deep"]
-async fn no_more_than_two_thousand_rows_are_read_and_what_is_left_out_is_said() {
+async fn at_most_two_thousand_rows_are_read_and_omitted_ones_are_reported() {
     let db = TestDb::new().await;
     let mut on = PgConnection::connect(&db.url).await.unwrap();
     let queues: Vec<String> = (0..300).map(|nth| format!("q{nth:03}")).collect();
@@ -111,7 +111,7 @@ async fn no_more_than_two_thousand_rows_are_read_and_what_is_left_out_is_said() 
 }
 
 #[tokio::test]
-async fn sql_says_the_same_and_so_do_its_quantiles() {
+async fn sql_returns_the_same_including_its_quantiles() {
     let db = TestDb::new().await;
     let mut on = PgConnection::connect(&db.url).await.unwrap();
     let mut ran = Histogram::default();

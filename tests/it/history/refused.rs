@@ -1,4 +1,4 @@
-//! Verdicts that could not be written for so long that others have the jobs: what they said is nobody's.
+//! Verdicts that could not be written until other workers had the jobs: their statistics are not counted.
 
 use std::time::Duration;
 
@@ -8,27 +8,27 @@ use tests::{Act, Do, TestDb, WorkerProcess, effects, within};
 
 use super::together;
 
-/// The disk is full for whatever a verdict completes, and for nothing else.
+/// Simulates a disk that is full for completions, and for nothing else.
 const FULL: &str =
     "create function full_disk() returns trigger language plpgsql as $$ begin raise exception using errcode = '53100'; end $$;
   create trigger full_disk before insert on queue.done for each row execute function full_disk();
   create trigger full_disk before insert on queue.done_many for each row execute function full_disk()";
 
-/// Room again; dropping the triggers instead would lock tables against verdicts.
+/// Frees the disk; dropping the triggers instead would lock tables against verdicts.
 const ROOM: &str = "create or replace function full_disk() returns trigger language plpgsql as 'begin return new; end'";
 
 #[tokio::test]
 #[ignore = "deep"]
-async fn what_was_refused_after_an_outage_of_more_than_a_lease_is_counted_once() {
+async fn verdicts_refused_after_an_outage_longer_than_a_lease_are_counted_once() {
     let db = TestDb::new().await;
     db.pool.execute(FULL).await.unwrap();
     let start = || WorkerProcess::start(env!("CARGO_BIN_EXE_test-worker"), &db.url, &[("TTL_MS", "3000"), ("QUEUE_LOG", "off")]);
     let mut first = start();
     let job = Do { act: Act::Ok(String::new()) }.enqueue(&db.pool).await.unwrap().id();
     within(Duration::from_secs(30), "it has run", async || effects(&db.pool, job).await.unwrap() == 1).await;
-    // As long as it is in doubt, what is refused may be what was written.
+    // While the outcome is in doubt, a refused verdict may have been written.
     tokio::time::sleep(Duration::from_secs(4)).await;
-    // The verdict is tried while the lease is lost; the job runs anew, elsewhere.
+    // The verdict is tried while the lease is lost; the job runs again, elsewhere.
     db.pool.execute("delete from queue.worker").await.unwrap();
     let mut second = start();
     within(Duration::from_mins(2), "it has run again", async || effects(&db.pool, job).await.unwrap() == 2).await;

@@ -1,4 +1,4 @@
-//! A month of two hundred queues and types, said by twenty workers: how much is read of it, and how long that takes.
+//! A month of two hundred queues and types, written by twenty workers: how much of it is read, and how long that takes.
 
 use std::time::Duration;
 
@@ -11,7 +11,7 @@ use tests::TestDb;
 
 const HOUR: Duration = Duration::from_hours(1);
 
-/// 512,000 totals, and what twenty workers said in the last half minute.
+/// 512,000 totals, and the writes of twenty workers in the last half minute.
 const FILL: &str = "
 insert into queue.tally_total
 select s.step, at, case when q = 0 then '' else 'queue' || (q - 1) / 10 end, case when q = 0 then '' else 'type' || (q - 1) % 10 end,
@@ -29,7 +29,7 @@ analyze queue.tallied";
 
 #[tokio::test]
 #[ignore = "deep"]
-async fn a_look_back_of_any_length_reads_few_rows_by_an_index() {
+async fn statistics_of_any_duration_read_few_rows_by_an_index() {
     let db = TestDb::new().await;
     let mut on = PgConnection::connect(&db.url).await.unwrap();
     on.execute(FILL).await.unwrap();
@@ -48,7 +48,7 @@ async fn a_look_back_of_any_length_reads_few_rows_by_an_index() {
     ];
     for (what, past, most) in pasts {
         let rows = operate::history(&mut on, Store::default(), &past).await.unwrap().len();
-        // The server counts what was read since it last told of it, which it does between transactions.
+        // The server publishes read counts between transactions only.
         on.execute("begin").await.unwrap();
         let before = read(&mut on).await;
         operate::history(&mut on, Store::default(), &past).await.unwrap();
@@ -61,7 +61,7 @@ async fn a_look_back_of_any_length_reads_few_rows_by_an_index() {
     db.finish().await;
 }
 
-/// How many tables of figures were read whole, and how many rows were fetched.
+/// Returns how many statistics tables were read completely, and how many rows were fetched.
 async fn read(on: &mut PgConnection) -> (i64, i64) {
     let read = "select sum(seq_scan)::bigint, sum(idx_tup_fetch)::bigint from pg_stat_xact_user_tables where relname in ('tallied', 'tally_total')";
     sqlx::query_as(read).fetch_one(on).await.unwrap()

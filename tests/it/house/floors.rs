@@ -1,17 +1,17 @@
-//! Rooms and floors as ARCHITECTURE.md draws them: imports go down only, rooms of one floor know nothing of each other, and inside a room no
-//! two files need each other.
+//! Rooms and floors as drawn in ARCHITECTURE.md: imports go down only, rooms of one floor do not import each other, and within a room no
+//! two files import each other.
 
 use std::collections::{BTreeMap, BTreeSet};
 
 use super::{assert_none, code, files, imports::Tree, read};
 
-/// The crates that have floors, by the first line of their drawing.
+/// The crates with floors, with the first line of their drawing.
 const DRAWN: [(&str, &str); 2] = [("queue-core", "testing"), ("queue-worker", "main")];
 
-/// Stand beside the floors: the crate's own page, and what only the macro's expansion names.
+/// Modules outside of the floors: the crate root, and what only the macro's expansion names.
 const BESIDE: [&str; 3] = ["lib", "private", "mutants"];
 
-/// The floor of each room, from the top: rooms stand in the first words of a line, before its description.
+/// Returns the floor of each room, from the top. Rooms are the first words of a line, before its description.
 fn floors(begins: &str) -> BTreeMap<String, usize> {
     let text = read("ARCHITECTURE.md");
     let drawn = |block: &&str| block.lines().next().is_some_and(|line| line.split_whitespace().next() == Some(begins));
@@ -40,7 +40,7 @@ fn imports_go_down_only() {
                 continue;
             };
             met.insert(here.clone());
-            // The one place where `cargo guards` puts in other statements.
+            // The only place where `cargo guards` replaces statements.
             let allowed = |path: &[String]| path[0] == here || (file == "schema/store.rs" && path[0] == "mutants");
             for path in tree.paths(file).iter().filter(|path| !allowed(path)) {
                 seen += 1;
@@ -62,7 +62,7 @@ fn imports_go_down_only() {
 }
 
 #[test]
-fn no_two_files_of_a_room_need_each_other() {
+fn no_two_files_of_a_room_import_each_other() {
     let mut faults = Vec::new();
     let mut seen = 0;
     for (member, _) in DRAWN {
@@ -71,7 +71,7 @@ fn no_two_files_of_a_room_need_each_other() {
         seen += needs.values().map(BTreeSet::len).sum::<usize>();
         let mut told = BTreeSet::new();
         for file in tree.files().filter(|file| *file != "lib.rs") {
-            // What it needs, and what that needs: itself must not be among it.
+            // The transitive imports of a file must not contain the file.
             let mut reached = BTreeMap::from([(file.to_owned(), String::new())]);
             let mut left = vec![file.to_owned()];
             while let Some(next) = left.pop() {
@@ -97,7 +97,7 @@ fn no_two_files_of_a_room_need_each_other() {
 }
 
 #[test]
-fn nobody_reaches_past_its_room_with_super() {
+fn no_file_reaches_past_its_room_with_super() {
     let mut faults = Vec::new();
     for (member, _) in DRAWN {
         for (path, text) in files(&format!("{member}/src"), "rs") {

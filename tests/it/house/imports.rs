@@ -1,5 +1,5 @@
-//! What a file imports, read off its text: paths that begin with `crate`, `super` or `self`, in `use` or in the middle of code, followed
-//! through what rooms export of their files.
+//! The imports of a file, parsed from its text: paths that begin with `crate`, `super` or `self`, in `use` or in expressions, followed
+//! through the re-exports of rooms.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -17,13 +17,13 @@ impl Tree {
         self.0.keys().map(String::as_str)
     }
 
-    /// The paths that a file names, from the root of the crate.
+    /// Returns the paths that a file names, from the root of the crate.
     pub(super) fn paths(&self, file: &str) -> Vec<Vec<String>> {
         let code = if is_room(file) { without_exports(&self.0[file]) } else { self.0[file].clone() };
         named(&code).into_iter().filter_map(|path| absolute(&module(file), &path)).filter(|path| !path.is_empty()).collect()
     }
 
-    /// The other files that it needs: those in which what it names is defined.
+    /// Returns the other files that it imports: those that define the names it uses.
     pub(super) fn needs(&self, file: &str) -> BTreeSet<String> {
         let found = self.paths(file).into_iter().filter_map(|path| self.defines(&path, 0));
         found.filter(|other| other != file && other != "lib.rs").collect()
@@ -34,7 +34,7 @@ impl Tree {
         [flat, room].iter().find_map(|name| self.0.get_key_value(name)).map(|(name, _)| name.as_str())
     }
 
-    /// The file of the deepest module on the path; what a room exports of another file is looked up there.
+    /// Returns the file of the deepest module on the path; re-exports of a room are resolved there.
     fn defines(&self, path: &[String], depth: usize) -> Option<String> {
         let (length, file) = (1..=path.len()).rev().find_map(|length| Some((length, self.file(&path[..length])?)))?;
         let Some(item) = path.get(length).filter(|_| is_room(file) && depth < 5) else { return Some(file.to_owned()) };
@@ -63,7 +63,7 @@ fn absolute(module: &[String], path: &[String]) -> Option<Vec<String>> {
     Some(at)
 }
 
-/// `pub use ..;` and the like, which begin a line.
+/// Splits off `pub use ..;` and the like, which begin a line.
 fn split_exports(code: &str) -> (String, String) {
     let (mut exports, mut rest, mut inside) = (String::new(), String::new(), false);
     for line in code.lines() {
@@ -85,13 +85,13 @@ fn without_exports(code: &str) -> String {
     split_exports(code).1
 }
 
-/// Every path in the text that begins with one of three words, each name of a group with what stands before it.
+/// Returns every path in the text that begins with one of the three words. Each name of a group gets the prefix of the group.
 pub(super) fn named(code: &str) -> Vec<Vec<String>> {
     let mut paths = Vec::new();
     for first in ["crate", "super", "self"] {
         for (at, _) in code.match_indices(&format!("{first}::")) {
             let begins = !code[..at].ends_with(|before: char| before.is_alphanumeric() || matches!(before, '_' | '$' | ':'));
-            // Of `pub(in crate::room)` nothing is imported.
+            // `pub(in crate::room)` imports nothing.
             if begins && !code[..at].ends_with("(in ") {
                 follow(vec![first.to_owned()], &code[at + first.len() + 2..], &mut paths);
             }
@@ -100,7 +100,7 @@ pub(super) fn named(code: &str) -> Vec<Vec<String>> {
     paths
 }
 
-/// Reads on after `before::`; returns how much belongs to it.
+/// Parses what follows `before::`; returns the length of the path.
 fn follow(before: Vec<String>, text: &str, paths: &mut Vec<Vec<String>>) -> usize {
     let word = first_word(text);
     if !word.is_empty() {
@@ -115,7 +115,7 @@ fn follow(before: Vec<String>, text: &str, paths: &mut Vec<Vec<String>>) -> usiz
         };
     }
     if !text.starts_with('{') {
-        // `*`, and what comes after `::` in an expression.
+        // `*`, and what follows `::` in an expression.
         paths.push(before);
         return 0;
     }
@@ -155,7 +155,7 @@ fn the_scanner_of_imports_finds_them_all() {
 }
 
 #[test]
-fn what_a_room_exports_is_of_the_file_that_defines_it() {
+fn an_export_of_a_room_belongs_to_the_file_that_defines_it() {
     let files = [
         ("a/mod.rs", "mod b;\npub(crate) use self::{b::{One,\n  Two as Second}, c::Three};\nuse self::b::One;\npub struct Own;"),
         ("a/b.rs", "use super::{Three, Own}; pub struct One; pub struct Two;"),

@@ -1,4 +1,5 @@
-//! The libraries as users get them: what is in each package, and which compiler it needs. `scripts/check-packages.sh` builds them from there.
+//! The libraries as users get them: the contents of each package, and the compiler it needs. `scripts/check-packages.sh` builds them from
+//! there.
 
 use std::{collections::BTreeSet, path::Path, process::Command};
 
@@ -13,7 +14,7 @@ fn cargo(arguments: &[&str]) -> String {
 }
 
 #[test]
-fn each_package_has_all_that_its_code_includes_its_readme_and_its_licences() {
+fn each_package_has_all_included_files_its_readme_and_its_licences() {
     let mut faults = Vec::new();
     for library in LIBRARIES {
         let manifest = format!("{library}/Cargo.toml");
@@ -39,7 +40,7 @@ fn each_package_has_all_that_its_code_includes_its_readme_and_its_licences() {
     assert_eq!(packed, LIBRARIES.len(), "each library is built from its package");
 }
 
-/// Where a path from this folder leads, if it stays in the crate.
+/// Resolves a path relative to this folder, if it stays in the crate.
 fn inside(folder: &Path, path: &str) -> Option<String> {
     let mut parts: Vec<&str> = folder.iter().map(|part| part.to_str().unwrap()).collect();
     for part in path.split('/') {
@@ -53,7 +54,7 @@ fn inside(folder: &Path, path: &str) -> Option<String> {
 }
 
 #[test]
-fn each_package_says_what_it_is() {
+fn each_package_has_a_description() {
     let metadata: Value = serde_json::from_str(&cargo(&["metadata", "--offline", "--no-deps", "--format-version", "1"])).unwrap();
     let mut faults = Vec::new();
     for library in LIBRARIES {
@@ -79,32 +80,32 @@ fn each_package_says_what_it_is() {
     assert_none(&faults, "a package says what it is");
 }
 
-/// A number such as 1.95.
+/// Parses a version such as 1.95.
 fn version(text: &str) -> (u64, u64) {
     let mut parts = text.split(['.', '-']).map(|part| part.parse().unwrap());
     (parts.next().unwrap(), parts.next().unwrap_or(0))
 }
 
-/// What the compiler in use says of itself.
+/// Returns the version of the compiler in use.
 fn compiler() -> String {
     let said = Command::new(std::env::var_os("RUSTC").unwrap_or_else(|| "rustc".into())).arg("-vV").output().unwrap();
     String::from_utf8(said.stdout).unwrap()
 }
 
-/// The `rust-version` of the workspace.
+/// Returns the `rust-version` of the workspace.
 fn promised() -> String {
     let manifest = read("Cargo.toml");
     manifest.lines().find_map(|line| line.strip_prefix("rust-version = ")).unwrap().trim_matches('"').to_owned()
 }
 
 #[test]
-fn the_compiler_that_is_promised_is_one_that_all_of_this_is_tried_with() {
+fn the_promised_compiler_is_tested() {
     let (promised, compiler) = (promised(), compiler());
     let release = compiler.lines().find_map(|line| line.strip_prefix("release: ")).unwrap();
     assert!(version(release) >= version(&promised), "this is built by {release}, where {promised} is promised");
-    assert!(read("README.md").contains(&format!("Rust {promised}")), "the README says another compiler than {promised}");
-    // On a later one, `cargo matrix` compiles the libraries with the promised one too.
-    assert!(read("tests/it/matrix.rs").contains("rustc {oldest}."), "nobody tries Rust {promised}");
+    assert!(read("README.md").contains(&format!("Rust {promised}")), "the README names another compiler than {promised}");
+    // On a later compiler, `cargo matrix` compiles the libraries with the promised one too.
+    assert!(read("tests/it/matrix.rs").contains("rustc {oldest}."), "Rust {promised} is not tested");
     for library in LIBRARIES {
         assert!(read(format!("{library}/Cargo.toml")).contains("\nrust-version.workspace = true\n"), "{library} promises another compiler");
     }
@@ -112,7 +113,7 @@ fn the_compiler_that_is_promised_is_one_that_all_of_this_is_tried_with() {
 
 #[test]
 fn no_dependency_needs_a_later_compiler_than_is_promised() {
-    // What other platforms need is not here.
+    // Dependencies for other platforms are not installed here.
     let compiler = compiler();
     let platform = compiler.lines().find_map(|line| line.strip_prefix("host: ")).unwrap();
     let all = ["metadata", "--offline", "--locked", "--all-features", "--format-version", "1", "--filter-platform", platform];
@@ -127,6 +128,6 @@ fn no_dependency_needs_a_later_compiler_than_is_promised() {
             faults.push(format!("{} {} needs {needs}", package["name"], package["version"]));
         }
     }
-    assert!(asked > 50, "only {asked} packages say which compiler they need");
+    assert!(asked > 50, "only {asked} packages name the compiler they need");
     assert_none(&faults, &format!("Rust {promised} is promised"));
 }

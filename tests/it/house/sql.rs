@@ -1,10 +1,10 @@
-//! Statements: one a file, each loaded, headed and explained, every name of ours with its schema.
+//! SQL statements: one per file, each loaded, headed and explained, every name of ours with its schema.
 
 use std::collections::BTreeSet;
 
 use super::{LIBRARIES, assert_none, files, first_word, library_code};
 
-/// Our tables, views and functions: never to be named without their schema.
+/// Our tables, views and functions, which must never be named without their schema.
 fn names_of_ours() -> BTreeSet<String> {
     let mut names = BTreeSet::new();
     for (_, text) in files("queue-core/migrations", "sql") {
@@ -38,11 +38,11 @@ fn every_sql_file_is_loaded_and_explained_and_names_its_tables_in_full() {
         if text.lines().any(|line| line.chars().count() > 150) {
             faults.push(format!("{path} has lines of more than 150 characters"));
         }
-        // What it means there hangs on the session's standard_conforming_strings.
+        // The meaning of a backslash there depends on the session's standard_conforming_strings.
         if text.lines().any(|line| line.split("--").next().is_some_and(|code| code.contains('\\') && !code.contains("E'"))) {
             faults.push(format!("{path} has a backslash in a string that is not E'..'"));
         }
-        // Its operators are those of the session's search_path, for it cannot name them with their schema.
+        // Their operators are those of the session's search_path, because statements cannot name operators with their schema.
         let is_statement = !path.contains("/migrations/");
         let between = |line: &str| line.split("--").next().is_some_and(|code| code.contains(" between ") && !code.contains("rows between"));
         if is_statement && text.lines().any(between) {
@@ -54,7 +54,7 @@ fn every_sql_file_is_loaded_and_explained_and_names_its_tables_in_full() {
 }
 
 #[test]
-fn every_function_of_a_store_is_called_or_told_of() {
+fn every_function_of_a_store_is_called_or_documented() {
     let sql: Vec<(String, String)> = ["queue-core", "queue-worker"].into_iter().flat_map(|member| files(member, "sql")).collect();
     let texts: String = library_code().chain(sql.iter().cloned()).chain(files("docs", "md")).map(|(_, text)| text).collect();
     let (mut faults, mut seen) = (Vec::new(), 0);
@@ -71,7 +71,7 @@ fn every_function_of_a_store_is_called_or_told_of() {
     assert_none(&faults, "nothing stands in the store that nobody uses");
 }
 
-/// Names of ours that follow a word after which a table stands, or are called as functions, without `queue.`.
+/// Returns names of ours without `queue.` that follow a keyword for tables, or are called as functions.
 fn unqualified(text: &str, ours: &BTreeSet<String>) -> Vec<String> {
     let text: String = text.lines().map(|line| line.split("--").next().unwrap_or_default().to_owned() + "\n").collect();
     let mut found = Vec::new();
@@ -81,7 +81,7 @@ fn unqualified(text: &str, ours: &BTreeSet<String>) -> Vec<String> {
         let before = std::mem::replace(&mut last, word);
         let as_table = matches!(before, "from" | "join" | "into" | "update" | "using" | "table") && !word.contains(&format!("{name}."));
         let as_call = word.trim_start_matches('(').strip_prefix(&name).is_some_and(|rest| rest.starts_with('('));
-        // What a dynamic statement is executed with is a variable.
+        // The arguments of a dynamic statement are variables.
         let as_argument = before == "using" && word.ends_with(';');
         if ours.contains(&name) && !as_argument && (as_table || as_call) {
             found.push(word.to_owned());
@@ -99,9 +99,9 @@ fn the_scanner_of_statements_finds_unqualified_names() {
     assert!(unqualified("select queue.next_id() from queue.ready r using held h", &ours).is_empty());
 }
 
-/// A statement that is planned for each call costs its planning each time, so that somebody has to have measured that it is better.
+/// A statement that is planned at each call pays for planning each time, so a measurement must show that it is better.
 #[test]
-fn no_statement_is_planned_for_each_call_without_a_reason_in_figures() {
+fn no_statement_is_planned_at_each_call_without_a_measured_reason() {
     let (mut faults, mut seen) = (Vec::new(), 0);
     for (path, text) in LIBRARIES.into_iter().flat_map(|member| files(&format!("{member}/src"), "rs")) {
         let lines: Vec<&str> = text.lines().collect();

@@ -1,14 +1,15 @@
-//! The tiers of the tests: each ignored test has a command, each command is explained, and each file says which of them a change needs.
+//! The tiers of the tests: each ignored test has a command, each command is explained, and each file lists the commands that a change
+//! needs.
 
 use std::{collections::BTreeSet, process::Command};
 
 use super::{assert_none, read, root, sources};
 
-/// Those of `.cargo/config.toml` that run ignored tests.
+/// The commands of `.cargo/config.toml` that run ignored tests.
 const COMMANDS: [&str; 5] = ["deep", "browser", "ui", "examples", "matrix"];
 
 #[test]
-fn every_ignored_test_has_a_command_or_is_run_by_hand() {
+fn every_ignored_test_has_a_command_or_is_run_manually() {
     let profiles = read(".config/nextest.toml");
     let (mut faults, mut seen) = (Vec::new(), 0);
     for (path, text) in sources().filter(|(path, _)| !path.ends_with("house/tiers.rs") && !path.contains("/ui/")) {
@@ -44,7 +45,7 @@ fn every_command_is_defined_and_explained() {
 }
 
 #[test]
-fn every_file_says_which_commands_a_change_of_it_needs() {
+fn every_file_names_the_commands_that_a_change_of_it_needs() {
     let listed = Command::new("git").args(["ls-files"]).current_dir(root()).output().unwrap();
     let files: BTreeSet<String> = String::from_utf8(listed.stdout).unwrap().lines().map(str::to_owned).collect();
     assert!(files.len() > 500, "only {} files", files.len());
@@ -56,7 +57,7 @@ fn every_file_says_which_commands_a_change_of_it_needs() {
     assert_none(&gone.cloned().collect::<Vec<_>>(), "named in .ci/tier2, and no file");
 }
 
-/// The lines of `.ci/tier2`: a command and the paths that need it.
+/// Returns the lines of `.ci/tier2`: a command and the paths that need it.
 fn plan() -> Vec<(String, Vec<String>)> {
     let text = read(".ci/tier2");
     let lines = text.lines().filter(|line| !line.starts_with('#'));

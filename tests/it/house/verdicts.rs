@@ -1,4 +1,4 @@
-//! Where it is decided what comes of an attempt, and what must not be known there.
+//! Where the outcome of an attempt is decided, and which code must not know outcomes.
 
 use queue_core::runner::Ending;
 
@@ -18,10 +18,10 @@ fn an_attempt_never_touches_the_database() {
 }
 
 #[test]
-fn f29_nothing_of_the_protocol_asks_the_clock_of_the_worker() {
+fn f29_the_protocol_never_reads_the_clock_of_the_worker() {
     let rooms =
         ["queue-worker/src/", "queue-core/src/attempt/", "queue-core/src/context/", "queue-core/src/define/", "queue-core/src/finish.rs"];
-    // For people: a line of a log says when it was written, and nothing hangs on that.
+    // For people only: log lines and pages show times, and nothing depends on them.
     let shown = ["queue-worker/src/cli/", "queue-worker/src/logs.rs"];
     let protocol = library_code()
         .filter(|(path, _)| rooms.iter().any(|room| path.starts_with(room)) && !shown.iter().any(|shown| path.starts_with(shown)));
@@ -35,19 +35,19 @@ fn f29_nothing_of_the_protocol_asks_the_clock_of_the_worker() {
     assert_none(&asked, "take the time from the database, or measure with `Instant`");
 }
 
-/// Makes another try or a dead letter of an outcome.
+/// Turns an outcome into a retry or a dead letter.
 const RETRY: &str = "queue-core/src/define/retry.rs";
 
-/// Makes words and columns of a verdict.
+/// Turns a verdict into words and columns.
 const ENDING: &str = "queue-core/src/define/ending.rs";
 
 #[test]
-fn only_retry_decides_between_another_try_and_a_dead_letter() {
+fn only_retry_decides_between_a_retry_and_a_dead_letter() {
     let (mut faults, mut patterns) = (Vec::new(), 0);
     for (path, text) in library_code().filter(|(path, _)| path != RETRY) {
         for (number, line) in text.lines().enumerate().filter(|(_, line)| line.contains("Verdict::Retry") || line.contains("Verdict::Dead"))
         {
-            // On the left of an arrow, or in a `matches!`, it is looked at, not made.
+            // On the left of an arrow, or in `matches!`, it is matched, not created.
             let last = line.rfind("Verdict::Retry").max(line.rfind("Verdict::Dead")).unwrap_or_default();
             if line[last..].contains("=>") || line.contains("matches!(") || line.contains("let Verdict::") {
                 patterns += 1;
@@ -56,12 +56,12 @@ fn only_retry_decides_between_another_try_and_a_dead_letter() {
             }
         }
     }
-    assert!(patterns > 0, "an ending looks at its verdict");
+    assert!(patterns > 0, "an ending matches its verdict");
     assert_none(&faults, "ask `queue_core::verdict`");
 }
 
 #[test]
-fn only_an_ending_has_a_word_for_a_verdict_and_nobody_passes_over_one() {
+fn only_an_ending_has_a_word_for_a_verdict_and_no_match_skips_one() {
     let (mut faults, mut seen) = (Vec::new(), 0);
     for (path, text) in library_code() {
         for arms in matches(&text).filter(|arms| arms.iter().any(|(pattern, _)| pattern.contains("Verdict::"))) {
@@ -81,7 +81,7 @@ fn only_an_ending_has_a_word_for_a_verdict_and_nobody_passes_over_one() {
     assert_none(&faults, "adding a verdict must not compile until all that must know it do");
 }
 
-/// The arms of every `match`, as pattern and what begins after the arrow.
+/// Returns the arms of every `match`, as the pattern and the start of the expression.
 fn matches(text: &str) -> impl Iterator<Item = Vec<(String, String)>> {
     text.match_indices("match ").filter_map(|(at, _)| {
         let body = &text[at + text[at..].find('{')? + 1..];
@@ -107,7 +107,7 @@ fn matches(text: &str) -> impl Iterator<Item = Vec<(String, String)>> {
 }
 
 #[test]
-fn the_scanner_of_matches_finds_arms_that_pass_over_a_verdict() {
+fn the_scanner_of_matches_finds_arms_that_skip_a_verdict() {
     let text =
         "match verdict { Verdict::Retry(wait) => { f(wait, x) } Verdict::Dead | Verdict::Cancel => \"dead\", other => g(other), _ => h }";
     let arms = matches(text).next().unwrap();
@@ -116,13 +116,13 @@ fn the_scanner_of_matches_finds_arms_that_pass_over_a_verdict() {
     assert!(arms[1].1.starts_with("\"dead\""), "{arms:?}");
 }
 
-/// A word that a statement does not know would take a job out of its lease, or its entry away, and put it nowhere.
+/// A word that a statement does not know would delete a job's lease or entry without a new one.
 #[test]
 fn the_statements_that_end_jobs_know_every_word_of_a_verdict() {
     for path in ["queue-worker/sql/settle.sql", "queue-core/testing/finish_one.sql"] {
         let text = read(path);
-        // What leaves no record has statements of its own, which take no word.
-        let words = Ending::WORDS.into_iter().filter(|word| *word != "forget");
+        // Jobs without a record have separate statements, which take no word.
+        let words = Ending::VERDICT_NAMES.into_iter().filter(|word| *word != "forget");
         let unknown: Vec<&str> = words.filter(|word| !text.contains(&format!("'{word}'"))).collect();
         assert!(unknown.is_empty(), "{path} knows nothing of {unknown:?}");
     }

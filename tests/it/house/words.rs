@@ -1,10 +1,10 @@
-//! Words that are gone, and what keeps pages readable: short paragraphs, links that lead somewhere, tests that exist.
+//! Words that are gone, and the readability of pages: short paragraphs, links with a target, tests that exist.
 
 use std::collections::{BTreeMap, BTreeSet};
 
 use super::{DOCUMENTS, LIBRARIES, assert_none, files, first_word, read, root, sources};
 
-/// One word, one meaning: these had several, or said nothing. Each with what is said instead.
+/// Words with several meanings or none, each with its replacement: one word, one meaning.
 const GONE: [(&str, &str); 16] = [
     ("he", "the noun"),
     ("him", "the noun"),
@@ -24,7 +24,7 @@ const GONE: [(&str, &str); 16] = [
     ("md5", "sha256: FIPS servers refuse the other"),
 ];
 
-/// As names of types: what is it that is held, found or running?
+/// As names of types, which must say what is held, found or running.
 const NO_TYPES: [(&str, &str); 15] = [
     ("Desk", "ReportSender"),
     ("Rig", "TestBackend"),
@@ -43,19 +43,19 @@ const NO_TYPES: [(&str, &str); 15] = [
     ("Keys", "LockedKeys or Unblocker"),
 ];
 
-/// The words of a text, in which letters, digits and underscores hang together.
+/// Splits a text into words of letters, digits and underscores.
 fn words(text: &str) -> impl Iterator<Item = &str> {
     text.split(|letter: char| !letter.is_alphanumeric() && letter != '_')
 }
 
-/// The type that is defined on the line.
+/// Returns the type that the line defines.
 fn defined(line: &str) -> Option<&str> {
     let mut words = words(line);
     words.find(|word| ["struct", "enum", "type", "trait"].contains(word)).and_then(|_| words.next())
 }
 
 #[test]
-fn words_that_are_gone_stay_gone() {
+fn removed_words_do_not_return() {
     let sql = LIBRARIES.into_iter().flat_map(|member| files(member, "sql"));
     let pages = DOCUMENTS.into_iter().flat_map(pages_of).filter(|(path, _)| path != "CHANGELOG.md");
     let (mut faults, mut seen, gone, no_types) = (Vec::new(), 0, BTreeMap::from(GONE), BTreeMap::from(NO_TYPES));
@@ -73,7 +73,7 @@ fn words_that_are_gone_stay_gone() {
     assert_none(&faults, "one word, one meaning");
 }
 
-/// A page, or all pages of a folder.
+/// Returns a page, or all pages of a folder.
 fn pages_of(place: &str) -> Vec<(String, String)> {
     if root().join(place).is_file() { vec![(place.to_owned(), read(place))] } else { files(place, "md") }
 }
@@ -112,7 +112,7 @@ fn no_paragraph_is_longer_than_eight_lines() {
 }
 
 #[test]
-fn links_lead_somewhere_and_tests_that_pages_name_exist() {
+fn links_have_targets_and_tests_named_in_pages_exist() {
     let tests: BTreeSet<String> =
         sources().flat_map(|(_, text)| text.match_indices("fn ").map(|(at, _)| first_word(&text[at + 3..])).collect::<Vec<_>>()).collect();
     let (mut faults, mut links, mut named) = (Vec::new(), 0, 0);
@@ -125,7 +125,7 @@ fn links_lead_somewhere_and_tests_that_pages_name_exist() {
                 faults.extend((!folder.join(to).exists()).then(|| format!("{path}: a link to {to}")));
             }
         }
-        // As `module::what_is_to_hold`, or cut short with `..`.
+        // As `module::name_of_the_test`, or abbreviated with `..`.
         for name in text.split('`').skip(1).step_by(2).filter(|code| path.starts_with("docs/protocol/") && code.contains("::")) {
             let name = name.rsplit("::").next().unwrap_or_default();
             let (short, is_short) = name.strip_suffix("..").map_or((name, false), |short| (short, true));

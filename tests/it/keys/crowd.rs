@@ -1,5 +1,5 @@
-//! Many keys, many producers whose commits are delayed, failures, dead letters, and workers that are killed: no job of a key ever runs before
-//! one that was committed before it has ended.
+//! Many keys, many producers with delayed commits, failures, dead letters, and killed workers: no job of a key begins before every job of
+//! it that was committed earlier has ended.
 
 use std::{
     collections::BTreeMap,
@@ -15,7 +15,7 @@ use tests::{Ordered, RUNS, TestDb, WorkerProcess, violations, within};
 
 use sqlx::Connection as _;
 
-/// How large the crowd is.
+/// Size of the test.
 #[derive(Clone, Copy)]
 struct Size {
     keys: u32,
@@ -31,7 +31,7 @@ const BINARY: &str = env!("CARGO_BIN_EXE_test-worker");
 
 #[tokio::test]
 #[ignore = "deep"]
-async fn jobs_of_a_key_run_in_the_order_of_their_commits_whatever_befalls_workers() {
+async fn jobs_of_a_key_run_in_commit_order_even_if_workers_crash() {
     crowd(Size {
         keys: 30,
         each: 30,
@@ -60,7 +60,7 @@ async fn the_same_with_200_keys_200_jobs_each_and_6_workers() {
     .await;
 }
 
-/// In which place each job was committed: taken just before, while its key is locked.
+/// Commit order of the jobs: recorded just before the commit, while the key is locked.
 #[derive(Default)]
 struct Commits {
     next: AtomicU64,
@@ -90,7 +90,7 @@ async fn crowd(size: Size) {
     for producer in producers {
         producer.await.unwrap();
     }
-    // The operator raises what died, where it holds up its key; the others are left.
+    // The operator requeues dead letters that block their keys; the others stay.
     within(size.patience, "every key has gone on to its end", async || {
         raise(&db).await;
         db.count("select count(*) from queue.blocked").await
@@ -112,7 +112,7 @@ async fn crowd(size: Size) {
     db.finish().await;
 }
 
-/// Enqueues what is left, a few jobs a transaction that stays open for a while; some are rolled back and tried again.
+/// Enqueues the remaining jobs, a few per transaction, each open for a while; some are rolled back and retried.
 async fn produce(url: String, left: Arc<Mutex<Vec<u32>>>, commits: Arc<Commits>) {
     let mut connection = sqlx::PgConnection::connect(&url).await.unwrap();
     loop {
@@ -149,7 +149,7 @@ async fn enqueue(tx: &mut sqlx::PgConnection, keys: &[u32]) -> Vec<JobId> {
         let handle = job(*key).enqueue(tx).key_policy(Ordered::policy(*key)).await.unwrap();
         return vec![handle.id()];
     }
-    // Together, so that their locks are taken in one order.
+    // In one batch, so that their locks are taken in a consistent order.
     let mut batch = Batch::new();
     for key in keys {
         batch.add(job(*key)).unwrap().key_policy(Ordered::policy(*key));
@@ -157,7 +157,7 @@ async fn enqueue(tx: &mut sqlx::PgConnection, keys: &[u32]) -> Vec<JobId> {
     batch.enqueue(tx).await.unwrap()
 }
 
-/// Requeues the dead letters that hold up their keys.
+/// Requeues the dead letters that block their keys.
 async fn raise(db: &TestDb) {
     let holding: Vec<JobId> = db.all("select d.id from queue.dead d join queue.active_key a on a.id = d.id").await;
     let mut connection = db.pool.acquire().await.unwrap();

@@ -1,4 +1,4 @@
-//! What only a second transaction, another order of rows or a wrong argument would show.
+//! Cases that only a second transaction, another order of rows or a wrong argument reveals.
 
 use std::time::{Duration, Instant};
 
@@ -8,7 +8,7 @@ use tests::{Do, Sql as _, TestDb, WorkerProcess, operate, protocol};
 
 use super::{claim, enqueue, enqueue_skipping, step, unblock};
 
-/// A connection that waits for no lock that anybody keeps.
+/// Returns a connection that does not wait for locks.
 async fn impatient(db: &TestDb) -> PgConnection {
     let mut connection = db.connect().await;
     connection.run("set lock_timeout = '10s'").await;
@@ -20,7 +20,7 @@ async fn hints(db: &TestDb) -> i64 {
 }
 
 #[tokio::test]
-async fn nobody_overtakes_a_job_that_waits_for_a_key_that_is_free() {
+async fn no_job_overtakes_one_that_waits_for_a_free_key() {
     let (db, mut c) = TestDb::with_connection().await;
     let jobs = [enqueue(&mut c, "a").await, enqueue(&mut c, "a").await];
     let lease = claim(&mut c).await;
@@ -38,7 +38,7 @@ async fn nobody_overtakes_a_job_that_waits_for_a_key_that_is_free() {
 }
 
 #[tokio::test]
-async fn neither_producers_nor_promoters_wait_for_who_is_about_to_free_a_key_or_to_move_it_on() {
+async fn neither_producers_nor_promoters_wait_for_a_session_that_is_releasing_a_key() {
     let db = TestDb::new().await;
     let (mut c, mut other) = (impatient(&db).await, db.connect().await);
     let first = enqueue(&mut c, "a").await;
@@ -61,7 +61,7 @@ async fn neither_producers_nor_promoters_wait_for_who_is_about_to_free_a_key_or_
     db.finish().await;
 }
 
-/// Lets the rows of a table lie in the other order, and be read as they lie.
+/// Reverses the physical order of a table's rows, and reads them in that order.
 async fn turn(on: &mut PgConnection, table: &str, order: &str) {
     let text = format!(
         "set enable_indexscan = off; set enable_bitmapscan = off; set enable_indexonlyscan = off;
@@ -72,7 +72,7 @@ async fn turn(on: &mut PgConnection, table: &str, order: &str) {
 }
 
 #[tokio::test]
-async fn keys_go_on_in_the_order_of_their_hints_no_more_than_asked_and_their_jobs_in_that_of_their_places() {
+async fn keys_continue_in_hint_order_up_to_the_given_number_and_their_jobs_in_place_order() {
     let (db, mut c) = TestDb::with_connection().await;
     let mut next = Vec::new();
     for round in 0..2 {
@@ -101,7 +101,7 @@ async fn keys_go_on_in_the_order_of_their_hints_no_more_than_asked_and_their_job
 }
 
 #[tokio::test]
-async fn a_dead_letter_whose_key_went_on_frees_nothing_and_goes_behind_whoever_enqueues_now() {
+async fn a_dead_letter_whose_key_continued_frees_nothing_and_is_requeued_behind_new_jobs() {
     let db = TestDb::new().await;
     let (mut c, mut producer, mut operator) = (db.connect().await, db.connect().await, db.connect().await);
     let dead = [enqueue_skipping(&mut c, "a").await, enqueue_skipping(&mut c, "a").await, enqueue_skipping(&mut c, "a").await];
@@ -113,7 +113,7 @@ async fn a_dead_letter_whose_key_went_on_frees_nothing_and_goes_behind_whoever_e
     let head = enqueue(&mut c, "a").await;
     JobRef::from_id(dead[0]).discard(&mut c).await.unwrap();
     assert_eq!(db.count("select count(*) from queue.active_key").await, 1, "the key is another's");
-    // A key that a producer has is waited for, and then its jobs are passed over.
+    // The statement waits for a key locked by a producer, and then skips its jobs.
     let mut tx = producer.begin().await.unwrap();
     let last = enqueue(&mut tx, "a").await;
     assert_eq!(operate::requeue(&mut operator, &dead).await.unwrap(), []);
@@ -130,7 +130,7 @@ async fn a_dead_letter_whose_key_went_on_frees_nothing_and_goes_behind_whoever_e
 }
 
 #[tokio::test]
-async fn jobs_of_one_batch_are_where_their_keys_and_times_put_them() {
+async fn jobs_of_one_batch_are_stored_by_their_keys_and_times() {
     let db = TestDb::new().await;
     let job = || Do::ok();
     let mut batch = Batch::new();
@@ -156,25 +156,25 @@ async fn jobs_of_one_batch_are_where_their_keys_and_times_put_them() {
 }
 
 #[tokio::test]
-async fn what_cannot_be_a_job_is_refused_under_a_key_too() {
+async fn an_invalid_job_is_refused_under_a_key_too() {
     let db = TestDb::new().await;
     for (wrong, why) in [
         (r#"null, '{}', '{"key": "a"}'"#, "may not be null"),
         (r#"'do', null, '{"key": "a"}'"#, "may not be null"),
-        (r#"'do', '{}', '{"max_attempts": 0, "key": "a"}'"#, "the option max_attempts is"),
+        (r#"'do', '{}', '{"max_attempts": 0, "key": "a"}'"#, "the option max_attempts must be"),
         (r#"'do', to_jsonb(repeat('x', 262144)), '{"key": "a"}'"#, "the limit is"),
-        (r#"'do', '{}', '{"key": 7}'"#, "the option key is"),
-        (r#"'do', '{}', '{"key": "a", "key_policy": "wait"}'"#, "the option key_policy is"),
+        (r#"'do', '{}', '{"key": 7}'"#, "the option key must be"),
+        (r#"'do', '{}', '{"key": "a", "key_policy": "wait"}'"#, "the option key_policy must be"),
         (r#"'do', '{}', '{"key_policy": "skip"}'"#, "needs the option key"),
         (r#"'do', '{}', '{"key": null, "key_policy": "block"}'"#, "needs the option key"),
         (r#"'do', '{}', '{"on_conflict": "replace"}'"#, "need the option unique_key"),
         (r#"'do', '{}', '{"unique_key": null, "unique_while": "live"}'"#, "need the option unique_key"),
-        (r#"'do', '{}', '{"key": "a", "run_at": "infinity"}'"#, "the option run_at is"),
-        (r#"'do', '{}', '{"key": "a", "run_at": "-infinity"}'"#, "the option run_at is"),
-        (r#"'do', '{}', '{"unique_key": ["a"]}'"#, "the option unique_key is"),
-        (r#"'do', '{}', '{"unique_key": "a", "on_conflict": "drop"}'"#, "the option on_conflict is"),
-        (r#"'do', '{}', '{"unique_key": "a", "unique_while": "0 s"}'"#, "the option unique_while is"),
-        (r#"'do', 'null', '{"queue": "a b", "key": "a"}'"#, "the option queue is"),
+        (r#"'do', '{}', '{"key": "a", "run_at": "infinity"}'"#, "the option run_at must be"),
+        (r#"'do', '{}', '{"key": "a", "run_at": "-infinity"}'"#, "the option run_at must be"),
+        (r#"'do', '{}', '{"unique_key": ["a"]}'"#, "the option unique_key must be"),
+        (r#"'do', '{}', '{"unique_key": "a", "on_conflict": "drop"}'"#, "the option on_conflict must be"),
+        (r#"'do', '{}', '{"unique_key": "a", "unique_while": "0 s"}'"#, "the option unique_while must be"),
+        (r#"'do', 'null', '{"queue": "a b", "key": "a"}'"#, "the option queue must be"),
     ] {
         let call = format!("select queue.enqueue_with({wrong})");
         let refused = sqlx::raw_sql(AssertSqlSafe(call)).execute(&db.pool).await.unwrap_err();
@@ -189,9 +189,9 @@ async fn what_cannot_be_a_job_is_refused_under_a_key_too() {
     db.finish().await;
 }
 
-/// What whoever deletes by hand leaves behind. A worker looks when it starts, and each minute.
+/// Rows left behind by manual deletes. A worker checks when it starts, and each minute.
 #[tokio::test]
-async fn a_worker_frees_the_key_whose_head_is_no_job_and_no_other() {
+async fn a_worker_frees_the_key_whose_head_is_missing_and_no_other() {
     let (db, mut c, mut other) = TestDb::with_connections().await;
     let mut jobs = Vec::new();
     for key in ["gone", "locked", "alive"] {
@@ -204,11 +204,12 @@ async fn a_worker_frees_the_key_whose_head_is_no_job_and_no_other() {
     JobRef::from_id(alive).snooze(&mut c, Duration::from_hours(1)).await.unwrap();
     let mut open = other.begin().await.unwrap();
     open.run(&format!("select from queue.active_key where id = {locked} for update")).await;
-    // Neither the job nor the head of this key is seen before the commit.
+    // Neither the job nor the head of this key is visible before the commit.
     let late = enqueue(&mut open, "late").await;
     enqueue(&mut open, "late").await;
     let since = Instant::now();
-    let warns = WorkerProcess::running(env!("CARGO_BIN_EXE_test-cli"), &db.url, &["run", "--log-format", "json"], &[("QUEUE_LOG", "warn")]);
+    let warns =
+        WorkerProcess::start_with(env!("CARGO_BIN_EXE_test-cli"), &db.url, &["run", "--log-format", "json"], &[("QUEUE_LOG", "warn")]);
     db.until(behind, JobState::Completed).await;
     let lines = warns.log_since(since);
     let mut fields = lines.iter().map(|line| serde_json::from_str::<serde_json::Value>(line).unwrap()["fields"].take());

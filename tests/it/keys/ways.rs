@@ -1,4 +1,4 @@
-//! The ways in which a job gets its ordering key, and what workers make of it.
+//! The ways in which a job gets its ordering key, and how workers treat them.
 
 use std::time::Duration;
 
@@ -9,7 +9,7 @@ use tests::{Act, Do, Ordered, Own, RUNS, Sql as _, TestDb, Within, violations};
 
 use super::{claim, enqueue, step};
 
-/// A job of the whole queue's order.
+/// A job in the order of the whole queue.
 #[job(name = "keys_fifo", fifo)]
 #[derive(Serialize, Deserialize)]
 struct Fifo {
@@ -45,7 +45,7 @@ async fn a_fifo_type_has_one_order_for_its_queue() {
 
 #[tokio::test]
 #[ignore = "deep"]
-async fn many_jobs_at_once_keep_the_order_given_within_each_key() {
+async fn a_bulk_enqueue_keeps_the_given_order_within_each_key() {
     let db = TestDb::new().await;
     db.run(RUNS).await;
     let job = |n: u32| Ordered { key: n % 7, ms: 0, fails: 0, dies: false };
@@ -70,7 +70,7 @@ async fn many_jobs_at_once_keep_the_order_given_within_each_key() {
     db.finish().await;
 }
 
-/// The first ones without a key, so that the set is begun by COPY.
+/// The first jobs have no key, so that the set begins with COPY.
 #[tokio::test]
 #[ignore = "deep"]
 async fn a_set_that_is_too_large_for_one_statement_keeps_its_order_too() {
@@ -84,7 +84,7 @@ async fn a_set_that_is_too_large_for_one_statement_keeps_its_order_too() {
     assert_eq!(claim(&mut c).await.ids(), [ids[0].id()]);
     c.run("truncate queue.blocked, queue.lease, queue.active_key, queue.key_hint, queue.job").await;
 
-    // Hand-written: some jobs have a key, the first ten thousand have none.
+    // Implemented without the macro: some jobs have a key, the first ten thousand have none.
     let some = (0..20_000).map(|n| Sometimes { key: (n >= 10_000).then(|| format!("{}", n % 3)) });
     assert_eq!(Sometimes::enqueue_all(some, &db.pool).await.unwrap(), 20_000);
     assert_eq!(db.count("select count(*) from queue.ready").await, 10_000);
@@ -124,7 +124,7 @@ async fn f22_a_key_of_a_mebibyte_is_hashed_and_one_with_nul_is_refused() {
 }
 
 #[tokio::test]
-async fn a_head_that_is_to_run_later_holds_up_its_key_until_then() {
+async fn a_scheduled_head_blocks_its_key_until_its_time() {
     let db = TestDb::new().await;
     let later = |ms| Do::ok().enqueue(&db.pool).key("a").after(Duration::from_millis(ms));
     let jobs = [later(300).await.unwrap().id(), later(600).await.unwrap().id(), later(1).await.unwrap().id()];
@@ -137,7 +137,7 @@ async fn a_head_that_is_to_run_later_holds_up_its_key_until_then() {
 }
 
 #[tokio::test]
-async fn an_idle_worker_hears_of_a_key_that_goes_on() {
+async fn an_idle_worker_is_notified_of_a_key_that_continues() {
     let (db, mut c) = TestDb::with_connection().await;
     db.run_while(db.worker(), async {
         let first = enqueue(&mut c, "a").await;
@@ -155,7 +155,7 @@ async fn an_idle_worker_hears_of_a_key_that_goes_on() {
 }
 
 #[tokio::test]
-async fn what_a_dead_worker_settled_and_did_not_promote_is_promoted_by_the_next() {
+async fn a_key_that_a_dead_worker_settled_and_did_not_promote_is_promoted_by_the_next() {
     let (db, mut c) = TestDb::with_connection().await;
     let jobs = [enqueue(&mut c, "a").await, enqueue(&mut c, "a").await, enqueue(&mut c, "a").await];
     let lease = claim(&mut c).await;
@@ -166,7 +166,7 @@ async fn what_a_dead_worker_settled_and_did_not_promote_is_promoted_by_the_next(
 }
 
 #[tokio::test]
-async fn transactions_of_handlers_let_their_key_go_on_too() {
+async fn transactions_of_handlers_release_their_key_too() {
     let db = TestDb::new().await;
     let mut jobs = Vec::new();
     for _ in 0..5 {

@@ -1,9 +1,9 @@
-//! Every order of the steps of a producer and those that forget its lane, statement by statement: no job is left without its lane.
+//! Every interleaving of a producer with the steps that delete its lane, statement by statement: no job is left without its lane.
 
 use sqlx::{Connection as _, Executor as _, PgConnection};
 use tests::{Sql as _, TestDb, lanes, operate};
 
-/// What a producer does between two commits.
+/// Statements of a producer between two commits.
 const PRODUCERS: [(&str, &[&str]); 6] = [
     ("plain", &["begin", "select queue.enqueue('do', '{}')", "commit"]),
     (
@@ -19,7 +19,7 @@ const PRODUCERS: [(&str, &[&str]); 6] = [
     ("to a priority", &["begin; select queue.enqueue('do', '{}', '{\"queue\": \"default\", \"priority\": 7}')", "RANK", "commit"]),
 ];
 
-/// What housekeeping does, each in a transaction that stays open for a step.
+/// Steps of housekeeping, each in a transaction that stays open for one step.
 #[derive(Clone, Copy, Debug)]
 enum Step {
     Leave,
@@ -63,7 +63,7 @@ async fn housekeep(on: &mut PgConnection, step: Step) {
     }
 }
 
-/// All orders in which so many of one and so many of the other may happen: `true` is one's turn.
+/// Returns all interleavings of this number of steps of one and of the other: `true` is a step of the first.
 fn orders(one: usize, other: usize) -> Vec<Vec<bool>> {
     if one == 0 || other == 0 {
         return vec![[vec![true; one], vec![false; other]].concat()];
@@ -74,7 +74,7 @@ fn orders(one: usize, other: usize) -> Vec<Vec<bool>> {
 
 #[tokio::test]
 #[ignore = "deep"]
-async fn no_job_is_left_without_its_lane_whatever_the_order_of_its_producer_and_of_who_forgets_it() {
+async fn no_job_is_left_without_its_lane_in_any_order_of_its_producer_and_housekeeping() {
     let db = TestDb::new().await;
     let (mut producer, mut housekeeper, mut on) = (db.connect().await, db.connect().await, db.connect().await);
     for waiter in [&mut producer, &mut housekeeper] {

@@ -1,18 +1,18 @@
-//! Each step that forgets a lane, by itself: what it takes on, how much of it, and what it leaves to others.
+//! Each step that deletes a lane, by itself: which rows it takes, how many, and which it leaves to other sessions.
 
 use sqlx::{Connection as _, PgConnection};
 use tests::{Sql as _, TestDb, eventually, lanes, operate};
 
 use super::{forget, rows};
 
-/// A connection that waits for nobody.
+/// Returns a connection that does not wait for locks.
 async fn hasty(db: &TestDb) -> PgConnection {
     let mut on = db.connect().await;
     on.run("set lock_timeout = '2s'").await;
     on
 }
 
-/// Four lanes, of a queue each.
+/// Creates four lanes, one queue each.
 async fn four(on: &mut PgConnection) {
     operate::meet_lanes(on, &[("a", 1), ("b", 1), ("c", 1), ("d", 1)]).await.unwrap();
 }
@@ -21,18 +21,18 @@ async fn leave(on: &mut PgConnection) -> i64 {
     lanes::leave_lanes(on, -1.0, 100).await.unwrap()
 }
 
-/// Those that are unseen, once nobody else's snapshot is in the way.
-async fn unseen(on: &mut PgConnection) -> Vec<String> {
-    eventually("nobody has an old snapshot", async || !lanes::unseen_lanes(on).await.unwrap().is_empty()).await;
+/// Returns the unseen ones once no other session's snapshot delays them.
+async fn unseen_marks(on: &mut PgConnection) -> Vec<String> {
+    eventually("no session has an old snapshot", async || !lanes::unseen_lanes(on).await.unwrap().is_empty()).await;
     lanes::unseen_lanes(on).await.unwrap()
 }
 
 async fn pass(on: &mut PgConnection) {
-    let unseen = unseen(on).await;
+    let unseen = unseen_marks(on).await;
     lanes::pass_lanes(on, &unseen, 100).await.unwrap();
 }
 
-/// Until nobody is left who may have seen them before.
+/// Waits until no transaction remains that may have seen them before.
 async fn done_with(on: &mut PgConnection) {
     pass(on).await;
     eventually("those who saw them have ended", async || {
@@ -49,7 +49,7 @@ const ABOVE: &str = "select count(*) from queue.lane where above is not null";
 const HOLD: &str = "select from queue.lane where queue = 'a' for update";
 
 #[tokio::test]
-async fn lanes_leave_after_the_retention_so_many_at_a_time_but_for_what_somebody_holds() {
+async fn lanes_leave_after_the_retention_up_to_the_given_number_except_locked_ones() {
     let db = TestDb::new().await;
     let (mut on, mut holder) = (hasty(&db).await, db.connect().await);
     four(&mut on).await;
@@ -60,7 +60,7 @@ async fn lanes_leave_after_the_retention_so_many_at_a_time_but_for_what_somebody
     assert_eq!(leave(&mut on).await, 1);
     held.rollback().await.unwrap();
     assert_eq!((leave(&mut on).await, leave(&mut on).await), (1, 0));
-    // Of two at once one has it.
+    // Of two concurrent sessions, one has the lock.
     on.run("delete from queue.lane").await;
     four(&mut on).await;
     let mut first = holder.begin().await.unwrap();
@@ -75,7 +75,7 @@ async fn lanes_leave_after_the_retention_so_many_at_a_time_but_for_what_somebody
 }
 
 #[tokio::test]
-async fn lanes_pass_when_nobody_sees_them_as_they_were_and_nobody_is_left_who_did() {
+async fn lanes_move_on_when_no_snapshot_and_no_transaction_sees_their_earlier_state() {
     let db = TestDb::new().await;
     let (mut on, mut old, mut writer) = (hasty(&db).await, db.connect().await, db.connect().await);
     four(&mut on).await;
@@ -83,12 +83,12 @@ async fn lanes_pass_when_nobody_sees_them_as_they_were_and_nobody_is_left_who_di
     seen.run("set transaction isolation level repeatable read").await;
     seen.run("select count(*) from queue.lane").await;
     leave(&mut on).await;
-    assert!(lanes::unseen_lanes(&mut on).await.unwrap().is_empty(), "somebody has an old snapshot");
-    // It has a number higher than that in which they began to leave.
+    assert!(lanes::unseen_lanes(&mut on).await.unwrap().is_empty(), "a session has an old snapshot");
+    // Its id is higher than that of the transaction in which they began to leave.
     seen.run("select pg_current_xact_id()").await;
     assert!(lanes::unseen_lanes(&mut on).await.unwrap().is_empty());
     seen.rollback().await.unwrap();
-    let marks = unseen(&mut on).await;
+    let marks = unseen_marks(&mut on).await;
     let mut own = on.begin().await.unwrap();
     own.run("select pg_current_xact_id()").await;
     assert!(lanes::unseen_lanes(&mut own).await.unwrap().is_empty(), "what it writes has a number that was given out before");
@@ -99,15 +99,15 @@ async fn lanes_pass_when_nobody_sees_them_as_they_were_and_nobody_is_left_who_di
     held.run(HOLD).await;
     assert_eq!(lanes::pass_lanes(&mut on, &[], 100).await.unwrap(), 0, "only those named");
     assert_eq!(lanes::pass_lanes(&mut on, &marks, 2).await.unwrap(), 2);
-    assert_eq!(lanes::pass_lanes(&mut on, &marks, 100).await.unwrap(), 1, "but for what somebody holds");
+    assert_eq!(lanes::pass_lanes(&mut on, &marks, 100).await.unwrap(), 1, "except locked rows");
     held.rollback().await.unwrap();
     {
         let mut first = old.begin().await.unwrap();
         assert_eq!(lanes::pass_lanes(&mut first, &marks, 100).await.unwrap(), 1);
-        assert_eq!(lanes::pass_lanes(&mut on, &marks, 100).await.unwrap(), 0, "of two at once one has it");
+        assert_eq!(lanes::pass_lanes(&mut on, &marks, 100).await.unwrap(), 0, "of two concurrent sessions one has it");
         first.commit().await.unwrap();
     }
-    assert_eq!((db.count(PASSED).await, db.count(ABOVE).await), (4, 0), "somebody wrote before they passed");
+    assert_eq!((db.count(PASSED).await, db.count(ABOVE).await), (4, 0), "a session wrote before they moved on");
     assert_eq!(lanes::replaced_lanes(&mut on, 100).await.unwrap() + lanes::walk_lanes(&mut on).await.unwrap(), 0);
     open.commit().await.unwrap();
     eventually("they are done with", async || {
@@ -119,7 +119,7 @@ async fn lanes_pass_when_nobody_sees_them_as_they_were_and_nobody_is_left_who_di
 }
 
 #[tokio::test]
-async fn a_row_beside_a_new_one_of_its_lane_goes() {
+async fn a_row_replaced_by_a_new_one_of_its_lane_is_deleted() {
     let db = TestDb::new().await;
     let (mut on, mut holder) = (hasty(&db).await, db.connect().await);
     four(&mut on).await;
@@ -128,22 +128,22 @@ async fn a_row_beside_a_new_one_of_its_lane_goes() {
     assert_eq!((rows(&db, "a").await, db.count(LEAVING).await), (2, 4), "producers do not see what is leaving");
     four(&mut on).await;
     assert_eq!(rows(&db, "a").await, 2, "but what is new");
-    assert_eq!(lanes::replaced_lanes(&mut on, 100).await.unwrap(), 0, "somebody may have seen it before");
+    assert_eq!(lanes::replaced_lanes(&mut on, 100).await.unwrap(), 0, "a session may have seen it before");
     done_with(&mut on).await;
     on.run("delete from queue.lane where queue = 'd' and leaving is null").await;
     let mut held = holder.begin().await.unwrap();
     held.run(HOLD).await;
-    assert_eq!(lanes::replaced_lanes(&mut on, 1).await.unwrap(), 1, "so many at a time");
-    assert_eq!(lanes::replaced_lanes(&mut on, 100).await.unwrap(), 1, "but for what somebody holds");
+    assert_eq!(lanes::replaced_lanes(&mut on, 1).await.unwrap(), 1, "up to the given number");
+    assert_eq!(lanes::replaced_lanes(&mut on, 100).await.unwrap(), 1, "except locked rows");
     held.rollback().await.unwrap();
     {
         let mut first = holder.begin().await.unwrap();
         assert_eq!(lanes::replaced_lanes(&mut first, 100).await.unwrap(), 1);
-        assert_eq!(lanes::replaced_lanes(&mut on, 100).await.unwrap(), 0, "of two at once one has it");
+        assert_eq!(lanes::replaced_lanes(&mut on, 100).await.unwrap(), 0, "of two concurrent sessions one has it");
         first.commit().await.unwrap();
     }
     assert_eq!((db.count(LEAVING).await, rows(&db, "d").await), (1, 1), "a lane without a new row keeps what it has");
-    // Two that are leaving do not stand for each other.
+    // Two rows that are leaving do not replace each other.
     on.run("insert into queue.lane select * from queue.lane where queue = 'd'").await;
     assert_eq!(lanes::replaced_lanes(&mut on, 100).await.unwrap(), 0);
     db.finish().await;
@@ -151,7 +151,7 @@ async fn a_row_beside_a_new_one_of_its_lane_goes() {
 
 #[tokio::test]
 #[ignore = "deep"]
-async fn a_lane_of_which_there_is_no_job_goes_and_so_does_its_solo_twin() {
+async fn a_lane_without_jobs_is_deleted_and_so_is_its_solo_twin() {
     let db = TestDb::new().await;
     let (mut on, mut holder) = (hasty(&db).await, db.connect().await);
     four(&mut on).await;
@@ -159,21 +159,21 @@ async fn a_lane_of_which_there_is_no_job_goes_and_so_does_its_solo_twin() {
     on.run("insert into queue.job (id, lane, max_attempts, payload) select 7, queue.lane_id('a', 'do', 1, false), 1, '{}'").await;
     on.run("insert into queue.dead (id, died_at, lane, attempts, crashes, error) select 7, now(), lane, 1, 0, '' from queue.job").await;
     leave(&mut on).await;
-    assert!(lanes::due_lanes(&mut on, -1.0, 100).await.unwrap().is_empty(), "somebody may have seen them before");
+    assert!(lanes::due_lanes(&mut on, -1.0, 100).await.unwrap().is_empty(), "a session may have seen them before");
     done_with(&mut on).await;
-    assert!(lanes::due_lanes(&mut on, 3600.0, 100).await.unwrap().is_empty(), "nobody used them for how long?");
+    assert!(lanes::due_lanes(&mut on, 3600.0, 100).await.unwrap().is_empty(), "for how long were they unused?");
     let due = lanes::due_lanes(&mut on, -1.0, 100).await.unwrap();
     assert_eq!(due.len(), 6);
     on.run("update queue.lane set walked = -5 where queue = 'b'").await;
     let last: Vec<i64> = lanes::due_lanes(&mut on, -1.0, 100).await.unwrap().iter().map(|due| due.3).collect();
-    assert_eq!(last, [-5, -5, 0, 0, 0, 0], "those that were looked through for least first");
+    assert_eq!(last, [-5, -5, 0, 0, 0, 0], "the least recently scanned first");
     let (end, used) = lanes::walk_jobs(&mut on, 0, i64::MAX, 10).await.unwrap();
     assert_eq!((end, used.len()), (None, 1));
     assert_eq!(lanes::walk_jobs(&mut on, 7, i64::MAX, 10).await.unwrap(), (None, vec![]));
     assert_eq!(lanes::walk_jobs(&mut on, 0, 6, 10).await.unwrap(), (None, vec![]));
     assert_eq!(lanes::walk_jobs(&mut on, 0, i64::MAX, 1).await.unwrap().0, Some(7), "there may be more");
     assert_eq!(lanes::forget_lanes(&mut on, &due, &used, 6).await.unwrap(), 0, "not to the end");
-    assert_eq!(db.count("select count(*) from queue.lane where walked = 6").await, 4, "the next look goes on from there");
+    assert_eq!(db.count("select count(*) from queue.lane where walked = 6").await, 4, "the next scan continues from there");
     let mut others = due.clone();
     for due in &mut others {
         due.1 = "3".to_owned();
@@ -183,16 +183,16 @@ async fn a_lane_of_which_there_is_no_job_goes_and_so_does_its_solo_twin() {
     held.run("select from queue.lane where queue = 'c' for update").await;
     let named: Vec<_> = due.iter().filter(|due| due.0 == due.2).cloned().collect();
     assert_eq!(lanes::forget_lanes(&mut on, &named[..0], &used, 7).await.unwrap(), 0, "only those named");
-    assert_eq!(lanes::forget_lanes(&mut on, &due, &used, 7).await.unwrap(), 3, "but for what somebody holds");
+    assert_eq!(lanes::forget_lanes(&mut on, &due, &used, 7).await.unwrap(), 3, "except locked rows");
     held.rollback().await.unwrap();
     {
         let mut first = holder.begin().await.unwrap();
         assert_eq!(lanes::forget_lanes(&mut first, &due, &used, 7).await.unwrap(), 1);
-        assert_eq!(lanes::forget_lanes(&mut on, &due, &used, 7).await.unwrap(), 0, "of two at once one has it");
+        assert_eq!(lanes::forget_lanes(&mut on, &due, &used, 7).await.unwrap(), 0, "of two concurrent sessions one has it");
         first.commit().await.unwrap();
     }
     assert_eq!((rows(&db, "a").await, db.count("select count(*) from queue.lane").await), (2, 2), "of the dead letter, and its twin");
-    assert_eq!(db.count("select count(*) from queue.lane where walked = 0").await, 2, "they are looked for from the first job on");
+    assert_eq!(db.count("select count(*) from queue.lane where walked = 0").await, 2, "they are scanned from the first job on");
     on.run("delete from queue.dead; delete from queue.job").await;
     eventually("the last lane goes", async || {
         forget(&mut on).await;
@@ -203,7 +203,7 @@ async fn a_lane_of_which_there_is_no_job_goes_and_so_does_its_solo_twin() {
 }
 
 #[tokio::test]
-async fn of_a_lane_that_began_to_leave_twice_the_later_one_waits_for_its_own_time() {
+async fn of_two_leaving_rows_of_a_lane_the_later_one_waits_for_its_own_time() {
     let (db, mut on) = TestDb::with_connection().await;
     four(&mut on).await;
     leave(&mut on).await;
@@ -214,7 +214,7 @@ async fn of_a_lane_that_began_to_leave_twice_the_later_one_waits_for_its_own_tim
     assert_eq!(lanes::forget_lanes(&mut on, &due, &[], i64::MAX).await.unwrap(), 4);
     on.run("update queue.lane set leaving = '3'").await;
     let again: Vec<_> = due.into_iter().map(|due| (due.0, "3".to_owned(), due.2, due.3, due.4)).collect();
-    assert_eq!(lanes::forget_lanes(&mut on, &again, &[], i64::MAX).await.unwrap(), 0, "somebody may have seen it before");
+    assert_eq!(lanes::forget_lanes(&mut on, &again, &[], i64::MAX).await.unwrap(), 0, "a session may have seen it before");
     assert_eq!(db.count(LEAVING).await, 4);
     db.finish().await;
 }

@@ -1,4 +1,4 @@
-//! What a claim under limits has taken does not begin before it is on the disk, but the next claim is sent meanwhile.
+//! Jobs claimed under limits do not start before the claim is durable, but the next claim is sent meanwhile.
 
 use queue_core::{
     Job as _, Limit, Store,
@@ -16,7 +16,7 @@ async fn the_next_claim_does_not_wait_for_the_disk_and_no_job_begins_before() {
     let mut config = Config::default();
     (config.concurrency, config.batch) = (100, 10);
     let test = async {
-        // The first claim under a limit counts in what runs already: it reads the jobs of that.
+        // The first claim under a limit counts running jobs: it reads their rows.
         Unlimited { ms: 0 }.enqueue(&db.pool).await.unwrap();
         let ended = "select count(*) from effect_span where ended is not null";
         db.until_count(ended, 1).await;
@@ -24,7 +24,7 @@ async fn the_next_claim_does_not_wait_for_the_disk_and_no_job_begins_before() {
         operate::pause(&db.pool, Store::default(), &all, None).await.unwrap();
         operate::until_paused(&db.pool, Store::default(), &all).await.unwrap();
         Unlimited::enqueue_all((0..100).map(|_| Unlimited { ms: 5 }), &db.pool).await.unwrap();
-        // Whoever confirms a claim reads its jobs; whoever takes them does not.
+        // The confirmation of a claim reads its jobs; the claim itself does not.
         let mut held = db.pool.begin().await.unwrap();
         held.run("lock table queue.job in access exclusive mode").await;
         assert!(operate::resume(&db.pool, Store::default(), &all).await.unwrap());
@@ -36,7 +36,7 @@ async fn the_next_claim_does_not_wait_for_the_disk_and_no_job_begins_before() {
     db.run_while(worker(&db).config(config).register::<Unlimited>(), test).await;
     assert_eq!(db.count("select count(distinct job) from effect_span").await, 101, "each once");
     let most = most_at_once(&db, "true").await;
-    assert!(most <= 25, "{most} at once");
+    assert!(most <= 25, "{most} concurrently");
     held_equals_the_leases(&db).await;
     db.finish().await;
 }

@@ -1,4 +1,4 @@
-//! What goes wrong under one limit stops nothing else; and what is ready under a limit is found, however it came to be so.
+//! Failures under one limit stop nothing else; and ready jobs under a limit are found, however they became ready.
 
 use std::time::Duration;
 
@@ -26,7 +26,7 @@ impl Handler for Free {
     }
 }
 
-/// Jobs without a limit, one after the other: so many that they are not over in time if each waits for a second.
+/// Runs jobs without a limit, one after the other: so many that they would be late if each waited for a second.
 async fn free_jobs(db: &TestDb) {
     Free { left: 99 }.enqueue(&db.pool).await.unwrap();
     db.until_count(&begun("job_type = 'limits_free'"), 100).await;
@@ -36,7 +36,7 @@ async fn free_jobs(db: &TestDb) {
 #[ignore = "deep"]
 async fn claims_that_fail_under_one_limit_stop_nothing_else() {
     let db = fresh().await;
-    // As a full disk or a broken page would have it, of this limit alone.
+    // Like a full disk or a corrupt page, for this limit only.
     db.run("alter table queue.permit add constraint broken check (gate <> queue.hash('type:limited'))").await;
     db.run_while(worker(&db).register::<Free>(), async {
         let waits = Limited { ms: 0 }.enqueue(&db.pool).await.unwrap().id();
@@ -49,7 +49,7 @@ async fn claims_that_fail_under_one_limit_stop_nothing_else() {
     db.finish().await;
 }
 
-/// Is told to slow down at its first attempt, once there is a table `go`.
+/// Asks to slow down at its first attempt, once the table `go` exists.
 #[job(name = "limits_refused", send_only, limit(concurrency = 5))]
 #[derive(Serialize, Deserialize)]
 struct Refused;
@@ -69,19 +69,19 @@ async fn enqueue_four(db: &TestDb) {
     Refused::enqueue_all((0..4).map(|_| Refused), &db.pool).await.unwrap();
 }
 
-/// The limit of those that are refused waits.
+/// The limit of the refused jobs is closed.
 const TOLD: &str = "select count(*) from queue.gate where gate = queue.hash('type:limits_refused') and not_before > now() + interval '5 s'";
 
-/// Nobody can say so: each try is counted, and fails.
+/// Reports to slow down always fail; each try is counted.
 const UNTELLABLE: &str = "create sequence tries;
     create function refuse() returns trigger language plpgsql as $$ begin perform nextval('public.tries'); raise exception 'not now'; end $$;
     create trigger refuse before update of not_before on queue.gate for each row execute function refuse()";
 const TRIES: &str = "select case when is_called then last_value else 0 end from tries";
 
-/// Also where a claim is on its way when the handler is told, and waits for the limit.
+/// Also if a claim is in flight when the handler asks, and waits for the limit.
 #[tokio::test]
 #[ignore = "deep"]
-async fn a_limit_that_cannot_be_told_to_slow_down_is_left_alone_by_the_worker_that_knows() {
+async fn a_limit_that_cannot_be_slowed_down_is_avoided_by_the_worker_that_knows() {
     const WAITS: &str = "select count(*) from pg_stat_activity
       where datname = current_database() and wait_event_type = 'Lock' and application_name = 'queue-worker limits'";
     for on_its_way in [true, false] {
@@ -100,7 +100,7 @@ async fn a_limit_that_cannot_be_told_to_slow_down_is_left_alone_by_the_worker_th
             db.run("create table go ()").await;
             db.until(refused, JobState::Scheduled).await;
             open.rollback().await.unwrap();
-            eventually("somebody tries to say so", async || db.count(TRIES).await > 0).await;
+            eventually("a report is tried", async || db.count(TRIES).await > 0).await;
             if !on_its_way {
                 enqueue_four(&db).await;
             }
@@ -117,7 +117,7 @@ async fn a_limit_that_cannot_be_told_to_slow_down_is_left_alone_by_the_worker_th
 }
 
 #[tokio::test]
-async fn what_comes_due_is_made_ready_while_all_slots_of_a_worker_with_limits_are_taken() {
+async fn due_jobs_become_ready_while_all_slots_of_a_worker_with_limits_are_taken() {
     let db = fresh().await;
     db.run_while(narrow(&db, 1), async {
         let first = Limited { ms: 0 }.enqueue(&db.pool).await.unwrap().id();
@@ -125,7 +125,7 @@ async fn what_comes_due_is_made_ready_while_all_slots_of_a_worker_with_limits_ar
         db.until_asleep().await;
         Unlimited { ms: UNTIL_GO }.enqueue(&db.pool).await.unwrap();
         db.until_count(BEGUN, 2).await;
-        // When the next ones are due is known only to who looks.
+        // Only a query shows when the next ones are due.
         for n in 1..=3 {
             Unlimited { ms: 0 }.enqueue(&db.pool).after(Duration::from_millis(300 * n)).await.unwrap();
         }
@@ -138,7 +138,7 @@ async fn what_comes_due_is_made_ready_while_all_slots_of_a_worker_with_limits_ar
 }
 
 #[tokio::test]
-async fn what_is_committed_late_under_a_limit_is_found_by_a_worker_that_sleeps() {
+async fn a_late_commit_under_a_limit_is_found_by_a_sleeping_worker() {
     let db = fresh().await;
     db.run_while(worker(&db).poll_interval(Duration::from_millis(20)), async {
         let first = Limited { ms: 0 }.enqueue(&db.pool).await.unwrap().id();
@@ -158,10 +158,10 @@ async fn what_is_committed_late_under_a_limit_is_found_by_a_worker_that_sleeps()
     db.finish().await;
 }
 
-/// A claim that only says what has ended waits for the limit first, and then one that takes jobs.
+/// A claim that only reports ended leases waits for the limit first, and then one that takes jobs.
 #[tokio::test]
 #[ignore = "deep"]
-async fn a_claim_that_says_what_has_ended_keeps_no_other_from_its_turn_while_a_limit_is_locked() {
+async fn a_claim_that_reports_ended_leases_delays_no_other_while_a_limit_is_locked() {
     const FREE: &str = "select count(*) from (select from queue.ready for update skip locked) r";
     let db = fresh().await;
     let mut holder = db.connect().await;
@@ -196,9 +196,9 @@ impl Handler for FairRetried {
     }
 }
 
-/// A retry that waits for the next poll waits for a second each time.
+/// A retry that waited for the next poll would wait for a second each time.
 #[tokio::test]
-async fn retries_of_jobs_that_take_turns_under_a_limit_begin_without_a_look_of_somebody_else() {
+async fn retries_of_fair_jobs_under_a_limit_begin_without_a_poll() {
     let db = fresh().await;
     db.run_until_idle(worker(&db).register::<FairRetried>()).await;
     let job = FairRetried { tenant: 1 }.enqueue(&db.pool).await.unwrap().id();

@@ -1,4 +1,4 @@
-//! Limits beside workers that are killed or stand still, claims that are never confirmed, and a server that crashes.
+//! Limits with workers that are killed or frozen, claims that are never confirmed, and a server crash.
 
 use std::time::{Duration, Instant};
 
@@ -8,7 +8,7 @@ use tests::{Act, Batched, Do, Part, Sql as _, TestDb, WorkerProcess, eventually,
 
 use super::{
     CLAIMS, Limited,
-    by_hand::{claim, connect},
+    claim_steps::{claim, connect},
     count_claims, fresh, set, worker,
 };
 
@@ -16,10 +16,10 @@ fn start(db: &TestDb) -> WorkerProcess {
     WorkerProcess::start(env!("CARGO_BIN_EXE_test-worker"), &db.url, &[])
 }
 
-/// A limit of one, of all or of each key, whose holder is a process that is killed, or stands still and goes on later.
+/// A concurrency limit of one, for all jobs or per key, whose holder is a process that is killed, or frozen and continued later.
 #[tokio::test]
 #[ignore = "deep"]
-async fn what_a_killed_or_a_stopped_worker_holds_counts_until_it_is_recovered_and_others_go_on() {
+async fn permits_of_a_killed_or_stopped_worker_count_until_recovery_and_others_continue() {
     for (signal, keyed) in [("KILL", false), ("STOP", false), ("KILL", true), ("STOP", true)] {
         let db = TestDb::new().await;
         let one = Limit::new().concurrency(1);
@@ -56,12 +56,12 @@ async fn what_a_killed_or_a_stopped_worker_holds_counts_until_it_is_recovered_an
 }
 
 #[tokio::test]
-async fn a_claim_that_never_comes_to_be_confirmed_is_given_back_while_its_worker_lives() {
+async fn a_claim_that_is_never_confirmed_is_released_while_its_worker_lives() {
     let db = fresh().await;
     db.run_while(worker(&db), async {
         let first = Limited { ms: 0 }.enqueue(&db.pool).await.unwrap().id();
         db.until(first, JobState::Completed).await;
-        // In the worker's name, as if its answer had been lost.
+        // Under the worker's id, as if its reply had been lost.
         let id: uuid::Uuid = db.one("select id from queue.worker").await;
         let mut tx = db.pool.begin().await.unwrap();
         let job = Limited { ms: 0 }.enqueue(&mut tx).await.unwrap().id();
@@ -80,8 +80,8 @@ async fn a_claim_that_never_comes_to_be_confirmed_is_given_back_while_its_worker
 
 #[tokio::test]
 #[ignore = "deep"]
-async fn what_was_confirmed_is_there_after_a_crash_of_the_server_and_what_was_lost_is_not_confirmed() {
-    // The server may write to the disk by itself just between the claim and the crash.
+async fn what_was_confirmed_survives_a_server_crash_and_lost_claims_are_not_confirmed() {
+    // The server may flush its WAL on its own just between the claim and the crash.
     for _ in 0..4 {
         if lose_a_claim().await {
             return;
@@ -90,9 +90,9 @@ async fn what_was_confirmed_is_there_after_a_crash_of_the_server_and_what_was_lo
     panic!("no crash lost a claim that was not confirmed");
 }
 
-/// A claim that is confirmed, one that is not, and a crash of the server; returns whether that lost the second one.
+/// Confirms one claim, leaves another unconfirmed, and crashes the server; returns whether the second claim was lost.
 async fn lose_a_claim() -> bool {
-    // Nothing is written to the disk by itself for ten seconds.
+    // The WAL is not flushed automatically for ten seconds.
     let server = TestServer::start_with(&["wal_writer_delay=10s", "synchronous_commit=on", "fsync=on"]).await.unwrap();
     let db = server.database("limits").await.unwrap();
     let mut on = connect(&server.url("limits")).await;
@@ -126,7 +126,7 @@ async fn lose_a_claim() -> bool {
 
 #[tokio::test]
 #[ignore = "deep"]
-async fn workers_before_a_closed_gate_ask_once_a_second() {
+async fn workers_at_a_closed_gate_query_once_a_second() {
     const WORKERS: usize = 8;
     let db = TestDb::new().await;
     count_claims(&db).await;
@@ -142,10 +142,10 @@ async fn workers_before_a_closed_gate_ask_once_a_second() {
         })
         .collect();
     db.until_count("select count(*) from queue.worker where paused_seen > 0", WORKERS as i64).await;
-    eventually("each has asked twice", async || db.count(CLAIMS).await >= 2 * WORKERS as i64).await;
+    eventually("each has queried twice", async || db.count(CLAIMS).await >= 2 * WORKERS as i64).await;
     let (before, began) = (db.count(CLAIMS).await, Instant::now());
     eventually("they ask again and again", async || db.count(CLAIMS).await >= before + 5 * WORKERS as i64).await;
-    assert!(began.elapsed() > Duration::from_millis(3500), "each asked five times in {:?}", began.elapsed());
+    assert!(began.elapsed() > Duration::from_millis(3500), "each queried five times in {:?}", began.elapsed());
     stop.send_replace(true);
     for worker in workers {
         worker.await.unwrap().unwrap();

@@ -1,30 +1,30 @@
-//! What waits behind jobs that have no room comes to its turn: behind many that stand in no line yet, behind the other kind of a type's jobs, and
-//! behind those of its own lease.
+//! Jobs behind others without permits still get their turn: behind many that are not in a line yet, behind the other kind of a type's jobs,
+//! and behind those of their own lease.
 
 use queue_core::{BatchContext, BatchHandler, Context, Handler, Job as _, JobBatch, JobResult, JobState, Limit, Store, job, operate};
 use serde::{Deserialize, Serialize};
 use tests::{
     Sql as _, lines,
-    protocol::{Said, settle},
+    protocol::{JobVerdict, settle},
 };
 
 use super::{
     BEGUN, UNTIL_GO, Unlimited,
-    by_hand::{claim_from, counts, fill, knows, with},
+    claim_steps::{claim_from, counts, fill, knows, with},
     fresh, set, span, worker,
 };
 
-/// More than a claim looks through, or are brought into lines at a time.
+/// More than a claim scans, or than are moved into lines at a time.
 const MANY: u32 = 8000;
 
-/// As by a promotion, or by an enqueue of an earlier release: those of one key, and then one of another.
+/// As left by a promotion, or by an enqueue of an earlier release: jobs of one key, and then one of another.
 const OUTSIDE_OF_LINES: &str = "with taken as (delete from queue.ready returning id, lane)
     insert into queue.ready (lane, seq, id) select queue.twin_of(lane), queue.next_id(), id from taken order by id";
 
-/// Of all that are brought in at a time each stands before the last one: it comes to its turn while the one before it runs.
+/// Each of all that are moved at a time precedes the last one: it gets its turn while the one before it runs.
 #[tokio::test]
 #[ignore = "deep"]
-async fn what_stands_behind_many_others_outside_of_lines_is_brought_in() {
+async fn a_job_behind_many_others_outside_of_lines_is_moved_in() {
     let db = fresh().await;
     set(&db, "type:unlimited", Limit::new().concurrency(1).keyed()).await;
     db.run_while(worker(&db), async {
@@ -43,14 +43,14 @@ async fn what_stands_behind_many_others_outside_of_lines_is_brought_in() {
     db.finish().await;
 }
 
-/// Takes batches, under a limit by key.
+/// A batch type under a limit by key.
 #[job(name = "limits_mixed_together", send_only, batch = 10, limit(name = "mixed", key = self.key, concurrency = 1))]
 #[derive(Serialize, Deserialize)]
 struct MixedTogether {
     key: u32,
 }
 
-/// By itself, under the limit of the batches.
+/// A single type, under the limit of the batches.
 #[job(name = "limits_mixed_alone", send_only, limit(name = "mixed", key = self.key))]
 #[derive(Serialize, Deserialize)]
 struct MixedAlone {
@@ -69,9 +69,9 @@ impl Handler for MixedAlone {
     }
 }
 
-/// Those of one kind have no room, and of the other kind one has.
+/// Jobs of one kind have no permit, and one of the other kind has.
 #[tokio::test]
-async fn jobs_of_many_keys_without_room_keep_none_of_the_other_kind_under_their_limit_waiting() {
+async fn jobs_of_many_keys_without_permits_delay_no_other_kind_under_their_limit() {
     for together in [true, false] {
         let db = fresh().await;
         set(&db, "mixed", Limit::new().concurrency(0).keyed()).await;
@@ -94,9 +94,9 @@ async fn jobs_of_many_keys_without_room_keep_none_of_the_other_kind_under_their_
     }
 }
 
-/// Claimed with others that the limit does not cover, before there was any.
+/// Claimed with others that the limit does not cover, before it existed.
 #[tokio::test]
-async fn jobs_of_a_lease_that_was_adopted_give_back_the_permit_of_their_key_one_by_one() {
+async fn jobs_of_an_adopted_lease_release_the_permit_of_their_key_one_by_one() {
     let (db, mut on, worker) = with(0).await;
     fill(&mut on, "other", ["a", "a"]).await;
     fill(&mut on, "default", ["b", "b", "b"]).await;
@@ -111,7 +111,7 @@ async fn jobs_of_a_lease_that_was_adopted_give_back_the_permit_of_their_key_one_
     let (limited, free) = (of("a").await, of("b").await);
     for (ended, room) in [(limited[0], 1), (free[0], 0), (limited[1], 1), (free[1], 0)] {
         let job = *lease.jobs.iter().find(|job| job.id.0 == ended).unwrap();
-        let refused = settle(&mut on, &[Said { token: lease.token, job, verdict: "complete" }]).await.unwrap();
+        let refused = settle(&mut on, &[JobVerdict { token: lease.token, job, verdict: "complete" }]).await.unwrap();
         assert_eq!(refused, []);
         let next = claim_from(&mut on, other, &["queue:other"], 9, &[lease.token]).await.unwrap();
         assert_eq!(next.of, if room > 0 { counts([("a", room)]) } else { counts([]) }, "after the end of {ended}");

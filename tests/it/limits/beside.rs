@@ -1,4 +1,4 @@
-//! Limits beside what else keeps a job waiting: batches, and times by which jobs must begin.
+//! Limits together with other reasons to wait: batches, and expiry times.
 
 use std::time::Duration;
 
@@ -9,7 +9,7 @@ use tests::{TestDb, eventually};
 
 use super::{BEGUN, Limited, fresh, held_equals_the_leases, most_at_once, most_within, set, span, worker};
 
-/// Writes when each of its jobs begins and ends, and does as they say.
+/// Records when each of its jobs begins and ends, and follows their scripts.
 #[job(batch = 10, batch_wait = "100ms", limit(name = "together", concurrency = 6), max_attempts = 4, backoff = fixed("10ms"))]
 #[derive(Serialize, Deserialize)]
 struct Together {
@@ -19,9 +19,9 @@ struct Together {
 #[derive(Clone, Copy, PartialEq, Serialize, Deserialize)]
 enum How {
     Fine,
-    /// Is refused at its first attempt, by itself.
+    /// Asks to slow down for itself at its first attempt.
     Refused,
-    /// With all that are in its batch.
+    /// Asks to slow down for the whole batch.
     AllRefused,
 }
 
@@ -64,13 +64,13 @@ async fn each_job_of_a_batch_holds_a_permit() {
     let (one, two) = (batches(&db), batches(&db));
     db.run_while(one, db.run_until_idle(two)).await;
     let (most, together) = (most_at_once(&db, "true").await, db.count(TOGETHER).await);
-    assert!(most <= 6 && (2..=6).contains(&together), "{most} at once, {together} in a batch");
+    assert!(most <= 6 && (2..=6).contains(&together), "{most} concurrently, {together} in a batch");
     assert_eq!(db.count(BEGUN).await, 40);
     held_equals_the_leases(&db).await;
     db.finish().await;
 }
 
-/// By itself, under the limit of the batches.
+/// A single type, under the limit of the batches.
 #[job(name = "limits_beside_batches", send_only, limit(name = "together"))]
 #[derive(Serialize, Deserialize)]
 struct Beside;
@@ -126,9 +126,9 @@ async fn under_a_rate_the_jobs_of_a_batch_handler_run_alone_and_no_window_has_mo
     db.finish().await;
 }
 
-/// One of the jobs is told to slow down, or the batch: all that its limit covers waits.
+/// A job or a batch asks to slow down: all jobs under its limit wait.
 #[tokio::test]
-async fn a_batch_that_is_told_to_slow_down_or_one_of_its_jobs_slows_its_limit() {
+async fn a_batch_or_a_job_of_it_that_slows_down_slows_its_limit() {
     for how in [How::Refused, How::AllRefused] {
         let db = fresh().await;
         set(&db, "together", Limit::new().concurrency(20)).await;
@@ -140,7 +140,7 @@ async fn a_batch_that_is_told_to_slow_down_or_one_of_its_jobs_slows_its_limit() 
             db.until_count("select count(*) from queue.jobs where state = 'completed'", 8).await;
         })
         .await;
-        // What had begun before the limit waited is one batch.
+        // Jobs that began before the limit was closed are in one batch.
         let early = "select count(*) from queue.gate g, effect_span s where s.began < g.not_before";
         let waits = "select count(*) from queue.gate g, (select min(ended) as at from effect_span) s
             where g.not_before >= s.at + interval '1500 ms'";
@@ -150,21 +150,21 @@ async fn a_batch_that_is_told_to_slow_down_or_one_of_its_jobs_slows_its_limit() 
 }
 
 #[tokio::test]
-async fn a_job_whose_time_is_over_before_it_begins_gives_its_permit_to_the_next() {
+async fn a_job_that_expires_before_it_begins_releases_its_permit_to_the_next() {
     let db = fresh().await;
     set(&db, "type:limited", Limit::new().concurrency(1)).await;
     for _ in 0..5 {
         Limited { ms: 0 }.enqueue(&db.pool).expires_in(Duration::from_hours(1)).await.unwrap();
     }
     let last = Limited { ms: 0 }.enqueue(&db.pool).await.unwrap().id();
-    // Their time is over, and nobody but who claims them looks for it.
+    // They have expired, and only claims check them.
     let late = "update queue.job set system = queue.with_expiry(system, clock_timestamp() - interval '1 s') where system is not null";
     db.run(late).await;
     db.run("delete from queue.expiry").await;
     db.run_while(worker(&db), async {
         db.until(last, JobState::Completed).await;
         let over = async || db.count("select count(*) from queue.jobs where state = 'expired'").await == 5;
-        eventually("the others are over", over).await;
+        eventually("the others have finished", over).await;
         db.until_count("select coalesce(sum(n), 0)::bigint from queue.permit", 0).await;
     })
     .await;

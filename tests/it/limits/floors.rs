@@ -1,24 +1,24 @@
-//! From where on permits are read: what is over leaves dead entries behind as long as some snapshot is held, and no claim walks them.
+//! The first permit to read: released permits leave dead index entries while a snapshot is held, and no claim reads them.
 
 use sqlx::{Connection as _, PgConnection};
 use tests::{Sql as _, protocol::settle_leases};
 use uuid::Uuid;
 
-use super::by_hand::{Ask, Said, ask, connect, counts, fill, with};
+use super::claim_steps::{ClaimArguments, LimitedClaim, ask, connect, counts, fill, with};
 
-/// One job under the limit of its type, by a worker that knows these floors.
-async fn claim(on: &mut PgConnection, worker: Uuid, freed: &[Uuid], floors: Option<&[i64]>) -> Said {
+/// Claims one job under the limit of its type, for a worker that knows these floors.
+async fn claim(on: &mut PgConnection, worker: Uuid, freed: &[Uuid], floors: Option<&[i64]>) -> LimitedClaim {
     let lanes = &[("default", false, 0, 1)];
-    ask(on, worker, Ask { by_key: false, limits: &["type:t"], lanes, most: 1, freed, slack: 0, floors }).await.unwrap()
+    ask(on, worker, ClaimArguments { by_key: false, limits: &["type:t"], lanes, most: 1, freed, slack: 0, floors }).await.unwrap()
 }
 
-/// By key, up to this number of lines of its queue.
-async fn claim_by_key(on: &mut PgConnection, worker: Uuid, most: i32, freed: &[Uuid], floors: Option<&[i64]>) -> Said {
+/// The same by key, up to this number of lines of its queue.
+async fn claim_by_key(on: &mut PgConnection, worker: Uuid, most: i32, freed: &[Uuid], floors: Option<&[i64]>) -> LimitedClaim {
     let lanes = &[("default", true, 0, most)];
-    ask(on, worker, Ask { by_key: true, limits: &["type:t"], lanes, most, freed, slack: 0, floors }).await.unwrap()
+    ask(on, worker, ClaimArguments { by_key: true, limits: &["type:t"], lanes, most, freed, slack: 0, floors }).await.unwrap()
 }
 
-/// How many entries of permits a claim walks to see how many are left.
+/// Counts the index entries of permits that a claim reads to count the free ones.
 async fn walked(on: &mut PgConnection, floors: Option<&[i64]>) -> i64 {
     let entries = "select pg_stat_get_xact_tuples_returned('queue.permit_pkey'::regclass)";
     let mut open = on.begin().await.unwrap();
@@ -32,7 +32,7 @@ async fn walked(on: &mut PgConnection, floors: Option<&[i64]>) -> i64 {
 }
 
 #[tokio::test]
-async fn a_claim_from_a_floor_on_sees_all_that_is_held() {
+async fn a_claim_from_a_floor_sees_all_permits_in_use() {
     let (db, mut on, worker) = with(9).await;
     on.run("select queue.set_limit('type:t', 3)").await;
     let first = claim(&mut on, worker, &[], None).await;
@@ -40,8 +40,8 @@ async fn a_claim_from_a_floor_on_sees_all_that_is_held() {
     assert!(first.floors.is_some() && first.floors <= second.floors, "the first is held: {first:?}, {second:?}");
     settle_leases(&mut on, &[first.token]).await.unwrap();
     let third = claim(&mut on, worker, &[first.token], second.floors.as_deref()).await;
-    assert!(third.floors > second.floors, "only what is over lies below it");
-    // From any of them on.
+    assert!(third.floors > second.floors, "only released permits are below it");
+    // Starting at any of them.
     for floors in [&third.floors, &first.floors, &None] {
         let one = claim(&mut on, worker, &[], floors.as_deref()).await;
         let none = claim(&mut on, worker, &[], floors.as_deref()).await;
@@ -54,7 +54,7 @@ async fn a_claim_from_a_floor_on_sees_all_that_is_held() {
 }
 
 #[tokio::test]
-async fn a_claim_does_not_walk_what_is_over_while_a_snapshot_is_held() {
+async fn a_claim_does_not_read_dead_permits_while_a_snapshot_is_held() {
     const CLAIMS: i64 = 300;
     let (db, mut on, worker) = with(CLAIMS as i32).await;
     on.run("select queue.set_limit('type:t', 3)").await;
@@ -74,7 +74,7 @@ async fn a_claim_does_not_walk_what_is_over_while_a_snapshot_is_held() {
 }
 
 #[tokio::test]
-async fn what_is_held_for_long_is_given_a_later_place_and_still_counts() {
+async fn a_permit_held_for_long_is_moved_to_a_later_place_and_still_counts() {
     const CLAIMS: i32 = 3000;
     let (db, mut on, worker) = with(CLAIMS).await;
     on.run("select queue.set_limit('type:t', 2)").await;
@@ -99,7 +99,7 @@ async fn what_is_held_for_long_is_given_a_later_place_and_still_counts() {
 }
 
 #[tokio::test]
-async fn a_floor_lies_below_all_that_several_leases_hold() {
+async fn a_floor_is_below_all_permits_of_several_leases() {
     for (by_key, limit, closed) in [(false, 3, "full"), (true, 1, "lines")] {
         let (db, mut on, worker) = with(4).await;
         fill(&mut on, "default", ["a", "b", "c", "a", "b", "c"]).await;
@@ -120,7 +120,7 @@ async fn a_floor_lies_below_all_that_several_leases_hold() {
 }
 
 #[tokio::test]
-async fn by_key_all_that_is_held_lies_above_the_floor_also_what_ran_before_the_limit() {
+async fn by_key_all_permits_are_above_the_floor_including_those_from_before_the_limit() {
     let (db, mut on, worker) = with(0).await;
     fill(&mut on, "default", ["k"]).await;
     tests::lines::line_up(&mut on, 100).await.unwrap();
@@ -133,7 +133,7 @@ async fn by_key_all_that_is_held_lies_above_the_floor_also_what_ran_before_the_l
     let mut floors = first.floors;
     for _ in 0..2 {
         let none = claim_by_key(&mut on, worker, 3, &[], floors.as_deref()).await;
-        assert_eq!((none.ids.len(), none.floors), (0, None), "one of each runs, and what took nothing says no floor");
+        assert_eq!((none.ids.len(), none.floors), (0, None), "one of each runs, and a claim without jobs returns no floor");
     }
     settle_leases(&mut on, &[first.token]).await.unwrap();
     let second = claim_by_key(&mut on, worker, 3, &[first.token], floors.as_deref()).await;
@@ -142,6 +142,6 @@ async fn by_key_all_that_is_held_lies_above_the_floor_also_what_ran_before_the_l
     settle_leases(&mut on, &[free.token]).await.unwrap();
     let third = claim_by_key(&mut on, worker, 3, &[free.token], floors.as_deref()).await;
     assert_eq!(third.of, counts([("k", 1)]), "what was counted in is given back");
-    assert!(third.floors > floors, "only what is over lies below it");
+    assert!(third.floors > floors, "only released permits are below it");
     db.finish().await;
 }

@@ -1,31 +1,31 @@
-//! The claim under limits by key, on connections of our own: what it takes of which key, what it passes over, and what that costs.
+//! Claims under limits by key, on separate connections: what they take of which key, what they skip, and what that costs.
 
 use std::collections::BTreeMap;
 
 use sqlx::Connection as _;
 use tests::{
-    Sql as _, TestDb, next_told,
+    Sql as _, TestDb, next_payload,
     protocol::{register, settle_leases, silence},
 };
 use uuid::Uuid;
 
 use super::{
-    by_hand::{
-        Ask, LaneOf,
+    claim_steps::{
+        ClaimArguments, LaneOf,
         Step::{Count, Ends, Fill, LineUp, Run, Takes, TakesByKey},
         ask, claim_from, claim_keyed as claim, connect, counts, fill, knows, play, with,
     },
     key_costs::buffers,
 };
 
-/// What is held of each key, by leases and as the limit sees it.
+/// Counts the permits of each key, by leases and by the limit.
 async fn held(db: &TestDb) -> i64 {
     assert_eq!(db.count("select count(*) from queue.permit where n <> cardinality(ids) or n <> cardinality(lines)").await, 0);
-    super::by_hand::held(db).await
+    super::claim_steps::held(db).await
 }
 
 #[tokio::test]
-async fn of_each_key_a_claim_takes_no_more_than_there_are_permits_and_one_that_waits_sees_what_the_first_took() {
+async fn of_each_key_a_claim_takes_at_most_the_free_permits_and_a_waiting_one_sees_the_first() {
     let (db, mut one, worker) = with(0).await;
     let mut two = connect(&db.url).await;
     one.run("select queue.set_limit('type:t', 3, keyed => true)").await;
@@ -45,12 +45,12 @@ async fn of_each_key_a_claim_takes_no_more_than_there_are_permits_and_one_that_w
     }
     assert_eq!(all, counts([("a", 3), ("b", 3), ("c", 2)]));
     assert_eq!((second.closed.as_deref(), held(&db).await), (Some("lines"), 8));
-    // Permits come back with the leases, each to its key.
+    // Permits are released with the leases, each to its key.
     settle_leases(&mut one, &[first.token]).await.unwrap();
     let third = claim(&mut two, worker, limits, 20, &[first.token]).await.unwrap();
     let freed: BTreeMap<String, i64> = first.of.into_iter().filter(|(key, _)| key != "c").collect();
     assert_eq!(third.of, freed);
-    // A part of a lease that is over gives back what it held, once somebody reads it.
+    // A part of a lease that ended releases its permits once a claim reads it.
     let cut = "with cut as (select token, ids[1] as id from queue.lease order by cardinality(ids) desc limit 1)
         update queue.lease l set ids = ids[2:], attempts = attempts[2:], crashes = crashes[2:] from cut where cut.token = l.token";
     let back = "insert into queue.ready (lane, seq, id, line)
@@ -59,7 +59,7 @@ async fn of_each_key_a_claim_takes_no_more_than_there_are_permits_and_one_that_w
           and not exists (select from queue.done_many d where j.id = any (d.ids))";
     one.run(cut).await;
     one.run(back).await;
-    assert!(claim(&mut two, worker, limits, 20, &[]).await.unwrap().ids.is_empty(), "nobody has said so yet");
+    assert!(claim(&mut two, worker, limits, 20, &[]).await.unwrap().ids.is_empty(), "no worker has reported it yet");
     let before = held(&db).await;
     one.run("update queue.gate set read_at = '-infinity'").await;
     let found = claim(&mut two, worker, limits, 20, &[]).await.unwrap().ids.len()
@@ -69,11 +69,11 @@ async fn of_each_key_a_claim_takes_no_more_than_there_are_permits_and_one_that_w
 }
 
 #[tokio::test]
-async fn a_limit_that_becomes_one_by_key_waits_until_all_know_and_counts_in_what_runs_by_its_key() {
+async fn a_limit_that_becomes_keyed_waits_for_all_workers_and_counts_running_jobs_by_key() {
     let (db, mut on, worker) = with(0).await;
     fill(&mut on, "default", ["a"; 5].into_iter().chain(["b"; 5])).await;
     on.run("select queue.enqueue('t', '{}') from generate_series(1, 3)").await;
-    // Those without a key run freely.
+    // Jobs without a key run without a limit.
     let lease = tests::protocol::claim(&mut on, worker, 2).await.unwrap();
     assert_eq!(lease.ids().len(), 2);
     let of_lines = tests::lines::claim_lines(&mut on, worker, 0, 2).await.unwrap();
@@ -89,16 +89,16 @@ async fn a_limit_that_becomes_one_by_key_waits_until_all_know_and_counts_in_what
     assert_eq!(none.closed.as_deref(), Some("unknown"), "another worker may go by keys still");
     knows(&mut on, other).await;
     let none = claim(&mut on, worker, &["type:t"], 20, &[]).await.unwrap();
-    assert_eq!((none.ids.len(), none.closed.as_deref()), (0, Some("full")), "six run, of whatever key");
+    assert_eq!((none.ids.len(), none.closed.as_deref()), (0, Some("full")), "six run, of any key");
     on.run("select queue.unset_limit('type:t')").await;
     let none = claim(&mut on, worker, &["type:t"], 20, &[]).await.unwrap();
     assert_eq!(none.closed.as_deref(), Some("gone"));
     db.finish().await;
 }
 
-/// Jobs without a key have one in common, and limits by key go with others.
+/// Jobs without a key have a common one, and limits by key combine with others.
 #[tokio::test]
-async fn what_claims_by_key_take_in_turn() {
+async fn claims_by_key_take_keys_in_turn() {
     play(
         "what is said of a key goes first, up and down, and ends",
         &[
@@ -107,14 +107,14 @@ async fn what_claims_by_key_take_in_turn() {
             Run("select queue.set_limit_key('other', 'c', 9)"),
             TakesByKey(50, "a4 c2", Some("lines")),
             Run("select queue.set_limit_key('type:t', 'b', 5), queue.set_limit_key('type:t', 'a', 1)"),
-            // What runs goes on.
+            // Running jobs continue.
             TakesByKey(50, "b5", Some("lines")),
             Ends(0),
             TakesByKey(50, "a1 c2", Some("lines")),
             Run("select queue.set_limit_key('type:t', 'a', null), queue.set_limit_key('type:t', 'b')"),
             // Two of each again.
             TakesByKey(50, "a1", Some("lines")),
-            // Nothing for keys but those named.
+            // No permits, except for the named keys.
             Run("select queue.set_limit('type:t', 0), queue.set_limit_key('type:t', 'c', 4)"),
             TakesByKey(50, "c2", Some("lines")),
         ],
@@ -151,13 +151,13 @@ async fn what_claims_by_key_take_in_turn() {
         "once an operator's word is gone, what was counted by it counts by key again",
         &[
             Fill("default", "2 a3"),
-            // Code's word from now on.
+            // From now on the limit of the code.
             Run("select queue.set_limit('type:t', 1, keyed => true); update queue.bound set by_operator = false where name = 'type:t'"),
             TakesByKey(1, "a1", None),
             Run("select queue.set_limit('type:t', 2, keyed => false)"),
-            // All that runs is counted, whichever key it is of.
+            // All running jobs count, of every key.
             Takes(2, "1", Some("full")),
-            // Nobody claims by this word.
+            // No claim uses this declaration.
             Run("select queue.set_limit('type:t', 2, keyed => true); select queue.unset_limit('type:t')"),
             TakesByKey(9, "", Some("lines")),
         ],
@@ -166,7 +166,7 @@ async fn what_claims_by_key_take_in_turn() {
 }
 
 #[tokio::test]
-async fn jobs_without_a_key_have_one_in_common_and_limits_by_key_go_with_others() {
+async fn jobs_without_a_key_share_one_and_limits_by_key_combine_with_others() {
     let (db, mut on, worker) = with(5).await;
     fill(&mut on, "default", ["a"; 5].into_iter().chain(["b"; 5])).await;
     tests::lines::line_up(&mut on, 100).await.unwrap();
@@ -198,13 +198,13 @@ async fn jobs_without_a_key_have_one_in_common_and_limits_by_key_go_with_others(
 async fn of_a_key_in_several_lanes_a_claim_takes_no_more_than_in_one() {
     let (db, mut on, worker) = with(0).await;
     let lanes: &[LaneOf] = &[("default", true, 0, 50), ("other", true, 0, 50), ("default", false, 0, 50), ("other", false, 0, 50)];
-    let of_all = Ask { by_key: true, limits: &["type:t"], lanes, most: 50, freed: &[], slack: 0, floors: None };
+    let of_all = ClaimArguments { by_key: true, limits: &["type:t"], lanes, most: 50, freed: &[], slack: 0, floors: None };
     on.run("select queue.meet_lane(q, 't', 100, true) from unnest(array['default', 'other']) q").await;
     for limit in ["select queue.set_limit('type:t', 3, keyed => true)", "select queue.set_limit('type:t', null, 3, '1 h', keyed => true)"] {
         for queue in ["default", "other"] {
             fill(&mut on, queue, ["a"; 4].into_iter().chain(["b"; 4])).await;
         }
-        // Half of them are suspected of having ended a process.
+        // Half of them are quarantined after crashes.
         let suspect = "update queue.ready set lane = queue.lane_id(q, 't', 100, true), line = null, crashes = 1
             from unnest(array['default', 'other']) q where lane = queue.twin_of(queue.lane_id(q, 't', 100, false)) and seq % 2 = 0";
         on.run(suspect).await;
@@ -221,7 +221,7 @@ async fn of_a_key_in_several_lanes_a_claim_takes_no_more_than_in_one() {
 }
 
 #[tokio::test]
-async fn who_found_no_room_of_a_key_waits_without_its_gate_and_is_told_of_that_key_and_no_other() {
+async fn a_worker_without_a_permit_of_a_key_waits_without_its_gate_and_is_notified_of_that_key_only() {
     let (db, mut on, worker) = with(0).await;
     fill(&mut on, "default", ["a", "b"]).await;
     fill(&mut on, "other", ["a"]).await;
@@ -233,7 +233,7 @@ async fn who_found_no_room_of_a_key_waits_without_its_gate_and_is_told_of_that_k
     let none = claim_from(&mut on, waits, &["shared"], 5, &[]).await.unwrap();
     assert_eq!((none.ids.len(), none.closed.as_deref()), (0, Some("lines")));
     assert_eq!(db.count("select cardinality(lines)::bigint from queue.gate").await, 1);
-    // Now it is known, and looks again without the gate.
+    // Now it knows, and reads again without the gate.
     let mut holder = connect(&db.url).await;
     let mut open = holder.begin().await.unwrap();
     open.run("select from queue.gate for update").await;
@@ -245,7 +245,7 @@ async fn who_found_no_room_of_a_key_waits_without_its_gate_and_is_told_of_that_k
         db.run("select pg_notify(queue.channel('wake'), 'the last')").await;
         let mut told = 0;
         loop {
-            match next_told(&mut listener).await {
+            match next_payload(&mut listener).await {
                 last if last == "the last" => return told,
                 one => told += i32::from(one.starts_with("!room")),
             }
@@ -253,7 +253,7 @@ async fn who_found_no_room_of_a_key_waits_without_its_gate_and_is_told_of_that_k
     };
     settle_leases(&mut on, &[of_b.token, of_a.token]).await.unwrap();
     claim(&mut on, worker, &["shared"], 0, &[of_b.token]).await.unwrap();
-    assert_eq!(told().await, 0, "nobody waits for that key");
+    assert_eq!(told().await, 0, "no worker waits for that key");
     claim(&mut on, worker, &["shared"], 0, &[of_a.token]).await.unwrap();
     claim(&mut on, worker, &["shared"], 0, &[of_a.token]).await.unwrap();
     assert_eq!(told().await, 1, "once");
@@ -263,7 +263,7 @@ async fn who_found_no_room_of_a_key_waits_without_its_gate_and_is_told_of_that_k
 }
 
 #[tokio::test]
-async fn a_turn_is_as_many_as_a_key_may_have_at_once_and_one_of_each_is_taken_past_what_others_hold() {
+async fn a_turn_is_as_many_as_a_keys_limit_and_locked_jobs_are_skipped() {
     let (db, mut on, worker) = with(0).await;
     fill(&mut on, "default", ["a", "a", "a", "b", "b", "b", "c"]).await;
     on.run("select queue.set_limit('type:t', 3, keyed => true)").await;
@@ -286,13 +286,13 @@ async fn a_turn_is_as_many_as_a_key_may_have_at_once_and_one_of_each_is_taken_pa
 }
 
 #[tokio::test]
-async fn what_begins_later_than_others_is_counted_once_and_so_are_those() {
+async fn starts_are_counted_once_in_any_order() {
     let (db, mut on, worker) = with(0).await;
     fill(&mut on, "default", ["a"; 20].into_iter().chain(["b"; 20])).await;
     on.run("select queue.set_limit('type:t', null, 8, '1 h', 6, keyed => true)").await;
     let lanes: &[LaneOf] = &[("default", true, 0, 2)];
     for slack in [20_000, 0, 10_000, 0, 40_000] {
-        let two = Ask { by_key: true, limits: &["type:t"], lanes, most: 2, freed: &[], slack, floors: None };
+        let two = ClaimArguments { by_key: true, limits: &["type:t"], lanes, most: 2, freed: &[], slack, floors: None };
         let some = ask(&mut on, worker, two).await.unwrap();
         assert_eq!(some.ids.len(), 2);
     }
@@ -305,7 +305,7 @@ async fn what_begins_later_than_others_is_counted_once_and_so_are_those() {
     on.run("select queue.set_limit('type:t', null, 8, '1 h', keyed => true)").await;
     claim(&mut on, worker, &["type:t"], 50, &[]).await.unwrap();
     assert_eq!(db.count(&of_each.replace('6', "8")).await, 2);
-    // What is over is forgotten, and what stays counts as much as before.
+    // Ended windows are deleted, and the others count as before.
     on.run("delete from queue.rate r where at_ms = (select min(at_ms) from queue.rate o where o.line = r.line)").await;
     let gone = 16 - db.count("select sum(n)::bigint from queue.rate").await;
     assert_eq!(claim(&mut on, worker, &["type:t"], 50, &[]).await.unwrap().ids.len() as i64, gone);
@@ -313,7 +313,7 @@ async fn what_begins_later_than_others_is_counted_once_and_so_are_those() {
 }
 
 #[tokio::test]
-async fn what_a_key_has_begun_costs_no_more_however_often_it_was() {
+async fn the_cost_of_a_keys_starts_does_not_grow_with_their_number() {
     let (db, mut on, worker) = with(0).await;
     on.run("select queue.set_limit('type:t', null, 10000, '1 h', 9000, keyed => true)").await;
     let keys: Vec<String> = (0..10).map(|n| format!("k{n}")).collect();

@@ -1,4 +1,4 @@
-//! What keys without room cost the others, however many there are and whatever waits behind them.
+//! The cost of keys without permits for the others, regardless of their number and of the jobs that wait behind them.
 
 use std::collections::BTreeMap;
 use tests::Sql as _;
@@ -7,9 +7,9 @@ use serde_json::Value;
 use sqlx::{AssertSqlSafe, Connection as _, Executor as _, PgConnection};
 use uuid::Uuid;
 
-use super::by_hand::{claim_from, claim_keyed as claim, counts, fill, with};
+use super::claim_steps::{claim_from, claim_keyed as claim, counts, fill, with};
 
-/// So many jobs of each of these keys, written at once.
+/// Enqueues this number of jobs of each of these keys in one statement.
 async fn pour(on: &mut PgConnection, keys: &str, each: i32) {
     let filled = format!(
         "with fresh as (
@@ -24,7 +24,7 @@ async fn pour(on: &mut PgConnection, keys: &str, each: i32) {
     on.execute(AssertSqlSafe(filled)).await.unwrap();
 }
 
-/// How many buffers a claim of ten touches, and what it takes; nothing of it stays.
+/// Returns the number of buffers that a claim of ten touches, and its jobs; it is rolled back.
 pub(super) async fn buffers(on: &mut PgConnection, worker: Uuid) -> i64 {
     let mut tx = on.begin().await.unwrap();
     let explain = format!(
@@ -39,7 +39,7 @@ pub(super) async fn buffers(on: &mut PgConnection, worker: Uuid) -> i64 {
 
 #[tokio::test]
 #[ignore = "deep"]
-async fn what_waits_behind_a_key_without_room_costs_the_next_key_nothing() {
+async fn jobs_behind_a_key_without_permits_cost_the_next_key_nothing() {
     let (db, mut on, worker) = with(0).await;
     fill(&mut on, "default", ["a", "a", "b"]).await;
     on.run("select queue.set_limit('type:t', 1, keyed => true)").await;
@@ -58,7 +58,7 @@ async fn what_waits_behind_a_key_without_room_costs_the_next_key_nothing() {
 }
 
 #[tokio::test]
-async fn of_thousands_of_keys_without_room_the_one_that_has_some_is_found_from_wherever_one_begins() {
+async fn of_thousands_of_keys_without_permits_the_one_with_permits_is_found_from_any_start() {
     let (db, mut on, worker) = with(1).await;
     on.run("select queue.set_limit('type:t', 1, keyed => true)").await;
     fill(&mut on, "default", ["k0"]).await;
@@ -68,7 +68,7 @@ async fn of_thousands_of_keys_without_room_the_one_that_has_some_is_found_from_w
         taken += claim(&mut on, worker, &["type:t"], 500, &[]).await.unwrap().ids.len();
     }
     pour(&mut on, "select 'k' || n from generate_series(1, 2500) n", 2).await;
-    // Nobody has found one without room yet: who does not know looks at them in vain, once.
+    // No claim has found a key without permits yet: a claim that does not know them reads them in vain, once.
     for after in [i64::MIN, -1 << 62, 0, 1 << 62, i64::MAX] {
         let mut tx = on.begin().await.unwrap();
         fill(&mut tx, "default", ["free"]).await;
@@ -87,7 +87,7 @@ async fn of_thousands_of_keys_without_room_the_one_that_has_some_is_found_from_w
 }
 
 #[tokio::test]
-async fn a_key_that_comes_last_is_found_by_the_next_claim_whatever_has_no_room() {
+async fn the_last_key_is_found_by_the_next_claim_whichever_keys_have_no_permit() {
     let (db, mut on, worker) = with(0).await;
     on.run("select queue.set_limit('type:t', null, 1, '1 h', keyed => true)").await;
     fill(&mut on, "default", ["k0"]).await;
@@ -102,7 +102,7 @@ async fn a_key_that_comes_last_is_found_by_the_next_claim_whatever_has_no_room()
         fill(&mut tx, "default", ["new"; 3]).await;
         let some = claim_from(&mut tx, (worker, "default", after), &["type:t"], 10, &[]).await.unwrap();
         assert_eq!(some.of, counts([("new", 1)]));
-        assert!(some.reached.unwrap().abs_diff(none.reached.unwrap()) < 1 << 52, "and it goes on where it was, give or take a key");
+        assert!(some.reached.unwrap().abs_diff(none.reached.unwrap()) < 1 << 52, "and it continues where it was, give or take a key");
         tx.rollback().await.unwrap();
     }
     db.finish().await;

@@ -1,12 +1,12 @@
-//! Limits by key, one function at a time: which bound of a key ends, and what is said of the room of each key.
+//! Limits by key, one function at a time: which bound of a key ends, and what is reported of each key's permits.
 
 use sqlx::{Connection as _, FromRow, PgConnection};
 use tests::{
     Sql as _, lines,
-    protocol::{Said, settle},
+    protocol::{JobVerdict, settle},
 };
 
-use super::by_hand::{LaneOf, claim_from, claim_keyed as claim, connect, counts, fill, knows, with};
+use super::claim_steps::{LaneOf, claim_from, claim_keyed as claim, connect, counts, fill, knows, with};
 
 #[tokio::test]
 async fn a_bound_of_a_key_ends_under_one_limit_and_for_one_key() {
@@ -19,7 +19,7 @@ async fn a_bound_of_a_key_ends_under_one_limit_and_for_one_key() {
     db.finish().await;
 }
 
-/// The room of a key under a limit.
+/// The permits of a key under a limit.
 #[derive(Debug, FromRow)]
 struct Room {
     free: Option<i64>,
@@ -32,14 +32,14 @@ async fn room(on: &mut PgConnection, limit: &str, key: &str) -> Room {
     sqlx::query_as(room).bind(limit).bind(key).fetch_one(on).await.unwrap()
 }
 
-/// A key waits for so many seconds, as far as a slow machine can tell.
+/// Returns whether a key waits for this number of seconds, as far as a slow machine can tell.
 fn waits(room: &Room, seconds: f64) -> bool {
     let least = (seconds - 8.0) * 1000.0;
     room.free.is_some_and(|free| free <= 0) && room.wait_ms.is_some_and(|ms| ms > least && ms <= seconds * 1000.0)
 }
 
 #[tokio::test]
-async fn what_began_of_a_key_leaves_its_windows_by_and_by_and_is_that_of_no_other() {
+async fn starts_of_a_key_leave_its_windows_gradually_and_count_for_no_other() {
     let (db, mut on, _) = with(0).await;
     on.run("select queue.set_limit('rated', null, 6, '60 s', 2, keyed => true)").await;
     // By key: how many began how many seconds ago.
@@ -49,7 +49,7 @@ async fn what_began_of_a_key_leaves_its_windows_by_and_by_and_is_that_of_no_othe
     on.run(began).await;
     let short = room(&mut on, "rated", "short").await;
     assert!(waits(&short, 15.0), "two began within a third of a minute: {short:?}");
-    // As after a rate was lowered: enough must have left the window, not any.
+    // As after a rate was lowered: enough starts must have left the window, not just one.
     let long = room(&mut on, "rated", "long").await;
     assert!(waits(&long, 30.0), "eight began within a minute: {long:?}");
     let some = room(&mut on, "rated", "some").await;
@@ -60,7 +60,7 @@ async fn what_began_of_a_key_leaves_its_windows_by_and_by_and_is_that_of_no_othe
 }
 
 #[tokio::test]
-async fn what_a_key_holds_is_held_of_no_other_and_its_own_bound_goes_first() {
+async fn permits_of_a_key_count_for_no_other_and_its_own_bound_takes_precedence() {
     let (db, mut on, worker) = with(0).await;
     fill(&mut on, "default", ["a", "a", "b"]).await;
     on.run("select queue.set_limit('type:t', 2, keyed => true), queue.set_limit_key('type:t', 'c', 7)").await;
@@ -73,7 +73,8 @@ async fn what_a_key_holds_is_held_of_no_other_and_its_own_bound_goes_first() {
     db.finish().await;
 }
 
-/// Of the jobs that would be claimed of these lanes under the limit of their type, the numbers in the order of all, by turns of two.
+/// Returns the positions of the jobs that would be claimed from these lanes under the limit of their type, in the order of all, two per
+/// turn.
 async fn chosen(on: &mut PgConnection, all: &[i64], lanes: &[LaneOf<'_>], most: i32) -> Vec<usize> {
     let choose =
         "select array(select r.id from unnest(c.ats) with ordinality u (at, nth) join queue.ready r on r.ctid = u.at order by u.nth)
@@ -87,20 +88,20 @@ async fn chosen(on: &mut PgConnection, all: &[i64], lanes: &[LaneOf<'_>], most: 
     ids.into_iter().map(|id| all.iter().position(|other| *other == id).unwrap()).collect()
 }
 
-/// The place of a suspect is not its job's number: from the last one on, for so they stand.
+/// The place of a quarantined job is not its id: starting with the last, as they are ordered.
 const SUSPECTS: &str = "select queue.meet_lane(q, 't', 100, true) from unnest('{default,other}'::text[]) q;
     update queue.ready r set lane = queue.lane_id(q, 't', 100, true), line = null, crashes = 1, seq = 1000 - n.nth
     from unnest('{default,other}'::text[]) q, (select id, row_number() over (order by id) as nth from queue.ready) n
     where r.lane = queue.twin_of(queue.lane_id(q, 't', 100, false)) and n.id = r.id";
 
 #[tokio::test]
-async fn of_each_key_the_first_are_chosen_in_their_order_past_what_others_hold_and_no_more_than_lanes_say() {
+async fn of_each_key_the_first_free_jobs_are_chosen_in_order_up_to_the_lanes_maximum() {
     const LINES: LaneOf = ("default", true, i64::MIN, 12);
     let suspects = |begin| vec![("default", false, begin, 9)];
     let three = || vec![("other", false, 0, 1), ("default", true, i64::MIN, 2), ("default", false, 0, 3)];
     let two = || vec![("default", true, i64::MIN, 9), ("other", true, i64::MIN, 9)];
     let (of_two, a) = ((&["d", "d", "d"][..], &[][..]), ["a"; 12]);
-    // Suspects of two queues, jobs of two queues that stand in lines, the limit; of which lanes, how many, those that others hold; those chosen.
+    // Quarantined jobs of two queues, queued jobs of two queues, the limit; lanes, maximum, jobs locked by others; expected jobs.
     for (name, (first, others), (fair, far), limit, lanes, most, held, expected) in [
         (
             "of a key with much room the first",
@@ -143,9 +144,9 @@ async fn of_each_key_the_first_are_chosen_in_their_order_past_what_others_hold_a
     }
 }
 
-/// Claimed before there was any limit, with others that the limit of the queue does not cover.
+/// Claimed before the limit existed, with others that the limit of the queue does not cover.
 #[tokio::test]
-async fn a_lease_holds_no_more_under_a_limit_that_is_not_by_key_than_it_has_of_what_that_covers() {
+async fn a_lease_holds_permits_of_an_unkeyed_limit_only_for_covered_jobs() {
     let (db, mut on, worker) = with(0).await;
     fill(&mut on, "other", ["a", "b"]).await;
     fill(&mut on, "default", ["a", "b", "c"]).await;
@@ -159,14 +160,14 @@ async fn a_lease_holds_no_more_under_a_limit_that_is_not_by_key_than_it_has_of_w
     let none = claim_from(&mut on, other, limits, 0, &[lease.token]).await.unwrap();
     assert_eq!((lease.jobs.len(), none.ids.len()), (5, 0), "it counts in what runs");
     let job = *lease.jobs.iter().find(|job| job.id.0 == ended).unwrap();
-    assert_eq!(settle(&mut on, &[Said { token: lease.token, job, verdict: "complete" }]).await.unwrap(), []);
+    assert_eq!(settle(&mut on, &[JobVerdict { token: lease.token, job, verdict: "complete" }]).await.unwrap(), []);
     let next = claim_from(&mut on, other, limits, 9, &[lease.token]).await.unwrap();
     assert_eq!((next.of, next.closed.as_deref()), (counts([("a", 1)]), Some("full")), "two of its four are of that queue");
     db.finish().await;
 }
 
 #[tokio::test]
-async fn a_lease_lists_its_jobs_by_id_however_their_rows_lie() {
+async fn a_lease_lists_its_jobs_by_id_in_any_order_of_rows() {
     let (db, mut on, worker) = with(0).await;
     fill(&mut on, "default", ["a", "b", "c", "a", "b", "c", "a", "b", "c"]).await;
     let turned = "create temporary table turned as select * from queue.ready; delete from queue.ready;

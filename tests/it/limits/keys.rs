@@ -1,4 +1,4 @@
-//! Limits by key: no more of one key than the limit says, whatever the others do, and what waits for one key delays no other.
+//! Limits by key: no more jobs of one key than the limit allows, in any load of the others, and jobs that wait for one key delay no other.
 
 use std::time::Duration;
 
@@ -15,7 +15,7 @@ use super::{BEGUN, UNTIL_GO, begun, fresh, held_equals_the_leases, most_at_once,
 pub(super) struct OfAccount {
     pub(super) account: u32,
     pub(super) ms: u64,
-    /// How often it fails, is put off, or panics first.
+    /// Number of times it first fails, is snoozed, or panics.
     pub(super) fails: u32,
 }
 
@@ -55,7 +55,7 @@ fn worker(db: &TestDb) -> Worker {
 
 #[tokio::test]
 #[ignore = "deep"]
-async fn no_more_of_a_key_run_at_once_than_the_limit_and_each_attempt_begins_once() {
+async fn no_more_of_a_key_run_concurrently_than_the_limit_and_each_attempt_begins_once() {
     let db = fresh().await;
     for n in 0..60 {
         OfAccount { account: n % 5, ms: 20, fails: n % 4 }.enqueue(&db.pool).await.unwrap();
@@ -73,10 +73,10 @@ async fn no_more_of_a_key_run_at_once_than_the_limit_and_each_attempt_begins_onc
     db.finish().await;
 }
 
-/// Jobs of another account, one after the other: so many that they are not over in time if each waits for a second.
+/// Jobs of another account, one after the other: so many that they would be late if each waited for a second.
 #[tokio::test]
 #[ignore = "deep"]
-async fn a_key_whose_jobs_stand_still_delays_no_other_and_an_operator_lets_more_of_it_run() {
+async fn a_key_whose_jobs_hang_delays_no_other_and_an_operator_can_raise_its_limit() {
     let db = fresh().await;
     db.run_while(worker(&db), async {
         for _ in 0..40 {
@@ -102,7 +102,7 @@ async fn a_key_whose_jobs_stand_still_delays_no_other_and_an_operator_lets_more_
 }
 
 #[tokio::test]
-async fn a_key_of_which_something_was_said_is_shown_while_nothing_waits() {
+async fn a_key_with_a_bound_is_shown_while_nothing_waits() {
     let db = TestDb::new().await;
     operate::set_limit_key(&db.pool, Store::default(), "account", "1", Some(3)).await.unwrap();
     let keys = operate::limit_keys(&db.pool, Store::default(), "account").await.unwrap();
@@ -113,7 +113,7 @@ async fn a_key_of_which_something_was_said_is_shown_while_nothing_waits() {
 
 #[tokio::test]
 #[ignore = "deep"]
-async fn a_key_with_room_is_found_behind_a_hundred_thousand_without_and_so_are_new_ones() {
+async fn a_key_with_permits_is_found_behind_a_hundred_thousand_without_and_so_are_new_ones() {
     let db = fresh().await;
     set(&db, "type:rated_by_key", Limit::new().rate(1, Duration::from_hours(1)).keyed()).await;
     RatedByKey { key: "first".into() }.enqueue(&db.pool).await.unwrap();
@@ -138,7 +138,7 @@ async fn a_key_with_room_is_found_behind_a_hundred_thousand_without_and_so_are_n
 
 #[tokio::test]
 #[ignore = "deep"]
-async fn suspects_whose_key_has_room_are_tried_beside_a_key_that_has_none_and_those_of_that_key_wait() {
+async fn quarantined_jobs_whose_key_has_permits_are_tried_and_those_of_a_key_without_wait() {
     let db = TestDb::new().await;
     set(&db, "type:do", Limit::new().concurrency(1).keyed()).await;
     db.run_while(db.worker(), async {

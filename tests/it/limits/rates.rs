@@ -1,4 +1,4 @@
-//! Rates: exact over what began, by whichever window; and handlers that are told to slow down.
+//! Rate limits: exact for the jobs that began, over every window; and handlers that ask to slow down.
 
 use std::{
     sync::atomic::{AtomicUsize, Ordering::Relaxed},
@@ -12,7 +12,7 @@ use tests::{Marked, TestDb, WorkerProcess, eventually};
 
 use super::{BEGUN, ENDED, Unlimited, begun, fresh, most_within, set, span, worker};
 
-/// Is refused at its first attempt, as by a service that answers 429.
+/// Asks to slow down at its first attempt, like a service that answers 429.
 #[job(limit(name = "service", concurrency = 5), backoff = fixed("10ms"), max_attempts = 3)]
 #[derive(Serialize, Deserialize)]
 struct Refused {
@@ -45,7 +45,7 @@ fn rated(db: &TestDb) -> Worker {
     worker(db).register::<RatedByKey>()
 }
 
-/// Over three workers, and by the handlers' own times: they are those of this machine's clock, as the database's are.
+/// Across three workers, by the handlers' own times: they share this machine's clock with the database.
 #[tokio::test]
 #[ignore = "deep"]
 async fn no_window_has_more_starts_than_the_rate_nor_a_short_one_more_than_the_burst_of_all_or_of_each_key() {
@@ -53,7 +53,7 @@ async fn no_window_has_more_starts_than_the_rate_nor_a_short_one_more_than_the_b
     for (limit, rate, jobs, each, windows) in [
         ("type:unlimited", Limit::new().rate(10, second), 35, "true", &[(1000, 10)][..]),
         ("queue:default", Limit::new().rate(20, 2 * second).burst(2), 16, "true", &[(2000, 20), (200, 2)]),
-        // As its code says.
+        // As declared in code.
         ("another", Limit::new().rate(1, second), 48, "line", &[(600, 6), (300, 3)]),
     ] {
         let db = fresh().await;
@@ -76,11 +76,11 @@ async fn no_window_has_more_starts_than_the_rate_nor_a_short_one_more_than_the_b
     }
 }
 
-/// Keeps the first attempts waiting before their handlers, for longer than a rate counts them.
-struct Dawdling(AtomicUsize);
+/// Delays the first attempts before their handlers, for longer than a rate counts them.
+struct DelayingMiddleware(AtomicUsize);
 
 #[async_trait]
-impl Middleware for Dawdling {
+impl Middleware for DelayingMiddleware {
     async fn attempt(&self, _: &Context, next: Next<'_>) -> Result<AttemptOutput, Failure> {
         if self.0.fetch_add(1, Relaxed) < 10 {
             tokio::time::sleep(Duration::from_millis(600)).await;
@@ -90,13 +90,13 @@ impl Middleware for Dawdling {
 }
 
 #[tokio::test]
-async fn what_its_middleware_keeps_waiting_goes_back_uncharged_and_does_not_begin_with_those_that_come_later() {
+async fn jobs_delayed_by_middleware_are_released_uncharged_and_do_not_begin_with_later_ones() {
     let db = fresh().await;
     set(&db, "type:unlimited", Limit::new().rate(10, Duration::from_secs(1))).await;
     for _ in 0..20 {
         Unlimited { ms: 0 }.enqueue(&db.pool).await.unwrap();
     }
-    db.run_until_idle(worker(&db).middleware(Dawdling(AtomicUsize::new(0)))).await;
+    db.run_until_idle(worker(&db).middleware(DelayingMiddleware(AtomicUsize::new(0)))).await;
     let most = most_within(&db, "true", 1000).await;
     assert!(most <= 10, "{most} in a second");
     assert_eq!(db.count(BEGUN).await, 20);
@@ -106,7 +106,7 @@ async fn what_its_middleware_keeps_waiting_goes_back_uncharged_and_does_not_begi
 
 #[tokio::test]
 #[ignore = "deep"]
-async fn no_window_has_more_starts_than_the_rate_while_processes_stand_still_time_and_again() {
+async fn no_window_has_more_starts_than_the_rate_while_processes_freeze_repeatedly() {
     const JOBS: i64 = 90;
     let db = TestDb::new().await;
     set(&db, "type:marked", Limit::new().rate(20, Duration::from_secs(1))).await;
@@ -119,7 +119,7 @@ async fn no_window_has_more_starts_than_the_rate_while_processes_stand_still_tim
     let mut stops = 0;
     while begun().await < JOBS {
         workers[stops % 2].signal("STOP");
-        // Longer than the time from a claim to its jobs' beginning, and at another moment of the window each time.
+        // Longer than the time from a claim to the start of its jobs, and at another point of the window each time.
         tokio::time::sleep(Duration::from_millis(120 + fastrand::u64(..100))).await;
         workers[stops % 2].signal("CONT");
         tokio::time::sleep(Duration::from_millis(fastrand::u64(..150))).await;
@@ -134,7 +134,7 @@ async fn no_window_has_more_starts_than_the_rate_while_processes_stand_still_tim
 }
 
 #[tokio::test]
-async fn a_handler_that_is_told_to_slow_down_slows_all_that_its_limit_covers_and_its_attempt_is_charged() {
+async fn a_handler_that_slows_down_slows_everything_under_its_limit_and_its_attempt_is_charged() {
     let db = fresh().await;
     let worker = || Worker::new(db.pool.clone()).register::<Refused>().register::<Unlimited>();
     db.run("create table asked as select clock_timestamp() as at").await;

@@ -1,4 +1,4 @@
-//! Limits of names, queues and operators, changed while jobs run; and beside pauses, ordering keys, unique jobs and capacities.
+//! Limits of names, queues and operators, changed while jobs run; and together with pauses, ordering keys, unique jobs and capacities.
 
 use queue_core::{Job as _, JobState, Limit, Store, operate};
 use tests::{TestDb, eventually};
@@ -6,13 +6,13 @@ use tests::{TestDb, eventually};
 use super::{BEGUN, ENDED, Limited, Unlimited, fresh, most_at_once, set, worker};
 
 #[tokio::test]
-async fn what_an_operator_sets_wins_over_code_at_once_and_over_deploys_until_it_is_unset() {
+async fn an_operators_limit_overrides_code_immediately_and_across_deploys_until_it_is_unset() {
     let db = fresh().await;
     let limits = async || operate::limits(&db.pool, Store::default()).await.unwrap();
     let of = async |name: &str| limits().await.into_iter().find(|limit| limit.name == name);
     set(&db, "type:limited", Limit::new().concurrency(1)).await;
     db.run_while(worker(&db), async {
-        eventually("code has said its word", async || of("type:limited").await.is_some_and(|limit| limit.in_code.is_some())).await;
+        eventually("the limit in code is published", async || of("type:limited").await.is_some_and(|limit| limit.in_code.is_some())).await;
         let limit = of("type:limited").await.unwrap();
         assert_eq!((limit.figures.concurrency, limit.in_code.unwrap().concurrency, limit.by_operator), (Some(1), Some(3), true));
         for _ in 0..10 {
@@ -39,7 +39,7 @@ async fn what_an_operator_sets_wins_over_code_at_once_and_over_deploys_until_it_
     db.finish().await;
 }
 
-/// From now on none begins while so many others run, which is seen of some more.
+/// Checks that no job starts from now on while this number of others run, by observing some more.
 async fn none_begins_beside(db: &TestDb, others: i64) {
     let now = "select clock_timestamp()";
     let set_at: chrono::DateTime<chrono::Utc> = db.one(now).await;
@@ -81,7 +81,7 @@ async fn a_limit_that_is_set_while_jobs_run_freely_counts_them_and_one_that_is_l
 }
 
 #[tokio::test]
-async fn limits_go_with_pauses_ordering_keys_unique_jobs_and_capacities() {
+async fn limits_combine_with_pauses_ordering_keys_unique_jobs_and_capacities() {
     let db = fresh().await;
     let mail = operate::Scope::queue("mail");
     operate::pause(&db.pool, Store::default(), &mail, None).await.unwrap();
@@ -106,24 +106,24 @@ async fn limits_go_with_pauses_ordering_keys_unique_jobs_and_capacities() {
     .await;
     let beside = "select count(*) from effect_span a join effect_span b on a.n < b.n and a.ended > b.began
         join queue.job j on j.id = a.job and j.key is not null join queue.job k on k.id = b.job and k.key = j.key";
-    assert_eq!(db.count(beside).await, 0, "two of one key ran at once");
+    assert_eq!(db.count(beside).await, 0, "two of one key ran concurrently");
     assert!(most_at_once(&db, "job_type = 'limited'").await <= 3);
     db.finish().await;
 }
 
 #[tokio::test]
-async fn what_code_says_no_more_is_forgotten_with_the_next_worker_that_says_so() {
+async fn a_limit_removed_from_code_is_deleted_by_the_next_worker_of_that_release() {
     let db = fresh().await;
     let names = async || {
         let found = operate::limits(&db.pool, Store::default()).await.unwrap();
         found.into_iter().map(|limit| limit.name).collect::<Vec<_>>()
     };
-    let said = async |count: usize| eventually("code has said its word", async || names().await.len() == count).await;
+    let said = async |count: usize| eventually("the limit in code is published", async || names().await.len() == count).await;
     db.run_while(worker(&db).queue("render", 2).limit("render", Limit::queue().concurrency(1)), said(4)).await;
     assert_eq!(names().await, ["queue:render", "shared", "type:limited", "type:shared_two"]);
     db.run_while(worker(&db), said(4)).await;
     db.run_while(worker(&db).queue("render", 2), said(3)).await;
-    // Of types that this one does not know it says nothing.
+    // It declares nothing for types that it does not know.
     let other = queue_worker::Worker::new(db.pool.clone()).register::<Unlimited>();
     db.run_while(other, async {
         db.until_count("select count(*) from queue.worker where paused_seen > 0", 1).await;
@@ -146,7 +146,7 @@ async fn a_limit_on_an_earlier_name_of_a_type_counts_what_runs_under_the_new_one
         db.until_count(adopted, 1).await;
         let limits = operate::limits(&db.pool, Store::default()).await.unwrap();
         let limit = limits.into_iter().find(|limit| limit.name == "type:limited_before").unwrap();
-        // On a busy machine the first may be over by now, and the next be the one.
+        // On a busy machine the first may have finished, and the next be running.
         assert!(limit.used == 1 && limit.waiting <= 1, "{limit:?}");
         db.until(next, JobState::Completed).await;
     })

@@ -1,4 +1,5 @@
-//! The claim under limits of all, on connections of our own: what it takes of which lanes, what it counts, what it waits for, and what it says.
+//! Claims under limits of all jobs, on separate connections: what they take of which lanes, what they count, what they wait for, and what
+//! they report.
 
 use std::time::Duration;
 
@@ -7,19 +8,19 @@ use sqlx::{Connection as _, PgConnection};
 use tests::{
     Sql as _,
     limits::{prune_rates, slow_down},
-    next_told,
+    next_payload,
     protocol::{register, settle_leases, silence},
 };
 use uuid::Uuid;
 
-use super::by_hand::{
-    Ask, LaneOf,
+use super::claim_steps::{
+    ClaimArguments, LaneOf,
     Step::{Count, Fill, Run, TakesUnder},
     ask, claim, claim_keyed, connect, fill, held, knows, play, refused, with,
 };
 
 #[tokio::test]
-async fn a_claim_takes_no_more_than_there_are_permits_and_one_that_waits_sees_what_the_first_took() {
+async fn a_claim_takes_at_most_the_free_permits_and_a_waiting_one_sees_the_first() {
     let (db, mut one, worker) = with(10).await;
     let mut two = connect(&db.url).await;
     one.run("select queue.set_limit('type:t', 3)").await;
@@ -34,7 +35,7 @@ async fn a_claim_takes_no_more_than_there_are_permits_and_one_that_waits_sees_wh
     assert!(first.ids.iter().all(|id| *id < second.ids[0]), "in the order of their places");
     assert_eq!(held(&db).await, 3);
     assert_eq!(db.count("select count(*) from queue.lease where lane is not null and attempts[1] = 1").await, 2);
-    // Permits come back with the leases, whoever says so: who ended jobs at once, others within a second.
+    // Permits are released with the leases: immediately for the worker that ended the jobs, within a second for the others.
     settle_leases(&mut one, &[first.token]).await.unwrap();
     let third = claim(&mut two, worker, &["type:t"], &["default"], 5, &[first.token]).await.unwrap();
     assert_eq!((third.ids.len(), held(&db).await), (2, 3));
@@ -42,7 +43,7 @@ async fn a_claim_takes_no_more_than_there_are_permits_and_one_that_waits_sees_wh
         insert into queue.ready (lane, seq, id) select l.lane, l.ids[2], l.ids[2] from queue.lease l, cut where cardinality(l.ids) = 2";
     one.run(part).await;
     let none = claim(&mut two, worker, &["type:t"], &["default"], 5, &[first.token]).await.unwrap();
-    assert_eq!(none.ids.len(), 0, "nobody has said so yet");
+    assert_eq!(none.ids.len(), 0, "no worker has reported it yet");
     one.run("update queue.gate set read_at = '-infinity'").await;
     let fourth = claim(&mut two, worker, &["type:t"], &["default"], 5, &[]).await.unwrap();
     assert_eq!((fourth.ids.len(), held(&db).await), (1, 3));
@@ -50,7 +51,7 @@ async fn a_claim_takes_no_more_than_there_are_permits_and_one_that_waits_sees_wh
 }
 
 #[tokio::test]
-async fn only_a_living_worker_takes_jobs_and_of_its_lanes_only() {
+async fn only_a_living_worker_takes_jobs_and_only_from_its_lanes() {
     let (db, mut on, worker) = with(3).await;
     on.run("select queue.enqueue('t', '{}', '{\"queue\": \"other\"}'), queue.set_limit('type:t', 9)").await;
     let none = claim(&mut on, Uuid::new_v4(), &["type:t"], &["default"], 9, &[]).await.unwrap();
@@ -75,7 +76,7 @@ async fn a_new_limit_waits_until_every_living_worker_knows_it_and_counts_in_what
     assert_eq!((one.ids.len(), one.closed.as_deref()), (1, Some("full")));
     let found = limit().await;
     assert_eq!((found.name.as_str(), found.used, found.waiting, found.by_operator, found.awaits), ("type:t", 5, 4, true, 0));
-    // Other figures are no other lanes: nobody is waited for.
+    // Other values are not other lanes: no worker is waited for.
     register(&mut on).await.unwrap();
     on.run("select queue.set_limit('type:t', 6)").await;
     assert_eq!(claim(&mut on, worker, &["type:t"], &["default"], 9, &[]).await.unwrap().ids.len(), 1);
@@ -86,12 +87,12 @@ async fn a_new_limit_waits_until_every_living_worker_knows_it_and_counts_in_what
 }
 
 #[tokio::test]
-async fn of_several_limits_every_one_must_have_room() {
+async fn of_several_limits_each_must_have_a_permit() {
     let steps = [
         Fill("default", "9"),
         Run("select queue.set_limit('type:t', 5), queue.set_limit('queue:default', 2), queue.set_limit('queue:other', 1)"),
         TakesUnder(false, &["type:t", "queue:default"], "default", 9, "2", Some("full")),
-        // Only the one that has no permit is wanted.
+        // Only the one without permits is marked as wanted.
         Count("select count(*) from queue.gate where wanted", 1),
         Fill("other", "3"),
         TakesUnder(false, &["type:t", "queue:other"], "other", 9, "1", Some("full")),
@@ -100,9 +101,9 @@ async fn of_several_limits_every_one_must_have_room() {
     play("of several limits", &steps).await;
 }
 
-/// As after a limit was lowered: enough must have left the window, not any.
+/// As after a limit was lowered: enough starts must have left the window, not just one.
 #[tokio::test]
-async fn above_a_rate_it_is_said_when_enough_will_have_left_the_window() {
+async fn above_a_rate_the_claim_reports_when_enough_starts_will_have_left_the_window() {
     let (db, mut on, worker) = with(1).await;
     let began = "select queue.set_limit('type:t', null, 3, '1 h'); insert into queue.rate (gate, at_ms, n)
       select queue.hash('type:t'), queue.clock_ms() - ago, 3 from unnest('{1800000,600000}'::bigint[]) ago";
@@ -113,8 +114,8 @@ async fn above_a_rate_it_is_said_when_enough_will_have_left_the_window() {
 }
 
 #[tokio::test]
-async fn who_found_no_permit_is_told_of_one_once_that_nobody_else_needs() {
-    // Where others are by key, too, and the one that has no room is not.
+async fn a_worker_without_a_permit_is_notified_once_of_one_that_no_other_needs() {
+    // Also if others are by key and the one without permits is not.
     for by_key in [false, true] {
         let (db, mut on, worker) = with(0).await;
         let mut listener = db.listen("wake").await;
@@ -133,14 +134,14 @@ async fn who_found_no_permit_is_told_of_one_once_that_nobody_else_needs() {
         let (first, none) = (claim(&mut on, 2, &[]).await, claim(&mut on, 2, &[]).await);
         assert_eq!((first.ids.len(), none.ids.len(), none.closed.as_deref()), (2, 0, Some("full")), "by key: {by_key}");
         settle_leases(&mut on, &[first.token]).await.unwrap();
-        // Whoever reads what has ended has no use for it.
+        // A claim that only reports ended leases does not use the permit.
         for _ in 0..2 {
             claim(&mut on, 0, &[first.token]).await;
         }
         on.run("select pg_notify(queue.channel('wake'), 'the last')").await;
         let (room, mut told) = (format!("!room {}", db.count("select queue.hash('shared')").await), Vec::new());
         while told.last().is_none_or(|last| last != "the last") {
-            told.push(next_told(&mut listener).await);
+            told.push(next_payload(&mut listener).await);
         }
         assert_eq!(told.iter().filter(|told| **told == room).count(), 1, "by key: {by_key}: {told:?}");
         db.finish().await;
@@ -170,7 +171,7 @@ async fn no_window_has_more_starts_than_its_rate_nor_a_short_one_more_than_its_b
             taken += said.ids.len();
             if taken < 14 * keys.len() {
                 assert_eq!((said.closed.as_deref(), said.within_ms.is_none_or(|ms| ms == 10)), (Some(closes), true), "{said:?}");
-                // Not a moment before it says so is there another one.
+                // No other permit is free before the reported time.
                 let wait = said.wait_ms.unwrap().max(0.0);
                 tokio::time::sleep(Duration::from_secs_f64(wait / 1000.0) + Duration::from_millis(1)).await;
             }
@@ -190,10 +191,10 @@ async fn a_start_is_counted_no_earlier_than_it_may_be_and_the_later_the_longer_i
     fill(&mut on, "default", ["a", "b"]).await;
     let of = async |on: &mut PgConnection, by_key: bool, slack: i64| {
         let lanes: &[LaneOf] = &[("default", by_key, i64::MIN, 1)];
-        ask(on, worker, Ask { by_key, limits: &["type:t"], lanes, most: 1, freed: &[], slack, floors: None }).await.unwrap()
+        ask(on, worker, ClaimArguments { by_key, limits: &["type:t"], lanes, most: 1, freed: &[], slack, floors: None }).await.unwrap()
     };
     for (by_key, slack, counted) in [(false, 0, 250), (false, 2000, 2000), (true, 0, 250), (true, 20_000, 20_000)] {
-        // Times are noted to the thousandth of the window, which is 3.6 seconds.
+        // Times are recorded with a resolution of a thousandth of the window, 3.6 seconds.
         on.run(&format!("delete from queue.rate; select queue.set_limit('type:t', null, 100, '1 h', keyed => {by_key})")).await;
         let before = db.count("select queue.clock_ms()").await;
         let said = of(&mut on, by_key, slack).await;
@@ -209,7 +210,7 @@ async fn a_start_is_counted_no_earlier_than_it_may_be_and_the_later_the_longer_i
 }
 
 #[tokio::test]
-async fn a_limit_that_was_slowed_down_lets_nothing_begin_until_then_and_never_sooner_than_said_before() {
+async fn a_slowed_limit_stays_closed_until_its_time_which_never_moves_earlier() {
     let (db, mut on, worker) = with(3).await;
     on.run("select queue.set_limit('type:t', 3), queue.set_limit('other', 3)").await;
     for ms in [3_600_000.0, 10.0] {
@@ -266,7 +267,7 @@ async fn limits_are_checked_and_become_visible_in_the_order_of_their_numbers() {
         let revision = "select coalesce(max(revision), 0) from queue.bound";
         let before = db.count(revision).await;
         on.run(statement).await;
-        assert_eq!(next_told(&mut listener).await, "!control", "{statement}");
+        assert_eq!(next_payload(&mut listener).await, "!control", "{statement}");
         assert_eq!(db.count("select count(*) from queue.bound where keyed").await, keyed, "{statement}");
         assert!(statement.contains("unset") || db.count(revision).await > before, "workers see that something has changed: {statement}");
     }
@@ -275,7 +276,7 @@ async fn limits_are_checked_and_become_visible_in_the_order_of_their_numbers() {
 }
 
 #[tokio::test]
-async fn starts_are_forgotten_once_no_window_reaches_back_to_them() {
+async fn starts_are_deleted_once_no_window_includes_them() {
     let (db, mut on, worker) = with(3).await;
     on.run("select queue.set_limit('type:t', null, 100, '1 h')").await;
     claim(&mut on, worker, &["type:t"], &["default"], 3, &[]).await.unwrap();
@@ -287,13 +288,14 @@ async fn starts_are_forgotten_once_no_window_reaches_back_to_them() {
 }
 
 #[tokio::test]
-async fn of_lanes_it_takes_what_they_say_from_their_floors_on_and_passes_over_what_others_hold() {
+async fn a_claim_takes_up_to_each_lanes_maximum_from_its_floor_and_skips_locked_jobs() {
     let (db, mut on, worker) = with(0).await;
     on.run("select queue.set_limit('type:t', 100)").await;
     let jobs: Vec<i64> = on.all("select queue.enqueue('t', '{}') from generate_series(1, 6)").await;
     let others: Vec<i64> = on.all("select queue.enqueue('t', '{}', '{\"queue\": \"other\"}') from generate_series(1, 3)").await;
     let take = async |on: &mut PgConnection, lanes: &[LaneOf<'_>], most| {
-        let said = ask(on, worker, Ask { by_key: false, limits: &["type:t"], lanes, most, freed: &[], slack: 0, floors: None }).await;
+        let said =
+            ask(on, worker, ClaimArguments { by_key: false, limits: &["type:t"], lanes, most, freed: &[], slack: 0, floors: None }).await;
         let mut said = said.unwrap();
         said.ids.sort_unstable();
         (said.ids, said.closed)
@@ -306,12 +308,12 @@ async fn of_lanes_it_takes_what_they_say_from_their_floors_on_and_passes_over_wh
     open.rollback().await.unwrap();
     let (taken, _) = take(&mut on, &[("default", false, 0, 1), ("other", false, 0, 5)], 9).await;
     assert_eq!(taken, [&jobs[..1], &others[..]].concat(), "one of this lane, all of that");
-    // With two permits left, who wants two finds no limit in the way.
+    // With two permits left, a claim of two is not limited.
     on.run("select queue.set_limit('type:t', 8)").await;
     let (taken, closed) = take(&mut on, &[("default", false, 0, 5)], 2).await;
     assert_eq!((taken, closed), (vec![jobs[1], jobs[4]], None));
     on.run("select queue.set_limit('type:t', 100)").await;
-    // Of lines only what stands there, and of a lane only what does not.
+    // From a line only queued jobs, and from a lane only jobs that are not queued.
     let plain: Vec<i64> = on.all("select id from queue.ready order by id").await;
     let fair: Vec<i64> = on.all("select queue.enqueue('t', '{}', '{\"fair\": \"a\"}') from generate_series(1, 4)").await;
     let lined = ("default", true, i64::MIN, 9);
@@ -322,7 +324,7 @@ async fn of_lanes_it_takes_what_they_say_from_their_floors_on_and_passes_over_wh
 }
 
 #[tokio::test]
-async fn it_takes_the_first_of_a_lane_however_its_rows_lie() {
+async fn a_claim_takes_the_first_of_a_lane_in_any_order_of_rows() {
     let (db, mut on, worker) = with(4).await;
     let jobs: Vec<i64> = on.all("select id from queue.ready order by id").await;
     let turned = "select queue.set_limit('type:t', 100);
@@ -337,7 +339,7 @@ async fn it_takes_the_first_of_a_lane_however_its_rows_lie() {
     db.finish().await;
 }
 
-/// A lease has jobs of other lanes, too.
+/// The lease also has jobs of other lanes.
 #[tokio::test]
 async fn a_lease_that_is_read_again_holds_no_more_permits_than_before() {
     let (db, mut on, worker) = with(3).await;

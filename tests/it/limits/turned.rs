@@ -1,12 +1,12 @@
-//! A claim under way while what a limit counts changes, of all jobs or of each key: it takes nothing by what was meant before.
+//! A claim in progress while a limit changes between counting all jobs and counting by key: it takes nothing by the old meaning.
 
 use sqlx::{Connection as _, Executor as _, PgConnection};
 use tests::{Sql as _, TestDb, protocol::settle_leases};
 use uuid::Uuid;
 
-use super::by_hand::{claim, claim_keyed, connect, fill, with};
+use super::claim_steps::{claim, claim_keyed, connect, fill, with};
 
-/// Somebody whose claim is under way: it has its limits locked, and waits for a permit that somebody else has.
+/// Runs a claim that has locked its limits, and waits for a permit that another session has locked.
 async fn held_up<T: Send + 'static>(
     db: &TestDb,
     freed: Uuid,
@@ -26,7 +26,7 @@ async fn held_up<T: Send + 'static>(
     under_way.await.unwrap()
 }
 
-/// A claim that waits for a lock for as long as there is one.
+/// Returns a connection that waits for locks without a timeout.
 async fn patient(db: &TestDb) -> PgConnection {
     let mut on = connect(&db.url).await;
     on.run("set lock_timeout = '30s'").await;
@@ -34,10 +34,10 @@ async fn patient(db: &TestDb) -> PgConnection {
 }
 
 #[tokio::test]
-async fn a_claim_under_way_while_a_limit_turns_takes_nothing_by_what_was_meant_before() {
+async fn a_claim_in_progress_while_a_limit_becomes_keyed_or_unkeyed_takes_nothing_by_the_old_meaning() {
     const TWO: &str = "select queue.set_limit('type:t', 1, keyed => true), queue.set_limit('queue:default', 1, keyed => true)";
     const OF_ALL: &str = "set statement_timeout = '20s'; select queue.set_limit('type:t', 1, keyed => false)";
-    // How many the claim under way takes, and the next one, and what closes each.
+    // The number of jobs that the claim in progress takes, and the next one, and what closes each.
     for (name, keys, limits, set, is_told, turns, taken, next) in [
         (
             "neither two in all nor two of their key, which is that of those without one",
@@ -59,7 +59,7 @@ async fn a_claim_under_way_while_a_limit_turns_takes_nothing_by_what_was_meant_b
             (1, "full"),
             (0, "full"),
         ),
-        // It reads all leases, once it knows what its limits mean: no operator waits for it.
+        // It reads all leases once it knows the meaning of its limits: no operator waits for it.
         (
             "nothing where nobody says what has ended",
             &["a"; 3],
@@ -95,7 +95,7 @@ async fn a_claim_under_way_while_a_limit_turns_takes_nothing_by_what_was_meant_b
     }
 }
 
-/// Above read committed, an operator sees a gate that another one takes away meanwhile.
+/// Above read committed, an operator sees a gate that another one deletes meanwhile.
 #[tokio::test]
 async fn a_limit_that_is_set_again_while_it_is_unset_has_a_gate() {
     let (db, mut on, worker) = with(1).await;
@@ -108,7 +108,7 @@ async fn a_limit_that_is_set_again_while_it_is_unset_has_a_gate() {
     db.until_waiting(1).await;
     one.commit().await.unwrap();
     if sets.await.unwrap().is_err() {
-        // It may be told to try again, and does.
+        // It may get an error that asks for a retry, and retries.
         on.run("select queue.set_limit('type:t', 1)").await;
     }
     let said = claim(&mut on, worker, &["type:t"], &["default"], 1, &[]).await.unwrap();
@@ -116,9 +116,9 @@ async fn a_limit_that_is_set_again_while_it_is_unset_has_a_gate() {
     db.finish().await;
 }
 
-/// A claim of a worker that was silent: it has not heard that the limit is by key now.
+/// A claim of a worker that was silent: it does not know that the limit is by key now.
 #[tokio::test]
-async fn a_late_claim_of_all_leaves_alone_what_keys_hold() {
+async fn a_late_claim_of_all_does_not_change_permits_of_keys() {
     let (db, mut on, worker) = with(0).await;
     fill(&mut on, "default", ["a", "b", "a"]).await;
     on.run("select queue.set_limit('type:t', 1, keyed => true)").await;

@@ -1,4 +1,4 @@
-//! Who goes first: lanes under limits beside lanes without any, lanes under one limit, limits beside each other, and lanes that are empty.
+//! Claim order: lanes under limits beside lanes without, lanes under one limit, limits beside each other, and empty lanes.
 
 use std::time::Duration;
 
@@ -20,7 +20,7 @@ async fn enqueue(on: &mut PgConnection, Lot(job_type, queue, priority, count, ms
     .await
 }
 
-/// All in one transaction; returns the first one.
+/// Enqueues all in one transaction; returns the first one.
 async fn enqueue_all(db: &TestDb, lots: &[Lot]) -> JobId {
     let (mut tx, mut jobs) = (db.pool.begin().await.unwrap(), Vec::new());
     for lot in lots {
@@ -38,14 +38,14 @@ async fn with_limits(limits: &[&str]) -> TestDb {
     db
 }
 
-/// Jobs that take this many ms are not claimed in advance.
+/// Jobs of this duration in ms are not claimed in advance.
 const SLOW: u64 = 200;
 
-/// Whoever waits for looks at empty lanes waits for a claim of each of their limits.
+/// A job that had to wait for probes of empty lanes would wait for a claim under each of their limits.
 #[tokio::test]
-async fn empty_lanes_keep_no_job_waiting_while_their_worker_sleeps() {
+async fn empty_lanes_delay_no_job_while_their_worker_sleeps() {
     let many: Vec<String> = (0..16).map(|n| format!("q{n}")).collect();
-    // Queues that have limits of their own, a type whose better lane is empty, and the job that does not wait.
+    // Queues with their own limits, a type whose better lane is empty, and the job that does not wait.
     for (name, queues, empty, asked) in [
         ("those under a limit, a job without one", &[][..], "limited", Lot("unlimited", "default", 100, 1, SLOW)),
         ("those under a limit, one under another", &[], "shared_one", Lot("limited", "default", 100, 1, SLOW)),
@@ -76,12 +76,12 @@ async fn empty_lanes_keep_no_job_waiting_while_their_worker_sleeps() {
     }
 }
 
-/// Those that are claimed already when a worker comes to know better ones.
+/// Jobs claimed already when a worker learns of better ones.
 const IN_THE_AIR: i64 = 9;
 
-/// With one slot: how many of a lower priority begin before the last of a better one.
+/// With one slot: how many jobs of a lower priority begin before the last of a better one.
 #[tokio::test]
-async fn better_jobs_begin_before_lower_ones_beside_an_empty_lane_that_is_better_than_both() {
+async fn better_jobs_begin_before_lower_ones_beside_an_empty_better_lane() {
     for (name, limits, lots, lower, better) in [
         (
             "better ones under a limit",
@@ -115,13 +115,13 @@ async fn better_jobs_begin_before_lower_ones_beside_an_empty_lane_that_is_better
     }
 }
 
-/// Of so many that begin first, at least so many are of each kind.
+/// Of this number that begin first, at least this number are of each kind.
 #[tokio::test]
 #[ignore = "deep"]
 async fn kinds_of_equal_priority_take_turns() {
     let types = ["job_type = 'limited'", "job_type in ('unlimited', 'shared_one')"];
     let queues = ["queue = 'a'", "queue = 'b'", "queue = 'c'"];
-    // Both take longer than a claim, so that some of each wait all the time.
+    // Both take longer than a claim, so that some of each always wait.
     let with_and_without = [Lot("limited", "default", 100, 40, 30), Lot("unlimited", "default", 100, 40, 30)];
     let of_two_limits = [Lot("limited", "default", 100, 40, 5), Lot("shared_one", "default", 100, 40, 5)];
     let lanes = ["a", "b", "c"].map(|queue| Lot("unlimited", queue, 100, 20, 5));
@@ -149,7 +149,7 @@ async fn kinds_of_equal_priority_take_turns() {
     }
 }
 
-/// How many others begin between the enqueue of an urgent job and its begin, with one slot.
+/// How many others begin between the enqueue of an urgent job and its start, with one slot.
 #[tokio::test]
 async fn an_urgent_job_with_a_limit_or_without_one_begins_before_others_that_wait() {
     for (name, crowd, urgent, most) in [
@@ -175,7 +175,7 @@ async fn an_urgent_job_with_a_limit_or_without_one_begins_before_others_that_wai
     }
 }
 
-/// Enqueues another of its kind before it ends, so that there is always one more.
+/// Enqueues another of its type before it ends, so that there is always one more.
 #[job(name = "limits_once_more", send_only, priority = 200)]
 #[derive(Serialize, Deserialize)]
 struct Once {
@@ -194,7 +194,7 @@ async fn once_more(db: &TestDb, count: usize, queue: &str) {
 }
 
 #[tokio::test]
-async fn with_aging_better_jobs_keep_none_waiting_for_ever_with_a_limit_or_without_one() {
+async fn with_aging_better_jobs_starve_none_with_or_without_a_limit() {
     for limit in ["queue:default", "type:unlimited", "type:limits_once_more"] {
         let db = with_limits(&[limit]).await;
         once_more(&db, 40, "default").await;
@@ -213,12 +213,12 @@ async fn with_aging_better_jobs_keep_none_waiting_for_ever_with_a_limit_or_witho
     }
 }
 
-/// There is no end of the others, with as many slots as not all of them fill.
+/// The others never run out, with more slots than they all fill.
 #[tokio::test]
-async fn better_jobs_of_one_queue_keep_none_under_a_limit_waiting_in_another_and_those_of_their_own_wait() {
+async fn better_jobs_of_one_queue_delay_limited_ones_of_their_own_queue_and_of_no_other() {
     for slots in [1, 50] {
         let db = with_limits(&["type:limited"]).await;
-        // The worker knows of these lanes before.
+        // The worker knows these lanes already.
         enqueue_all(&db, &["a", "b"].map(|queue| Lot("limited", queue, 100, 1, 0))).await;
         db.run_while(narrow(&db, slots).register::<Once>(), async {
             db.until_count(ENDED, 2).await;

@@ -1,4 +1,4 @@
-//! Lines under kills, zombies, races and old snapshots.
+//! Fair queues under kills, zombies, races and old snapshots.
 
 use std::{collections::HashSet, time::Duration};
 
@@ -14,7 +14,7 @@ use tests::{
 use super::key_of;
 
 #[tokio::test]
-async fn two_claims_in_each_others_middle_wait_for_nobody_and_share_no_job() {
+async fn two_interleaved_claims_do_not_wait_and_share_no_job() {
     let (db, mut a, mut b) = TestDb::with_connections().await;
     let worker = register(&mut a).await.unwrap();
     for n in 0..40 {
@@ -24,7 +24,7 @@ async fn two_claims_in_each_others_middle_wait_for_nobody_and_share_no_job() {
     let mut held: HashSet<JobId> = claim_lines(&mut first, worker, 0, 8).await.unwrap().lease.ids().into_iter().collect();
     for _ in 0..3 {
         let claim = tokio::time::timeout(Duration::from_secs(30), claim_lines(&mut b, worker, 0, 8)).await;
-        let second = claim.expect("it waits for nobody").unwrap();
+        let second = claim.expect("it does not wait").unwrap();
         assert!(second.lease.ids().into_iter().all(|id| held.insert(id)), "each once");
         let mut lines = second.lines;
         lines.sort_unstable();
@@ -38,7 +38,7 @@ async fn two_claims_in_each_others_middle_wait_for_nobody_and_share_no_job() {
 }
 
 #[tokio::test]
-async fn workers_that_claim_at_once_claim_each_job_once() {
+async fn concurrent_workers_claim_each_job_once() {
     let db = TestDb::new().await;
     let jobs = (0..3000).map(|_| Do::ok());
     let mut batch = queue_core::Batch::new();
@@ -69,14 +69,14 @@ async fn workers_that_claim_at_once_claim_each_job_once() {
     all.sort_unstable();
     let count = all.len();
     all.dedup();
-    // One that all others hold the rest of comes back with nothing, and ends.
+    // A claimer that finds the rest locked by all others gets nothing, and ends.
     assert_eq!((all.len(), db.count("select count(*) from queue.ready").await), (count, 3000 - i64::try_from(count).unwrap()));
     assert_eq!(count, 3000);
     db.finish().await;
 }
 
 #[tokio::test]
-async fn a_zombie_that_claimed_from_lines_changes_nothing_and_its_jobs_go_on() {
+async fn a_zombie_that_claimed_from_lines_changes_nothing_and_its_jobs_continue() {
     let (db, mut on, worker) = TestDb::with_worker().await;
     let job = enqueue_fair(&mut on, "a").await.unwrap();
     let zombie = claim_lines(&mut on, worker, 0, 1).await.unwrap();
@@ -88,14 +88,14 @@ async fn a_zombie_that_claimed_from_lines_changes_nothing_and_its_jobs_go_on() {
         .fetch_one(&mut on)
         .await
         .unwrap();
-    assert!(solo && crashes == 1, "a suspect is tried apart, whatever its line");
+    assert!(solo && crashes == 1, "a quarantined job is tried separately, in any line");
     assert_eq!(line_up(&mut on, 10).await.unwrap(), 0, "and stays there");
     db.run_while(db.worker(), db.until(job, JobState::Completed)).await;
     db.finish().await;
 }
 
 #[tokio::test]
-async fn a_claim_whose_answer_is_lost_goes_back_to_its_lines_uncharged() {
+async fn a_claim_whose_reply_is_lost_returns_to_its_lines_uncharged() {
     let (db, mut on, worker) = TestDb::with_worker().await;
     let jobs = [enqueue_fair(&mut on, "a").await.unwrap(), enqueue_fair(&mut on, "b").await.unwrap()];
     let lost = claim_lines(&mut on, worker, 0, 2).await.unwrap();
@@ -110,7 +110,7 @@ async fn a_claim_whose_answer_is_lost_goes_back_to_its_lines_uncharged() {
 
 #[tokio::test]
 #[ignore = "deep"]
-async fn what_waits_behind_one_key_costs_the_claims_of_others_nothing() {
+async fn jobs_waiting_under_one_key_cost_the_claims_of_others_nothing() {
     let (db, mut on) = TestDb::with_connection().await;
     on.run("set enable_seqscan = off; set plan_cache_mode = force_generic_plan; set jit = off").await;
     let worker = register(&mut on).await.unwrap();

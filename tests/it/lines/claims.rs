@@ -1,4 +1,4 @@
-//! One claim from lines at a time: whose turn it is.
+//! One claim from fair queues at a time: the order of turns.
 
 use queue_core::JobId;
 use sqlx::{Connection as _, PgConnection};
@@ -8,7 +8,7 @@ use tests::{
     protocol::{register, settle, silence},
 };
 
-/// So many jobs of each of these keys; returns the keys in the order of their lines, with their jobs.
+/// Enqueues this number of jobs of each of these keys; returns the keys in line order, with their jobs.
 async fn fill(on: &mut PgConnection, counts: &[(&str, usize)]) -> Vec<(String, i64, Vec<JobId>)> {
     let mut filled = Vec::new();
     for (key, count) in counts {
@@ -84,7 +84,7 @@ async fn a_few_lines_share_a_large_claim_and_take_what_others_leave() {
 }
 
 #[tokio::test]
-async fn every_line_however_uneven_is_emptied_by_a_claim_that_has_room() {
+async fn lines_of_any_lengths_are_emptied_by_a_large_claim() {
     let (db, mut on, worker) = TestDb::with_worker().await;
     let keys: Vec<(String, usize)> = (0..12).map(|n| (format!("k{n}"), 1 << (n / 2))).collect();
     let counts: Vec<(&str, usize)> = keys.iter().map(|(key, count)| (key.as_str(), *count)).collect();
@@ -134,7 +134,7 @@ async fn a_silent_worker_and_a_stranger_claim_nothing() {
 }
 
 #[tokio::test]
-async fn lanes_go_in_the_order_named_each_up_to_its_share_and_all_up_to_the_whole() {
+async fn lanes_are_claimed_in_the_given_order_up_to_each_share_and_the_total() {
     for (each, most, expected) in [([1, 2], 10, "baa"), ([5, 5], 2, "bb"), ([2, 4], 3, "bba")] {
         let (db, mut on, worker) = TestDb::with_worker().await;
         let enqueue = "select queue.enqueue('do', '{}', jsonb_build_object('queue', q, 'fair', f)) from unnest('{x,y,x}'::text[]) f, unnest('{a,b}'::text[]) q";
@@ -151,7 +151,7 @@ async fn lanes_go_in_the_order_named_each_up_to_its_share_and_all_up_to_the_whol
 }
 
 #[tokio::test]
-async fn a_line_with_a_weight_has_so_many_turns_in_its_type_alone() {
+async fn a_line_with_a_weight_has_that_number_of_turns_in_its_type_only() {
     let (db, mut on, worker) = TestDb::with_worker().await;
     let filled = fill(&mut on, &[("a", 40), ("b", 40), ("c", 40)]).await;
     let heavy = filled.iter().find(|(key, ..)| key == "b").unwrap().1;

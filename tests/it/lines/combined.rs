@@ -1,4 +1,4 @@
-//! Lines beside other features of a type: limits, and handlers that take batches.
+//! Fair queues together with other features of a type: limits and batches.
 
 use std::{
     sync::{
@@ -13,21 +13,21 @@ use queue_worker::{Config, Worker};
 use serde::{Deserialize, Serialize};
 use tests::{TestDb, eventually};
 
-/// What ran.
+/// Jobs that ran.
 #[derive(Clone, Default)]
-struct Seen {
-    /// Whose, in order.
+struct RanJobs {
+    /// Their tenants, in order.
     order: Arc<Mutex<Vec<u32>>>,
     running: Arc<AtomicUsize>,
     most: Arc<AtomicUsize>,
 }
 
-impl Seen {
+impl RanJobs {
     fn ran(&self) -> usize {
         self.order.lock().unwrap().len()
     }
 
-    /// By how much the numbers of jobs of these tenants differ among the first ones.
+    /// Returns the spread of the numbers of jobs of these tenants among the first ones.
     fn spread(&self, first: usize, tenants: u32) -> usize {
         let order = self.order.lock().unwrap();
         let of = |tenant| order[..first].iter().filter(|other| **other == tenant).count();
@@ -37,7 +37,7 @@ impl Seen {
 }
 
 /// Takes turns, under a limit.
-#[job(name = "lines_limited", fair = self.tenant, limit(concurrency = 3), send_only, state(Seen))]
+#[job(name = "lines_limited", fair = self.tenant, limit(concurrency = 3), send_only, state(RanJobs))]
 #[derive(Serialize, Deserialize)]
 struct Limited {
     tenant: u32,
@@ -45,7 +45,7 @@ struct Limited {
 
 impl Handler for Limited {
     async fn run(self, cx: &Context) -> JobResult {
-        let seen = cx.state::<Seen>();
+        let seen = cx.state::<RanJobs>();
         let now = seen.running.fetch_add(1, SeqCst) + 1;
         seen.most.fetch_max(now, SeqCst);
         seen.order.lock().unwrap().push(self.tenant);
@@ -57,25 +57,25 @@ impl Handler for Limited {
 
 #[tokio::test]
 #[ignore = "deep"]
-async fn jobs_under_a_limit_take_turns_and_no_more_run_than_it_says() {
+async fn jobs_under_a_limit_take_turns_within_the_limit() {
     let db = TestDb::new().await;
-    let seen = Seen::default();
+    let seen = RanJobs::default();
     Limited::enqueue_all((0..300).map(|n| Limited { tenant: if n < 200 { 0 } else { n % 5 } }), &db.pool).await.unwrap();
     let mut config = Config::default();
     config.concurrency = 20;
-    let one = |seen: &Seen| Worker::new(db.pool.clone()).config(config.clone()).register::<Limited>().state(seen.clone());
+    let one = |seen: &RanJobs| Worker::new(db.pool.clone()).config(config.clone()).register::<Limited>().state(seen.clone());
     db.run_while(one(&seen), async {
         db.run_while(one(&seen), eventually("all ran", async || seen.ran() == 300)).await;
     })
     .await;
     assert!(seen.most.load(SeqCst) <= 3, "no more than the limit lets, over both workers");
-    // Each worker has turns of its own, and they stand in slots of both.
+    // Each worker has its own turns, and queued jobs fill slots of both.
     assert!(seen.spread(60, 5) <= 12, "{:?}", seen.order.lock().unwrap());
     db.finish().await;
 }
 
 /// Takes turns, in batches.
-#[job(name = "lines_batched", fair = self.tenant, batch = 10, send_only, state(Seen))]
+#[job(name = "lines_batched", fair = self.tenant, batch = 10, send_only, state(RanJobs))]
 #[derive(Serialize, Deserialize)]
 struct Batched {
     tenant: u32,
@@ -83,15 +83,15 @@ struct Batched {
 
 impl BatchHandler for Batched {
     async fn run(batch: &mut JobBatch<Self>, cx: &BatchContext) -> JobResult {
-        cx.state::<Seen>().order.lock().unwrap().extend(batch.iter().map(|job| job.payload().tenant));
+        cx.state::<RanJobs>().order.lock().unwrap().extend(batch.iter().map(|job| job.payload().tenant));
         Ok(())
     }
 }
 
 #[tokio::test]
-async fn batches_are_of_those_whose_turn_it_is() {
+async fn batches_consist_of_jobs_in_turn_order() {
     let db = TestDb::new().await;
-    let seen = Seen::default();
+    let seen = RanJobs::default();
     Batched::enqueue_all((0..300).map(|n| Batched { tenant: if n < 200 { 0 } else { n % 5 } }), &db.pool).await.unwrap();
     let mut config = Config::default();
     (config.concurrency, config.batch) = (1, 10);
@@ -101,16 +101,16 @@ async fn batches_are_of_those_whose_turn_it_is() {
     db.finish().await;
 }
 
-/// Jobs without a fair key, of so many types that each is a lane beside the others.
+/// Jobs without a fair key, of several types, so that each has a lane of its own.
 macro_rules! plain {
     ($($name:ident),*) => {$(
-        #[job(send_only, state(Seen))]
+        #[job(send_only, state(RanJobs))]
         #[derive(Serialize, Deserialize)]
         struct $name;
 
         impl Handler for $name {
             async fn run(self, cx: &Context) -> JobResult {
-                cx.state::<Seen>().order.lock().unwrap().push(0);
+                cx.state::<RanJobs>().order.lock().unwrap().push(0);
                 Ok(())
             }
         }
@@ -119,8 +119,8 @@ macro_rules! plain {
 
 plain!(LinesPlainOne, LinesPlainTwo, LinesPlainThree, LinesPlainFour, LinesPlainFive);
 
-/// Takes turns, and nothing else.
-#[job(name = "lines_turning", fair = self.tenant, send_only, state(Seen))]
+/// Takes turns only.
+#[job(name = "lines_turning", fair = self.tenant, send_only, state(RanJobs))]
 #[derive(Serialize, Deserialize)]
 struct Turning {
     tenant: u32,
@@ -128,18 +128,18 @@ struct Turning {
 
 impl Handler for Turning {
     async fn run(self, cx: &Context) -> JobResult {
-        cx.state::<Seen>().order.lock().unwrap().push(self.tenant);
+        cx.state::<RanJobs>().order.lock().unwrap().push(self.tenant);
         Ok(())
     }
 }
 
-/// Between two claims of a pass the order of lanes went on by one, and the fair ones stood before where the second began.
+/// Regression test: the lane order rotated between two claims of a pass, so that the second claim began after the fair lanes.
 #[tokio::test]
 async fn beside_lanes_of_the_same_priority_fair_ones_are_claimed_from_whenever_there_is_a_slot() {
     let db = TestDb::new().await;
-    let seen = Seen::default();
+    let seen = RanJobs::default();
     let mut config = Config::default();
-    // Nothing is found by a poll.
+    // No job is found by a poll.
     (config.concurrency, config.poll_interval) = (1, Duration::from_mins(1));
     let worker = Worker::new(db.pool.clone()).config(config).state(seen.clone()).register::<Turning>();
     let worker = worker.register::<LinesPlainOne>().register::<LinesPlainTwo>().register::<LinesPlainThree>();

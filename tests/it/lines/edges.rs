@@ -1,4 +1,5 @@
-//! Lines one statement at a time: whom an enqueue tells, what counts, and orders that must not hang on how rows lie.
+//! Fair queueing one statement at a time: notifications of an enqueue, counts, and orders that must not depend on the physical order of
+//! rows.
 
 use std::time::Duration;
 
@@ -10,7 +11,7 @@ use tests::{
     protocol::sleep,
 };
 
-/// So many jobs of each of so many keys, the first of each before the second of any; by line, in their order.
+/// Enqueues this number of jobs of this number of keys, the first of each before the second of any; returns them by line, in order.
 async fn fill(on: &mut PgConnection, keys: usize, each: usize) -> Vec<(i64, Vec<JobId>)> {
     let mut filled = Vec::new();
     for key in 0..keys {
@@ -27,20 +28,20 @@ async fn fill(on: &mut PgConnection, keys: usize, each: usize) -> Vec<(i64, Vec<
 }
 
 #[tokio::test]
-async fn who_sleeps_over_a_queue_is_told_of_a_fair_job() {
+async fn a_sleeping_worker_is_notified_of_a_fair_job() {
     let (db, mut on, worker) = TestDb::with_worker().await;
-    // The lane is known, so that nobody is told of that.
+    // The lane exists, so that its creation causes no notification.
     enqueue_fair(&mut on, "a").await.unwrap();
     let mut listener = db.listen("wake").await;
     sleep(&mut on, worker, &["default"]).await.unwrap();
     enqueue_fair(&mut on, "a").await.unwrap();
-    let told = tokio::time::timeout(Duration::from_secs(10), listener.recv()).await.expect("somebody is told").unwrap();
+    let told = tokio::time::timeout(Duration::from_secs(10), listener.recv()).await.expect("a worker is notified").unwrap();
     assert_eq!(told.payload(), "default");
     db.finish().await;
 }
 
 #[tokio::test]
-async fn a_weight_stands_at_the_line_of_its_key() {
+async fn a_weight_is_stored_with_the_line_of_its_key() {
     let db = TestDb::new().await;
     let wrong = "insert into queue.weight (job_type, line, fair, weight) values ('do', queue.line_id('b'), 'a', 2)";
     let refused = sqlx::query(wrong).execute(&db.pool).await.unwrap_err();
@@ -49,7 +50,7 @@ async fn a_weight_stands_at_the_line_of_its_key() {
 }
 
 #[tokio::test]
-async fn attempts_are_counted_as_far_as_a_smallint_goes() {
+async fn attempts_are_counted_up_to_the_maximum_of_a_smallint() {
     let (db, mut on, worker) = TestDb::with_worker().await;
     enqueue_fair(&mut on, "a").await.unwrap();
     on.run("update queue.ready set attempts = 32767").await;
@@ -58,7 +59,7 @@ async fn attempts_are_counted_as_far_as_a_smallint_goes() {
 }
 
 #[tokio::test]
-async fn a_large_payload_is_left_out_and_a_job_that_has_none_is_told_of() {
+async fn a_large_payload_is_omitted_and_a_job_without_one_is_reported() {
     let (db, mut on, worker) = TestDb::with_worker().await;
     for (fair, payload) in [("a", "{}"), ("b", "{\"long\": \"more than ten bytes\"}"), ("c", "{}")] {
         let enqueue = "select queue.enqueue('do', $2::text::jsonb, jsonb_build_object('fair', $1::text))";
@@ -76,7 +77,7 @@ async fn a_large_payload_is_left_out_and_a_job_that_has_none_is_told_of() {
     db.finish().await;
 }
 
-/// Where each line has one job to give, and where a weight makes it more.
+/// Each line has one job per turn, or more with a weight.
 #[tokio::test]
 async fn a_weight_counts_where_there_are_as_many_lines_as_jobs_wanted() {
     let (db, mut on, worker) = TestDb::with_worker().await;

@@ -1,4 +1,4 @@
-//! Workers serve lines in turn: nobody waits for what another has waiting.
+//! Workers serve fair queues in turn: no tenant waits for another's backlog.
 
 use std::{
     collections::HashMap,
@@ -11,11 +11,11 @@ use queue_worker::{Config, Worker};
 use serde::{Deserialize, Serialize};
 use tests::{TestDb, eventually};
 
-/// Who ran, in order.
-type Ran = Arc<Mutex<Vec<(u32, u32)>>>;
+/// Tenants and jobs in the order in which they ran.
+type ServedJobs = Arc<Mutex<Vec<(u32, u32)>>>;
 
-/// A job of a tenant, which takes so many ms.
-#[job(name = "lines_served", fair = self.tenant, send_only, state(Ran))]
+/// A job of a tenant, of this duration in ms.
+#[job(name = "lines_served", fair = self.tenant, send_only, state(ServedJobs))]
 #[derive(Clone, Serialize, Deserialize)]
 struct Serve {
     tenant: u32,
@@ -25,7 +25,7 @@ struct Serve {
 
 impl Handler for Serve {
     async fn run(self, cx: &Context) -> JobResult {
-        cx.state::<Ran>().lock().unwrap().push((self.tenant, self.n));
+        cx.state::<ServedJobs>().lock().unwrap().push((self.tenant, self.n));
         tokio::time::sleep(Duration::from_millis(self.ms)).await;
         Ok(())
     }
@@ -35,21 +35,21 @@ fn serve(tenant: u32, n: u32) -> Serve {
     Serve { tenant, n, ms: 0 }
 }
 
-fn worker(db: &TestDb, ran: &Ran, concurrency: usize, batch: usize) -> Worker {
+fn worker(db: &TestDb, ran: &ServedJobs, concurrency: usize, batch: usize) -> Worker {
     let mut config = Config::default();
     (config.concurrency, config.batch) = (concurrency, batch);
     Worker::new(db.pool.clone()).config(config).register::<Serve>().state(Arc::clone(ran))
 }
 
-async fn until_ran(ran: &Ran, count: usize) {
+async fn until_ran(ran: &ServedJobs, count: usize) {
     eventually("all ran", async || ran.lock().unwrap().len() >= count).await;
 }
 
 #[tokio::test]
 #[ignore = "deep"]
-async fn small_tenants_do_not_wait_for_what_a_large_one_has_waiting() {
+async fn small_tenants_do_not_wait_for_the_backlog_of_a_large_one() {
     let db = TestDb::new().await;
-    let ran = Ran::default();
+    let ran = ServedJobs::default();
     Serve::enqueue_all((0..2000).map(|n| serve(0, n)), &db.pool).await.unwrap();
     Serve::enqueue_all((1..=20).map(|tenant| serve(tenant, 0)), &db.pool).await.unwrap();
     db.run_while(worker(&db, &ran, 1, 10), until_ran(&ran, 200)).await;
@@ -64,7 +64,7 @@ async fn small_tenants_do_not_wait_for_what_a_large_one_has_waiting() {
 #[tokio::test]
 async fn a_higher_priority_goes_first_and_within_it_lines_take_turns() {
     let db = TestDb::new().await;
-    let ran = Ran::default();
+    let ran = ServedJobs::default();
     for (priority, tenants) in [(100, 0..5), (150, 5..10)] {
         let jobs = tenants.flat_map(|tenant| (0..4).map(move |n| serve(tenant, n)));
         Serve::enqueue_all(jobs, &db.pool).priority(priority).await.unwrap();
@@ -81,7 +81,7 @@ async fn a_higher_priority_goes_first_and_within_it_lines_take_turns() {
 }
 
 /// A job that takes no turns.
-#[job(name = "lines_plain", send_only, state(Ran))]
+#[job(name = "lines_plain", send_only, state(ServedJobs))]
 #[derive(Serialize, Deserialize)]
 struct Plain {
     n: u32,
@@ -89,15 +89,15 @@ struct Plain {
 
 impl Handler for Plain {
     async fn run(self, cx: &Context) -> JobResult {
-        cx.state::<Ran>().lock().unwrap().push((u32::MAX, self.n));
+        cx.state::<ServedJobs>().lock().unwrap().push((u32::MAX, self.n));
         Ok(())
     }
 }
 
 #[tokio::test]
-async fn plain_jobs_and_fair_ones_of_one_queue_keep_to_their_priorities_and_keep_nobody_waiting() {
+async fn plain_and_fair_jobs_of_one_queue_follow_their_priorities_and_starve_no_other() {
     let db = TestDb::new().await;
-    let ran = Ran::default();
+    let ran = ServedJobs::default();
     Plain::enqueue_all((0..300).map(|n| Plain { n }), &db.pool).await.unwrap();
     Serve::enqueue_all((0..300).map(|n| serve(n % 3, n)), &db.pool).await.unwrap();
     Plain::enqueue_all((0..50).map(|n| Plain { n }), &db.pool).priority(150).await.unwrap();
@@ -105,7 +105,7 @@ async fn plain_jobs_and_fair_ones_of_one_queue_keep_to_their_priorities_and_keep
     Serve::enqueue_all((0..50).map(|n| serve(8, n)), &db.pool).priority(30).await.unwrap();
     db.run_while(worker(&db, &ran, 1, 10).register::<Plain>(), until_ran(&ran, 750)).await;
     let ran: Vec<u32> = ran.lock().unwrap().iter().map(|(tenant, ..)| *tenant).collect();
-    // Each kind has a claimer: one claim, of ten, may have been on its way when the other kind's came.
+    // Each kind has a claimer: one claim, of ten, may have been in flight when the other kind's came.
     assert!(ran[..60].iter().filter(|tenant| **tenant == 7).count() == 50, "200 first: {ran:?}");
     assert!(ran[..110].iter().filter(|tenant| **tenant == u32::MAX).count() >= 50, "then 150: {ran:?}");
     assert!(ran[690..].iter().filter(|tenant| **tenant == 8).count() == 50, "30 last: {ran:?}");
@@ -119,7 +119,7 @@ async fn plain_jobs_and_fair_ones_of_one_queue_keep_to_their_priorities_and_keep
 async fn of_ten_thousand_tenants_each_is_served_as_often_as_any_other() {
     const TENANTS: u32 = 10_000;
     let db = TestDb::new().await;
-    let ran = Ran::default();
+    let ran = ServedJobs::default();
     let jobs = (0..TENANTS).flat_map(|tenant| (0..if tenant % 100 == 0 { 30 } else { 3 }).map(move |n| serve(tenant, n)));
     Serve::enqueue_all(jobs, &db.pool).await.unwrap();
     let half = 2 * TENANTS as usize;
@@ -137,12 +137,12 @@ async fn of_ten_thousand_tenants_each_is_served_as_often_as_any_other() {
     db.finish().await;
 }
 
-/// Small ones come one after the other while a large one has many waiting and all slots are taken.
+/// Small tenants arrive one after the other while a large one has many waiting jobs and all slots are taken.
 #[tokio::test]
 #[ignore = "deep"]
-async fn beside_a_tenant_with_many_jobs_small_ones_wait_for_no_more_than_begin_before_their_turn() {
+async fn beside_a_large_tenant_small_ones_wait_at_most_for_their_turn() {
     let db = TestDb::new().await;
-    let ran = Ran::default();
+    let ran = ServedJobs::default();
     let large = |n: u32| Serve { tenant: 0, n, ms: u64::from(25 + n * 37 % 51) };
     Serve::enqueue_all((0..2000).map(large), &db.pool).await.unwrap();
     db.run_while(worker(&db, &ran, 8, 100), async {

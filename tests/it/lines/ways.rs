@@ -1,4 +1,4 @@
-//! The ways in which a job comes to its line, and what it is shown as there.
+//! The ways in which a job enters its line, and how it is shown there.
 
 use std::time::Duration;
 
@@ -60,7 +60,7 @@ async fn every_way_to_enqueue_leads_into_the_line_of_the_fair_key() {
 }
 
 #[tokio::test]
-async fn many_at_once_stand_in_their_lines_in_the_order_given() {
+async fn a_bulk_enqueue_enters_its_lines_in_the_given_order() {
     let (db, mut on) = TestDb::with_connection().await;
     let jobs = (0..20_000).map(|n| Rendered { tenant: n % 3 });
     let ids = Rendered::enqueue_all(jobs, &db.pool).returning_ids().await.unwrap();
@@ -75,7 +75,7 @@ async fn many_at_once_stand_in_their_lines_in_the_order_given() {
 }
 
 #[tokio::test]
-async fn a_scheduled_job_of_a_fair_type_and_one_without_a_key_come_to_a_line_too() {
+async fn a_scheduled_job_of_a_fair_type_and_one_without_a_key_enter_a_line_too() {
     let (db, mut on) = TestDb::with_connection().await;
     let spec = schedule::Schedule::every(Duration::from_secs(1)).job(&Rendered { tenant: 5 });
     schedule::create(&db.pool, queue_core::Store::default(), "rendered", &spec).await.unwrap();
@@ -94,7 +94,7 @@ async fn a_scheduled_job_of_a_fair_type_and_one_without_a_key_come_to_a_line_too
 }
 
 #[tokio::test]
-async fn what_fails_comes_back_to_its_line_and_goes_on() {
+async fn a_failed_job_returns_to_its_line_and_is_retried() {
     let db = TestDb::new().await;
     let job = Rendered { tenant: 13 }.enqueue(&db.pool).await.unwrap().id();
     let snoozed = Do { act: Act::Snooze(1, 3) }.enqueue(&db.pool).fair("13").await.unwrap().id();
@@ -134,7 +134,7 @@ async fn a_job_with_an_ordering_key_takes_its_turn_once_it_is_the_head() {
 }
 
 #[tokio::test]
-async fn a_fair_key_has_any_length_but_no_nul_and_what_is_wrong_is_refused() {
+async fn a_fair_key_has_any_length_but_no_nul_and_an_invalid_one_is_refused() {
     let (db, mut on) = TestDb::with_connection().await;
     let long = "k".repeat(1 << 20);
     let job = done().enqueue(&db.pool).fair(&long).await.unwrap().id();
@@ -148,7 +148,7 @@ async fn a_fair_key_has_any_length_but_no_nul_and_what_is_wrong_is_refused() {
         sqlx::query(sqlx::AssertSqlSafe(enqueue)).execute(&mut on).await.unwrap_err().to_string()
     };
     let secret = enqueue("{\"fair\": {\"who\": \"ada\"}}", "'{}'", "'do'").await;
-    assert!(secret.contains("the option fair is a text") && !secret.contains("ada"), "{secret}");
+    assert!(secret.contains("the option fair must be a text") && !secret.contains("ada"), "{secret}");
     assert!(enqueue("{\"fair\": \"7\"}", "null", "'do'").await.contains("payload"));
     let large = "jsonb_build_object('a', repeat('x', 300000))";
     assert!(enqueue("{\"fair\": \"7\"}", large, "'do'").await.contains("the limit is"));
@@ -157,7 +157,7 @@ async fn a_fair_key_has_any_length_but_no_nul_and_what_is_wrong_is_refused() {
 }
 
 #[tokio::test]
-async fn a_type_that_is_fair_no_more_or_is_not_yet_leaves_no_job_behind() {
+async fn a_type_that_becomes_fair_or_plain_leaves_no_job_behind() {
     let (db, mut on) = TestDb::with_connection().await;
     let mut ids = Vec::new();
     for n in 0..20 {

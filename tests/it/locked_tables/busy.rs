@@ -1,5 +1,5 @@
-//! The same beside another worker, a stream of jobs of the same kinds, and a session that has other rows of the table locked for longer: the log names
-//! who has the row, and the job that waits for it.
+//! The same beside another worker, a stream of jobs of the same kinds, and a session that locks other rows of the table for longer: the log
+//! names the holder of the row, and the job that waits for it.
 
 use std::time::Duration;
 
@@ -11,8 +11,8 @@ use tokio::sync::oneshot;
 
 use super::{Keyed, Mapper, Of, Parent, Plain, Warnings, count_left, enqueue_flow, gate, left, worker};
 
-/// A row of this table that is locked while what waits for it is to go on, by job; and whether within a savepoint: then it is not known whose that is,
-/// and all are named who may have it.
+/// A row of this table, by job, that is locked while its waiters must continue; and whether it is locked within a savepoint: then the
+/// holder is unknown, and all candidates are named.
 const CASES: [(&str, &str, bool); 8] = [
     ("blocked", "select from queue.blocked b where b.id = any ($1) for update", false),
     ("blocked", "select from queue.blocked b where b.id = any ($1) for update", true),
@@ -24,7 +24,7 @@ const CASES: [(&str, &str, bool); 8] = [
     ("parked", "select from queue.parked p where p.id = any ($1) for update", false),
 ];
 
-/// Jobs that wait for others, all of which wait for this gate.
+/// Enqueues jobs that wait for others, all of which wait for this gate.
 async fn enqueue(pool: &PgPool, name: &str) -> Vec<JobId> {
     let of = || Of { gate: name.to_owned(), fails: false };
     let mut ids = Vec::new();
@@ -37,11 +37,11 @@ async fn enqueue(pool: &PgPool, name: &str) -> Vec<JobId> {
     ids
 }
 
-/// What all of them have come to before the gate opens: one key waits, two parents do, and a node.
+/// The state of all of them before the gate opens: one key waits, two parents do, and a node.
 const WAIT: &str =
     "select (select count(*) from queue.blocked b where b.id = any ($1)) + (select count(*) from queue.parked p where p.id = any ($1))";
 
-/// These jobs, and those that they have made.
+/// These jobs, and those that they have created.
 const FAMILY: &str = "select u.id::text from unnest($1::bigint[]) u (id)
     union select c.id::text from queue.child c where c.parent = any ($1)
     union select p.id::text from queue.gather_part p where p.parent = any ($1)";
@@ -105,7 +105,7 @@ async fn check((table, sql, is_savepoint): (&str, &'static str, bool), warnings:
 
 #[tokio::test]
 #[ignore = "deep"]
-async fn the_log_names_who_has_a_row_locked_and_a_job_that_waits_for_it() {
+async fn the_log_names_the_session_that_has_a_row_locked_and_a_job_that_waits_for_it() {
     let warnings = Warnings::collect();
     let checks = stream::iter(CASES).map(|case| check(case, &warnings));
     let faults: Vec<Option<String>> = checks.buffer_unordered(2).collect().await;
@@ -135,10 +135,10 @@ async fn the_log_names_a_prepared_transaction() {
     server.stop().unwrap();
 }
 
-/// More keys than one look takes up.
+/// More keys than one pass handles.
 #[tokio::test]
 #[ignore = "deep"]
-async fn a_key_goes_on_behind_more_than_a_thousand_that_one_transaction_keeps_and_that_is_named() {
+async fn a_key_continues_behind_a_thousand_locked_by_one_transaction_which_is_named() {
     const KEPT: usize = 1_500;
     let warnings = Warnings::collect();
     let db = TestDb::new().await;

@@ -1,4 +1,4 @@
-//! Handlers that log too much, or what harms; and a table that cannot be written.
+//! Handlers that log too much or harmful text; and a table that cannot be written.
 
 use std::{
     fmt,
@@ -13,7 +13,7 @@ use tests::{Act, Do, TestDb, eventually};
 
 use super::{Say, collect, logs, say};
 
-/// Logs while it is logged, and while it is logged panics.
+/// Logs while it is formatted, and then panics.
 struct Nested(bool);
 
 impl fmt::Debug for Nested {
@@ -58,7 +58,7 @@ async fn of_very_many_lines_the_first_and_the_last_are_kept() {
 }
 
 #[tokio::test]
-async fn what_a_terminal_a_browser_or_the_database_would_mistake_is_kept_as_pictures() {
+async fn control_characters_in_logs_are_stored_as_visible_symbols() {
     let (db, _guard) = (TestDb::new().await, collect());
     let (job, giant) = (say(&db, "nasty", "", 0).await, say(&db, "ok", &"ä".repeat(100_000), 1).await);
     db.run_while(db.worker().register::<Say>(), async {
@@ -93,7 +93,7 @@ async fn a_value_that_logs_or_panics_while_it_is_logged_stops_nothing() {
 }
 
 #[tokio::test]
-async fn a_table_that_is_locked_holds_up_no_job_and_its_logs_are_dropped() {
+async fn a_locked_table_of_logs_delays_no_job_and_the_logs_are_dropped() {
     let (db, _guard) = (TestDb::new().await, collect());
     let mut holder = PgConnection::connect_with(&db.pool.connect_options()).await.unwrap();
     holder.execute("begin; lock table queue.log in access exclusive mode").await.unwrap();
@@ -108,7 +108,7 @@ async fn a_table_that_is_locked_holds_up_no_job_and_its_logs_are_dropped() {
         }
         holder.execute("rollback").await.unwrap();
         assert!(logs(&db, jobs[0]).await.is_empty(), "what could not be written in time is gone");
-        // What was in the air may be in vain.
+        // Logs in flight may be lost.
         eventually("logs are kept again", async || {
             let job = say(&db, "ok", "kept", 1).await;
             db.until(job, JobState::Completed).await;
@@ -121,7 +121,7 @@ async fn a_table_that_is_locked_holds_up_no_job_and_its_logs_are_dropped() {
 }
 
 #[tokio::test]
-async fn one_log_that_is_refused_takes_no_other_with_it() {
+async fn one_refused_log_does_not_affect_others() {
     let (db, _guard) = (TestDb::new().await, collect());
     sqlx::raw_sql("alter table queue.log add constraint refuses check (text not like '%refused%')").execute(&db.pool).await.unwrap();
     let (bad, good) = (say(&db, "ok", "refused", 1).await, say(&db, "ok", "taken", 1).await);
@@ -136,7 +136,7 @@ async fn one_log_that_is_refused_takes_no_other_with_it() {
 }
 
 #[tokio::test]
-async fn what_a_log_waits_for_is_no_part_of_what_its_attempt_took() {
+async fn the_wait_for_writing_a_log_is_not_part_of_the_attempts_duration() {
     let (db, _guard) = (TestDb::new().await, collect());
     let mut holder = PgConnection::connect_with(&db.pool.connect_options()).await.unwrap();
     holder.execute("begin; lock table queue.log in access exclusive mode").await.unwrap();
@@ -153,7 +153,7 @@ async fn what_a_log_waits_for_is_no_part_of_what_its_attempt_took() {
         }
     })
     .await;
-    // Each waited for a quarter of a second at least, and said one line before.
+    // Each waited for a quarter of a second at least, and logged one line before.
     let shortest = ran.lock().unwrap().iter().min().copied();
     assert!(shortest < Some(Duration::from_millis(200)) && ran.lock().unwrap().len() == 5, "{ran:?}");
     holder.execute("rollback").await.unwrap();

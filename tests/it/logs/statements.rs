@@ -1,4 +1,4 @@
-//! The statements that write, delete and read logs: under the lease that has the job, and only of jobs that are there.
+//! The statements that write, delete and read logs: under the job's lease, and only for existing jobs.
 
 use queue_core::{Job as _, JobId, JobState};
 use tests::{Act, Do, TestDb};
@@ -25,14 +25,14 @@ async fn texts(db: &TestDb, job: JobId) -> Vec<(i16, String)> {
     super::logs(db, job).await.into_iter().map(|log| (log.attempt, log.text)).collect()
 }
 
-/// As if they had never been.
+/// Removes these jobs completely.
 async fn forget(db: &TestDb, jobs: &[JobId]) {
     for statement in ["delete from queue.ready where id = any ($1)", "delete from queue.job where id = any ($1)"] {
         sqlx::query(statement).bind(jobs).execute(&db.pool).await.unwrap();
     }
 }
 
-/// A lease that has this job.
+/// Creates a lease of this job.
 async fn lease(db: &TestDb, job: JobId) -> Uuid {
     let token = Uuid::new_v4();
     let statement = "with gone as (delete from queue.ready where id = $2 returning lane)
@@ -61,7 +61,7 @@ async fn a_log_counts_only_under_the_lease_that_has_its_job() {
 }
 
 #[tokio::test]
-async fn logs_are_read_in_the_order_of_attempts_and_of_no_job_that_is_gone() {
+async fn logs_are_read_in_attempt_order_and_of_no_deleted_job() {
     let db = TestDb::new().await;
     let job = job(&db).await;
     for attempt in [10, 2, 1] {

@@ -1,5 +1,5 @@
-//! Cases are given to rustc itself, with the libraries that this test binary was built from: nothing is built twice, as it would be by a
-//! project of their own. Needs to know no more of cargo than that libraries lie beside test binaries.
+//! Compiles cases with rustc directly, against the libraries that this test binary was built from, so nothing is built twice as in a
+//! separate project. Relies on one fact about cargo: libraries are beside test binaries.
 
 use std::{
     env, fs,
@@ -11,24 +11,24 @@ use std::{
 
 use tests::beyond_tier_one;
 
-/// rustc, and what it links cases with.
+/// rustc, and the libraries that cases are linked with.
 pub(super) struct Compiler {
     libraries: PathBuf,
-    /// Those that cases name, as rustc takes them.
+    /// The named libraries, as arguments of rustc.
     externs: [String; NAMED.len()],
-    /// Where it writes, gone at the end.
+    /// Output folder, removed at the end.
     folder: PathBuf,
 }
 
-/// What a case may name.
+/// Crates that a case may name.
 const NAMED: [&str; 4] = ["queue_core", "serde", "serde_json", "queue_worker"];
 
-/// Name them all: compile with libraries that go together, and with no others.
+/// Cases that name all of them: they compile only with libraries that match.
 const PROBES: [&str; 2] = ["ui/pass/serde_attributes.rs", "ui/pass/worker.rs"];
 
 impl Compiler {
-    /// Beside this binary may lie libraries of several builds, with other features or of another day. Ours were there before it, and of these
-    /// the newest that go together are taken.
+    /// This folder may contain libraries of several builds, with other features or older. Ours were built before this binary: takes the
+    /// newest of these that match.
     pub(super) fn find() -> Self {
         beyond_tier_one("runs rustc");
         let ours = env::current_exe().unwrap();
@@ -57,12 +57,12 @@ impl Compiler {
         panic!("no libraries in {} that {PROBES:?} compile with: {said}", found.libraries.display());
     }
 
-    /// Looks at types and lifetimes only.
+    /// Checks types and lifetimes only.
     pub(super) fn check(&self, case: &str) -> Result<(), String> {
         self.rustc(case, &["--emit=metadata"], "rmeta").map(drop)
     }
 
-    /// The program that it makes.
+    /// Compiles the case; returns the program.
     pub(super) fn build(&self, case: &str) -> Result<PathBuf, String> {
         self.rustc(case, &["--emit=link", "-Cdebuginfo=0"], "run")
     }
@@ -75,7 +75,7 @@ impl Compiler {
             .args(["--edition=2024", "--crate-type=bin", "--color=never", "--diagnostic-width=140"])
             .args(args)
             .arg(format!("-Ldependency={}", self.libraries.display()))
-            // What rustc lists of types alike should not hang on crates that a case does not name.
+            // rustc's lists of similar types must not depend on crates that a case does not name.
             .args(self.externs.iter().zip(NAMED).filter(|(_, name)| *name != NAMED[3] || text.contains(name)).map(|(one, _)| one))
             .args(["--crate-name", name])
             .arg("-o")
@@ -94,7 +94,7 @@ impl Drop for Compiler {
     }
 }
 
-/// The libraries of that name that were built by then, the newest first, each as rustc is told of it.
+/// Returns the libraries of that name built by then, newest first, as arguments of rustc.
 fn candidates(folder: &Path, name: &str, until: SystemTime) -> Vec<String> {
     let prefix = format!("lib{name}-");
     let mut found: Vec<(SystemTime, PathBuf)> = fs::read_dir(folder)
@@ -109,7 +109,7 @@ fn candidates(folder: &Path, name: &str, until: SystemTime) -> Vec<String> {
     found.into_iter().map(|(_, path)| format!("--extern={name}={}", path.display())).collect()
 }
 
-/// What rustc says, without what differs from machine to machine: where the checkout is, lines of files that are no cases, how much it said.
+/// Removes machine-dependent parts from rustc's output: the checkout's path, line numbers of files that are not cases, the summary.
 fn normal(said: &str) -> String {
     let root = Path::new(env!("CARGO_MANIFEST_DIR")).parent().unwrap();
     let mut text = String::new();
@@ -139,7 +139,7 @@ fn normal(said: &str) -> String {
     text.trim_end().to_owned() + "\n"
 }
 
-/// Tries every case of a folder, as many at once as there are cores; says what is wrong with which.
+/// Runs all cases of a folder, as many concurrently as there are cores; reports the failures.
 pub(super) fn each(folder: &str, try_one: impl Fn(&str) -> Result<(), String> + Sync) -> Vec<String> {
     let paths = fs::read_dir(folder).unwrap().map(|entry| entry.unwrap().path());
     let mut cases: Vec<String> =
@@ -162,7 +162,7 @@ pub(super) fn each(folder: &str, try_one: impl Fn(&str) -> Result<(), String> + 
     faults.into_inner().unwrap()
 }
 
-/// A program that must end well.
+/// Runs a program that must succeed.
 pub(super) fn run(program: &Path) -> Result<(), String> {
     let Output { status, stderr, .. } = Command::new(program).output().unwrap();
     if status.success() { Ok(()) } else { Err(format!("{status}: {}", String::from_utf8_lossy(&stderr))) }

@@ -1,4 +1,4 @@
-//! The files of `deploy`: what cannot run here is read as those read it who run it, and each metric and label that it names is there.
+//! The files of `deploy`: those that cannot run here are parsed as their consumers do, and each metric and label that they name exists.
 
 use std::{collections::BTreeSet, fs, process::Command};
 
@@ -25,7 +25,7 @@ fn panels() -> Vec<Value> {
     dashboard["panels"].as_array().unwrap().clone()
 }
 
-/// Words that look like names of ours.
+/// Returns the words that have the form of our names.
 fn names(expression: &str) -> BTreeSet<String> {
     let words = expression.split(|c: char| !(c.is_ascii_alphanumeric() || c == '_'));
     words
@@ -35,7 +35,7 @@ fn names(expression: &str) -> BTreeSet<String> {
 }
 
 #[test]
-fn alerts_and_dashboard_ask_for_nothing_that_is_not_there() {
+fn alerts_and_dashboard_query_only_existing_metrics() {
     let mut known = BTreeSet::new();
     for row in documented() {
         known.extend(row.labels);
@@ -65,7 +65,7 @@ fn alerts_and_dashboard_ask_for_nothing_that_is_not_there() {
 }
 
 #[test]
-fn each_alert_says_how_bad_it_is_and_where_to_read_on() {
+fn each_alert_has_a_severity_and_a_link_to_its_documentation() {
     let mut seen = BTreeSet::new();
     for rule in alerts() {
         assert!(seen.insert(rule["alert"].as_str().unwrap().to_owned()), "{rule} is there twice");
@@ -81,7 +81,7 @@ fn each_alert_says_how_bad_it_is_and_where_to_read_on() {
 }
 
 #[test]
-fn each_panel_has_its_place() {
+fn each_panel_has_its_position() {
     let (mut ids, mut places) = (BTreeSet::new(), BTreeSet::new());
     for panel in panels() {
         let place = &panel["gridPos"];
@@ -93,7 +93,7 @@ fn each_panel_has_its_place() {
     }
 }
 
-/// Milliseconds, of seconds and minutes.
+/// Parses seconds and minutes; returns milliseconds.
 fn ms(written: &str) -> u64 {
     let number: u64 = written.trim_end_matches(|c: char| c.is_ascii_alphabetic()).parse().unwrap();
     number
@@ -143,7 +143,7 @@ fn the_manifests_fit_together_and_a_worker_has_time_to_drain() {
 }
 
 #[test]
-fn compose_unit_and_image_give_a_worker_time_and_ask_how_it_is() {
+fn compose_unit_and_image_give_a_worker_time_and_check_its_health() {
     let worker = &yaml("compose.yaml").remove(0)["services"]["worker"];
     let grace = worker["command"].as_array().unwrap().iter().skip_while(|word| *word != "--grace").nth(1).unwrap().as_str().unwrap();
     assert!(ms(worker["stop_grace_period"].as_str().unwrap()) >= ms(grace) + 10_000, "{worker}");
@@ -161,7 +161,7 @@ fn compose_unit_and_image_give_a_worker_time_and_ask_how_it_is() {
 }
 
 #[test]
-fn the_unit_is_one_that_systemd_takes() {
+fn the_unit_is_valid_for_systemd() {
     let name = "systemd-analyze";
     if Command::new(name).arg("--version").output().is_err() {
         return skipped("deploy/queue-worker.service", "there is no systemd-analyze");

@@ -1,4 +1,4 @@
-//! Figures for a meter of OpenTelemetry, as a program's reader is told them.
+//! Metrics for an OpenTelemetry meter, as a program's reader receives them.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -18,7 +18,7 @@ fn has<'a>(mut attributes: impl Iterator<Item = &'a KeyValue>, name: &str, value
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_meter_is_told_the_same_figures_and_the_last_ones_when_the_worker_ends() {
+async fn a_meter_gets_the_same_metrics_and_the_last_ones_when_the_worker_ends() {
     let db = TestDb::new().await;
     let exporter = InMemoryMetricExporter::default();
     let provider = SdkMeterProvider::builder().with_reader(PeriodicReader::builder(exporter.clone()).build()).build();
@@ -53,7 +53,7 @@ async fn a_meter_is_told_the_same_figures_and_the_last_ones_when_the_worker_ends
     db.finish().await;
 }
 
-/// How many attempts were told to have completed.
+/// Returns the reported number of completed attempts.
 fn completed(exporter: &InMemoryMetricExporter) -> f64 {
     let told = exporter.get_finished_metrics().unwrap();
     let metrics = told
@@ -68,11 +68,11 @@ fn completed(exporter: &InMemoryMetricExporter) -> f64 {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_store_that_does_not_answer_keeps_nobody_from_the_last_figures() {
+async fn a_store_that_does_not_answer_does_not_block_the_last_metrics() {
     let db = TestDb::new().await;
     let exporter = InMemoryMetricExporter::default();
     let provider = SdkMeterProvider::builder().with_reader(PeriodicReader::builder(exporter.clone()).build()).build();
-    // Of what a job without a key takes, nothing is there.
+    // Locks nothing that a job without a key needs.
     let mut holder = PgConnection::connect(&db.url).await.unwrap();
     holder.execute("begin; lock table queue.blocked in access exclusive mode").await.unwrap();
     Do { act: Act::Ok("x".into()) }.enqueue(&db.pool).await.unwrap();
@@ -80,7 +80,7 @@ async fn a_store_that_does_not_answer_keeps_nobody_from_the_last_figures() {
         eventually("the job is completed", async || db.count("select count(*) from queue.done").await == 1).await;
         let waits = "select count(*) from pg_stat_activity
                      where datname = current_database() and application_name = 'queue-worker figures' and wait_event_type = 'Lock'";
-        eventually("a look at the store waits", async || db.count(waits).await > 0).await;
+        eventually("a query of the store waits", async || db.count(waits).await > 0).await;
     })
     .await;
     tokio::task::spawn_blocking(move || provider.force_flush().unwrap()).await.unwrap();

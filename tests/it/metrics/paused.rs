@@ -1,4 +1,4 @@
-//! Jobs of paused queues wait as they should: no figure calls for more workers, or for somebody.
+//! Jobs of paused queues wait on purpose: no metric calls for more workers or for an operator.
 
 use std::collections::BTreeSet;
 
@@ -11,10 +11,10 @@ use tests::{Act, Do, TestDb, eventually, within};
 use super::{REMEMBERED, Scrape};
 use crate::health::{free_address, get};
 
-/// More than have figures of their own.
+/// More than have metrics of their own.
 const PAUSED: usize = 55;
 
-/// The queues of which it is told how long they wait.
+/// Returns the queues with a reported waiting time.
 fn waiting(scrape: &Scrape) -> BTreeSet<&str> {
     let oldest = scrape.values.iter().filter(|(name, ..)| name == "queue_ready_oldest_seconds");
     oldest.flat_map(|(_, labels, _)| labels).map(|(_, queue)| queue.as_str()).collect()
@@ -22,7 +22,7 @@ fn waiting(scrape: &Scrape) -> BTreeSet<&str> {
 
 #[tokio::test]
 #[ignore = "deep"]
-async fn jobs_of_a_paused_queue_are_not_told_as_waiting_and_those_of_a_paused_type_are() {
+async fn jobs_of_a_paused_queue_are_not_reported_as_waiting_and_those_of_a_paused_type_are() {
     let (db, address) = (TestDb::new().await, free_address().await);
     let (paused, store) = ((0..PAUSED).map(|nth| format!("paused-{nth}")), Store::default());
     for queue in paused {

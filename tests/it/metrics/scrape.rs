@@ -1,4 +1,4 @@
-//! What a scrape tells, of workers that ran jobs, and of one whose database is away.
+//! The results of scrapes: of workers that ran jobs, and of one whose database is unreachable.
 
 use std::{
     collections::BTreeSet,
@@ -26,7 +26,7 @@ fn outcome(scrape: &Scrape, job_type: &str, outcome: &str) -> Option<f64> {
     scrape.sum(CONSUMED, &[("messaging_system", "queue"), ("queue_job_type", job_type), ("queue_outcome", outcome)])
 }
 
-/// A job whose worker was killed while it ran.
+/// Creates a job whose worker was killed while it ran.
 async fn orphan(db: &TestDb) -> JobId {
     let job = UntilGo {}.enqueue(&db.pool).await.unwrap().id();
     let killed = WorkerProcess::start(env!("CARGO_BIN_EXE_test-worker"), &db.url, &[]);
@@ -38,7 +38,7 @@ async fn orphan(db: &TestDb) -> JobId {
 
 #[tokio::test]
 #[ignore = "deep"]
-async fn each_figure_of_a_worker_that_ran_jobs_is_what_the_database_says() {
+async fn each_metric_of_a_worker_that_ran_jobs_equals_the_database() {
     let (db, address) = (TestDb::new().await, free_address().await);
     let orphan = orphan(&db).await;
     enqueue(&db, Act::Ok("x".into()), 5).await;
@@ -47,7 +47,7 @@ async fn each_figure_of_a_worker_that_ran_jobs_is_what_the_database_says() {
     enqueue(&db, Act::Panic, 1).await;
     Do { act: Act::Ok("late".into()) }.enqueue(&db.pool).after(Duration::from_hours(9)).await.unwrap();
     Do { act: Act::Ok("elsewhere".into()) }.enqueue(&db.pool).queue("unserved").await.unwrap();
-    // Somebody holds a snapshot, and transactions go on.
+    // Another session holds a snapshot, while transactions continue.
     let mut other = PgConnection::connect(&db.url).await.unwrap();
     let mut held = other.begin().await.unwrap();
     sqlx::raw_sql("set transaction isolation level repeatable read; select 1").execute(&mut *held).await.unwrap();
@@ -121,7 +121,7 @@ async fn of_the_store(db: &TestDb, scrape: &Scrape) {
 }
 
 #[tokio::test]
-async fn each_metric_is_in_the_page_and_each_of_the_page_is_there() {
+async fn each_metric_is_documented_and_each_documented_one_exists() {
     let (db, address) = (TestDb::new().await, free_address().await);
     enqueue(&db, Act::Ok("x".into()), 1).await;
     enqueue(&db, Act::Panic, 1).await;
@@ -154,7 +154,7 @@ async fn each_metric_is_in_the_page_and_each_of_the_page_is_there() {
 
 #[tokio::test]
 #[ignore = "deep"]
-async fn while_the_database_is_away_a_process_tells_its_own_figures_in_time() {
+async fn while_the_database_is_unreachable_a_process_exports_its_own_metrics_in_time() {
     let (server, address) = (TestServer::start().await.unwrap(), free_address().await);
     let database = server.database("away").await.unwrap();
     let job = Do { act: Act::Ok("x".into()) }.enqueue(&database.pool).await.unwrap();
@@ -179,7 +179,7 @@ async fn while_the_database_is_away_a_process_tells_its_own_figures_in_time() {
 }
 
 #[tokio::test]
-async fn however_many_scrape_the_store_is_asked_on_one_connection() {
+async fn any_number_of_scrapes_query_the_store_on_one_connection() {
     let (db, address) = (TestDb::new().await, free_address().await);
     db.run_while(db.worker().health(address), async {
         within(Duration::from_mins(1), "it is ready", async || matches!(get(address, "/readyz").await, Some((200, _)))).await;
@@ -196,29 +196,29 @@ async fn however_many_scrape_the_store_is_asked_on_one_connection() {
 
 #[tokio::test]
 #[ignore = "deep"]
-async fn why_the_store_cannot_be_asked_is_said_once_at_each_change() {
+async fn the_error_of_querying_the_store_is_logged_once_per_change() {
     let (server, address) = (TestServer::start().await.unwrap(), free_address().await);
     let database = server.database("told").await.unwrap();
     let settings = [("QUEUE_LOG", "warn,queue_worker::figures=info"), ("HEALTH", &*address.to_string())];
-    let worker = WorkerProcess::logged(env!("CARGO_BIN_EXE_test-worker"), &server.url(&database.name), &settings);
+    let worker = WorkerProcess::start_logged(env!("CARGO_BIN_EXE_test-worker"), &server.url(&database.name), &settings);
     let began = Instant::now();
     within(Duration::from_mins(1), "it is ready", async || matches!(get(address, "/readyz").await, Some((200, _)))).await;
     let is_reachable = async || Scrape::of(address).await.sum("queue_store_reachable", &[]) == Some(1.0);
     within(Duration::from_mins(1), "it can be asked", is_reachable).await;
     server.kill().unwrap();
     let told = |what: &str| worker.log_since(began).into_iter().filter(|line| line.contains(what)).collect::<Vec<_>>();
-    let away = || told("the store cannot be asked for figures");
+    let away = || told("cannot query the store for metrics");
     within(Duration::from_mins(1), "it says so", async || !is_reachable().await && !away().is_empty()).await;
-    // Four looks, and maybe one more, at a server that stays away.
+    // Four queries, and possibly one more, to a server that stays unreachable.
     let gone = Instant::now();
     while gone.elapsed() < 4 * REMEMBERED {
         assert_eq!(Scrape::of(address).await.sum("queue_store_reachable", &[]), Some(0.0));
         tokio::time::sleep(REMEMBERED / 10).await;
     }
     assert!(away().len() <= 2, "a connection that was cut, and one that is refused: {:?}", away());
-    assert!(told("can be asked for figures again").is_empty());
+    assert!(told("can be queried for metrics again").is_empty());
     server.restart().await.unwrap();
-    let is_told = async || is_reachable().await && told("can be asked for figures again").len() == 1;
+    let is_told = async || is_reachable().await && told("can be queried for metrics again").len() == 1;
     within(Duration::from_mins(1), "it says that it is back", is_told).await;
     worker.kill();
 }

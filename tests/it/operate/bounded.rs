@@ -1,14 +1,16 @@
-//! What operators ask for reads no more of a store that is twice as large.
+//! Queries of operators read no more of a store that is twice as large.
 //!
-//! What is counted are rows of tables and entries of indexes. It does not see how many jobs are taken out of the arrays of a row (`unnest` of a lease,
-//! or of completed jobs of one second, of `done_many`), nor sorts and what is computed: a row is one, however long its arrays are. So arrays are as long
-//! in both stores here, and a look is bounded in them by how many rows it reads, and by how many jobs a row can hold: those of a claim, or of a settle.
+//! Counts rows of tables and entries of indexes. It does not see how many jobs are taken out of the arrays of a row (`unnest` of a lease,
+//! or of completed jobs of one second, of `done_many`), nor sorts and computations: a row counts as one, however long its arrays are.
+//! Arrays are therefore equally long in both stores, and the jobs read from them are bounded by the number of rows read, times the jobs
+//! that a row can hold: those of a claim, or of a settle.
 
 use sqlx::{AssertSqlSafe, Connection as _, Executor as _, PgConnection};
 use tests::TestDb;
 
-/// More of everything than is looked at, of 200 lanes; of the queue `few` and the type `rare` there is nothing, or what is older than all of it.
-/// Running jobs are held in batches of several lanes. All are of one second, so that where a look may end does not hang on when this runs.
+/// More of everything than is scanned, of 200 lanes; for the queue `few` and the type `rare` there is nothing, or only rows older than all
+/// others. Running jobs are held in batches of several lanes. All are of one second, so that the end of a scan does not depend on the time
+/// of the test.
 const FILL: &str = "
   insert into queue.lane (lane, queue, job_type, priority, solo)
   select queue.lane_id('q' || n, 't' || n % 10, 100, false), 'q' || n, 't' || n % 10, 100, false from generate_series(1, 200) n
@@ -55,7 +57,7 @@ const FIGURES: [&str; 7] = [
     "queue.capacities(500)",
 ];
 
-/// How many rows and index entries of the store a look reads.
+/// Returns the number of rows and index entries of the store that a query reads.
 async fn read_by(on: &mut PgConnection, look: &str) -> i64 {
     const READ: &str = "
       select sum(pg_stat_get_xact_tuples_returned(c.oid))::bigint
@@ -71,7 +73,7 @@ async fn read_by(on: &mut PgConnection, look: &str) -> i64 {
 
 #[tokio::test]
 #[ignore = "deep"]
-async fn what_lists_and_figures_read_does_not_grow_with_the_store() {
+async fn the_reads_of_lists_and_statistics_do_not_grow_with_the_store() {
     let db = TestDb::new().await;
     let lists = STATES.into_iter().flat_map(|state| FILTERS.map(|filter| format!("queue.reader_list(in_state => {state}, {filter})")));
     let looks: Vec<String> = lists.chain(FIGURES.map(str::to_owned)).collect();

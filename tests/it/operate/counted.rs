@@ -1,4 +1,4 @@
-//! What is counted, and how far: a count is exact, or says that there may be more.
+//! Counts and their bounds: a count is exact, or reports that there may be more.
 
 use std::process::Command;
 
@@ -41,7 +41,7 @@ const FILL: &str = "
 
 #[tokio::test]
 #[ignore = "deep"]
-async fn a_count_is_exact_or_says_that_there_may_be_more() {
+async fn a_count_is_exact_or_reports_that_there_may_be_more() {
     let db = TestDb::new().await;
     db.pool.execute(AssertSqlSafe(FILL)).await.unwrap();
     let exact = "select j.queue, j.job_type, j.state, count(*) from queue.jobs j group by 1, 2, 3 order by 1, 2, 3";
@@ -55,7 +55,8 @@ async fn a_count_is_exact_or_says_that_there_may_be_more() {
             let there = exact.iter().find(|count| (&count.0, &count.1, &count.2) == (queue, job_type, state)).map_or(0, |count| count.3);
             let said = format!("{queue} {job_type} {state}, counted up to {most:?}: {jobs}, of {there}; partial: {partial}");
             assert!(if *partial { *jobs <= there } else { *jobs == there && there > 0 }, "{said}");
-            // Where lanes are counted one by one, only what goes beyond its share is cut, and all shares together are two and a half times the bound.
+            // Where lanes are counted separately, only the excess over each share is cut, and all shares together are two and a half times
+            // the bound.
             let is_by_lane = ["ready", "scheduled", "blocked", "parked"].contains(&state.as_str());
             let share = most.map_or(i64::MAX, |most| (most * 5 / 2 / 4).clamp(1, most.max(1)));
             assert!(!is_by_lane || *partial != (there <= share || exact_of(&exact, state) <= most.unwrap_or(i64::MAX)), "{said}");
@@ -74,15 +75,15 @@ async fn a_count_is_exact_or_says_that_there_may_be_more() {
     db.finish().await;
 }
 
-/// How many there are in this state.
+/// Returns the exact number of jobs in this state.
 fn exact_of(exact: &[(String, String, String, i64)], state: &str) -> i64 {
     exact.iter().filter(|count| count.2 == state).map(|count| count.3).sum()
 }
 
-/// With a lane that is small beside one that is large: the one is counted, of the other it is said that there are more.
+/// With a small lane beside a large one: the former is counted exactly, the latter is reported as more.
 #[tokio::test]
 #[ignore = "deep"]
-async fn stats_say_where_there_may_be_more_and_count_all_if_asked() {
+async fn stats_report_where_there_may_be_more_and_count_all_on_request() {
     let db = TestDb::new().await;
     Do { act: ok() }.enqueue(&db.pool).queue("small").await.unwrap();
     Do { act: ok() }.enqueue(&db.pool).queue("large").await.unwrap();
@@ -115,7 +116,7 @@ async fn stats_say_where_there_may_be_more_and_count_all_if_asked() {
     };
     assert_eq!(capacity(&["capacity", "--json"]).await, "50000 10000 true");
     assert_eq!(capacity(&["capacity", "--json", "--exact"]).await, "50000 20001 false");
-    // For people the same.
+    // The same as text.
     let has_row = |text: &str, words: &[&str]| text.lines().any(|line| line.split_whitespace().take(words.len()).eq(words.iter().copied()));
     let (stats, exactly) = (said(&["stats"]).await, said(&["stats", "--exact"]).await);
     let rows: [&[&str]; 4] =
@@ -128,7 +129,7 @@ async fn stats_say_where_there_may_be_more_and_count_all_if_asked() {
 }
 
 #[tokio::test]
-async fn jobs_that_nobody_serves_are_counted_so_far_and_say_so() {
+async fn unserved_jobs_are_counted_up_to_a_bound_and_the_bound_is_reported() {
     let db = TestDb::new().await;
     for queue in (0..12).map(|number| format!("q{number:02}")) {
         for _ in 0..3 {

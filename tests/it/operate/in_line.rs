@@ -1,4 +1,4 @@
-//! The jobs of an ordering key, in its order, as each door shows them.
+//! The jobs of an ordering key, in order, in every interface.
 
 use std::process::Command;
 
@@ -9,7 +9,7 @@ use tests::{Act, Do, Ordered, TestDb};
 
 #[tokio::test]
 #[ignore = "deep"]
-async fn jobs_of_a_key_are_found_in_their_order_with_the_one_that_holds_them_up_and_none_of_another_key() {
+async fn jobs_of_a_key_are_found_in_order_with_the_blocking_one_and_none_of_another_key() {
     let db = TestDb::new().await;
     let keyed = async |key: &str, queue: &str, act: Act| Do { act }.enqueue(&db.pool).queue(queue).key(key).await.unwrap().id();
     let over = keyed("acme", "default", Act::Ok("x".into())).await;
@@ -20,9 +20,9 @@ async fn jobs_of_a_key_are_found_in_their_order_with_the_one_that_holds_them_up_
     let elsewhere = keyed("acme", "mail", Act::Ok("x".into())).await;
     let line = async |queue: &str, most: u32| operate::in_line(&db.pool, Store::default(), queue, "acme", most).await.unwrap();
     let found: Vec<_> = line("default", 50).await.jobs.iter().map(|job| (job.id, job.state)).collect();
-    assert_eq!(found, [(dead, JobState::Dead), (behind[0], JobState::Blocked), (behind[1], JobState::Blocked)], "{over} is over");
+    assert_eq!(found, [(dead, JobState::Dead), (behind[0], JobState::Blocked), (behind[1], JobState::Blocked)], "{over} has finished");
     let (part, whole) = (line("default", 2).await, line("default", 3).await);
-    assert_eq!((part.jobs.len(), part.more, whole.jobs.len(), whole.more), (2, true, 3, false), "the rest is told of");
+    assert_eq!((part.jobs.len(), part.more, whole.jobs.len(), whole.more), (2, true, 3, false), "the rest is reported");
     assert_eq!(line("mail", 50).await.jobs.iter().map(|job| job.id).collect::<Vec<_>>(), [elsewhere]);
     assert!(operate::in_line(&db.pool, Store::default(), "default", "nobody's'; --", 50).await.unwrap().jobs.is_empty());
 
@@ -35,10 +35,10 @@ async fn jobs_of_a_key_are_found_in_their_order_with_the_one_that_holds_them_up_
     assert_eq!(ids, [dead, behind[0], behind[1]].map(|id| id.to_string()));
     assert_eq!(said["more"], false);
     let said = |arguments: &[&str]| String::from_utf8(list(arguments).stdout).unwrap();
-    assert!(said(&["--key", "acme", "--limit", "2"]).ends_with("and more behind the first 2: `--limit` shows more\n"));
+    assert!(said(&["--key", "acme", "--limit", "2"]).ends_with("and more after the first 2: `--limit` shows more\n"));
     assert!(said(&["--key", "acme", "--limit", "2", "--json"]).contains("\"more\": true"));
     assert!(!said(&["--key", "acme", "--limit", "3"]).contains("more"));
-    assert_eq!(list(&["--key", "acme", "--state", "dead"]).status.code(), Some(2), "what would not be looked at is refused");
+    assert_eq!(list(&["--key", "acme", "--state", "dead"]).status.code(), Some(2), "an ignored option is refused");
 
     let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
     let address = listener.local_addr().unwrap();

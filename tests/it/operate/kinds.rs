@@ -15,7 +15,7 @@ use tests::{
 
 use super::{connect, enqueue, ok};
 
-/// Was called otherwise before.
+/// Had other names before.
 #[job(name = "renamed", aliases = ["renamed_from", "renamed_first"])]
 #[derive(Serialize, Deserialize)]
 struct Renamed;
@@ -31,7 +31,7 @@ async fn stored_as(db: &TestDb, name: &str) -> JobId {
 }
 
 #[tokio::test]
-async fn jobs_under_any_name_of_their_type_are_listed_counted_and_acted_on_together() {
+async fn jobs_under_any_name_of_their_type_are_listed_counted_and_changed_together() {
     let db = TestDb::new().await;
     let jobs = [
         stored_as(&db, "renamed_first").await,
@@ -47,7 +47,7 @@ async fn jobs_under_any_name_of_their_type_are_listed_counted_and_acted_on_toget
     let all = ["renamed", "renamed_from", "renamed_first"].into_iter().zip([jobs[2], jobs[1], jobs[0]]);
     let all: Vec<_> = all.map(|(name, id)| (id, name.to_owned())).collect();
     for name in ["renamed", "renamed_from", "renamed_first"] {
-        assert_eq!(list(name).await, all, "asked for as {name}, and shown as they are stored");
+        assert_eq!(list(name).await, all, "requested as {name}, and shown as they are stored");
     }
     assert_eq!(list("renamed_not").await, [(jobs[3], "renamed_not".to_owned())], "no name of a type that is linked");
 
@@ -60,17 +60,17 @@ async fn jobs_under_any_name_of_their_type_are_listed_counted_and_acted_on_toget
     let one = Filter::default().job_type("renamed_from");
     assert_eq!(operate::snooze_all(&db.pool, store, &one, Duration::from_hours(1)).await.unwrap().done, 3);
     assert_eq!(operate::run_now_all(&db.pool, store, &one).await.unwrap().done, 3);
-    // Of a type that no worker knows, it would wait for ever.
+    // Of a type that no worker knows, it would wait forever.
     assert_eq!(operate::cancel_all(&db.pool, store, &Filter::default().job_type("renamed_not")).await.unwrap().done, 1);
     db.run_until_idle(db.worker().register::<Renamed>()).await;
     let counts = operate::counts(&db.pool, store).await.unwrap();
     let over = counts.iter().filter(|count| count.state == JobState::Completed).map(|count| (count.job_type.as_str(), count.jobs));
     assert_eq!(over.collect::<Vec<_>>(), [("renamed", 3)]);
-    assert!(Registry::linked().unwrap().get("renamed_first").is_some(), "or nothing of this says anything");
+    assert!(Registry::linked().unwrap().get("renamed_first").is_some(), "otherwise this test proves nothing");
     db.finish().await;
 }
 
-/// A job of a tenant, in a queue of its own.
+/// Enqueues a job of a tenant, in this queue.
 async fn of(on: &mut PgConnection, tenant: &str, queue: &str, key: Option<&str>) -> JobId {
     let options = serde_json::json!({ "queue": queue, "key": key, "meta": { "tenant": tenant, "tags": ["a", "b"] } });
     let payload = serde_json::to_value(Do { act: ok() }).unwrap();

@@ -1,12 +1,12 @@
-//! Lists in a store where nothing is small: every job once, the newest first, page by page, whatever is asked for.
+//! Lists in a large store: every job once, newest first, page by page, for every filter.
 
 use sqlx::{AssertSqlSafe, Connection as _, PgConnection};
 use tests::TestDb;
 
 use super::connect;
 
-/// More ready jobs than a table that is read whole has room for, and behind them newer jobs in every other state. One lane has half of all.
-/// Of every hundredth ready job the place is not its id, in a lane of their own too.
+/// More ready jobs than fit a table that is read whole, and behind them newer jobs in every other state. One lane has half of all. The
+/// place of every hundredth ready job is not its id, in a separate lane too.
 const FILL: &str = "
   insert into queue.lane (lane, queue, job_type, priority, solo)
     select queue.lane_id('q' || n, 't' || n % 3, 100::smallint, false), 'q' || n, 't' || n % 3, 100, false from generate_series(0, 149) n;
@@ -27,18 +27,18 @@ const FILL: &str = "
     select id, now(), 1, 2, entry = 'cancelled' from made where entry in ('done', 'cancelled');
   insert into queue.done_many (first_id, last_id, finished_at, lane, ids)
     select min(id), max(id), now(), lane, array_agg(id order by id) from made where entry = 'plain' group by lane, id >> 33;
-  -- Suspects that were given back stand at their ids, in the solo twin of their lane.
+  -- Released quarantined jobs have their id as place, in the solo twin of their lane.
   insert into queue.lane (lane, queue, job_type, priority, solo)
     select queue.lane_id('q' || n, 't' || n % 3, 100::smallint, true), 'q' || n, 't' || n % 3, 100, true from generate_series(0, 2) n;
   update queue.ready r set lane = queue.lane_id('q0', 't0', 100::smallint, true)
     where r.seq = r.id and r.lane = queue.lane_id('q0', 't0', 100::smallint, false) and (r.id & 1048575) % 5000 < 2;
-  -- Of a lane more are moved than are passed over.
+  -- More jobs of a lane are moved than a scan skips.
   update queue.ready r set seq = ((r.seq >> 20) + 400000) << 20 | (r.seq & 1048575)
     where r.seq = r.id and r.lane = queue.lane_id('q0', 't0', 100::smallint, false) and (r.id & 1048575) between 90000 and 98000;
   analyze;
 ";
 
-/// What is asked for, and what that means of the view.
+/// Filters, and the equivalent condition on the view.
 const ASKED: [(&str, &str); 16] = [
     ("", "true"),
     ("state => 'ready'", "state = 'ready'"),
@@ -58,7 +58,7 @@ const ASKED: [(&str, &str); 16] = [
     ("meta => '{\"tag\": \"blue\"}'", "meta @> '{\"tag\": \"blue\"}'"),
 ];
 
-/// The pages of a list below a job, fifteen at most, and whether they were all.
+/// Returns the pages of a list below a job, fifteen at most, and whether they were all.
 async fn pages(connection: &mut PgConnection, asked: &str, mut before: i64, most: i32, looked: i32) -> (Vec<i64>, bool) {
     let mut found = Vec::new();
     let comma = if asked.is_empty() { "" } else { ", " };
@@ -71,7 +71,7 @@ async fn pages(connection: &mut PgConnection, asked: &str, mut before: i64, most
         let next = if ids.len() == most as usize { ids.last().copied() } else { rows[0].0 };
         found.extend(ids);
         let Some(next) = next else { return (found, true) };
-        assert!(next < before, "{asked}: a page goes on");
+        assert!(next < before, "{asked}: a page continues");
         before = next;
     }
     (found, false)

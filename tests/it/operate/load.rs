@@ -1,4 +1,4 @@
-//! What a worker says of itself with its heartbeat.
+//! The load that a worker reports with its heartbeat.
 
 use std::time::Duration;
 
@@ -7,7 +7,7 @@ use tests::{TestDb, UntilGo, eventually};
 
 #[tokio::test]
 #[ignore = "deep"]
-async fn a_worker_says_how_many_of_its_slots_are_busy_and_how_much_memory_it_has() {
+async fn a_worker_reports_its_busy_slots_and_its_memory() {
     let db = TestDb::new().await;
     for _ in 0..3 {
         UntilGo {}.enqueue(&db.pool).queue("slow").await.unwrap();

@@ -1,4 +1,4 @@
-//! One job by its id and store, whatever its type: what a web server does.
+//! Operations on one job by id and store, regardless of its type, as in a web server.
 
 use std::time::Duration;
 
@@ -11,7 +11,7 @@ use tests::{Act, Do, TestDb};
 use super::{connect, enqueue, ok};
 
 #[tokio::test]
-async fn a_job_of_an_unknown_type_is_asked_for_and_acted_on_in_its_own_store() {
+async fn a_job_of_an_unknown_type_is_queried_and_changed_in_its_own_store() {
     let db = TestDb::new().await;
     let store = Store::new("billing").unwrap();
     migrate(&mut connect(&db).await, store).await.unwrap();
@@ -29,7 +29,7 @@ async fn a_job_of_an_unknown_type_is_asked_for_and_acted_on_in_its_own_store() {
     assert_eq!(operate::counts(&db.pool, store).await.unwrap().len(), 1);
     assert_eq!(operate::cancel_all(&db.pool, store, &Filter::default()).await.unwrap().done, 1);
 
-    // In the default store there is no such job.
+    // The default store has no such job.
     let elsewhere = JobRef::from_id(id);
     let error = elsewhere.cancel(&db.pool).await.unwrap_err();
     assert!(matches!(error, Error::NotFound { job } if job == id), "{error}");
@@ -48,7 +48,7 @@ async fn a_job_of_an_unknown_type_is_asked_for_and_acted_on_in_its_own_store() {
 }
 
 #[tokio::test]
-async fn a_handle_acts_in_the_store_that_its_job_was_enqueued_in() {
+async fn a_handle_operates_in_the_store_that_its_job_was_enqueued_in() {
     let db = TestDb::new().await;
     let store = Store::new("billing").unwrap();
     migrate(&mut connect(&db).await, store).await.unwrap();
@@ -73,7 +73,7 @@ async fn the_status_of_any_job_has_its_output_or_its_error() {
 }
 
 #[tokio::test]
-async fn a_refusal_names_job_state_and_act_and_shows_no_detail() {
+async fn a_refusal_names_job_state_and_operation_and_shows_no_detail() {
     let db = TestDb::new().await;
     let job = enqueue(&db, ok()).await;
     let error = JobRef::from_id(job).requeue(&mut connect(&db).await).await.unwrap_err();
@@ -89,7 +89,7 @@ async fn a_refusal_names_job_state_and_act_and_shows_no_detail() {
         let error = JobRef::from_id(JobId(7)).act(&db.pool, act).await.unwrap_err();
         assert!(matches!(error, Error::NotFound { job: JobId(7) }) && !error.to_string().contains('{'), "{act:?}: {error}");
     }
-    // A lock timeout has the SQLSTATE of a job that is locked, but it is none.
+    // A lock timeout has the SQLSTATE of a locked job, but is not one.
     let mut tx = db.pool.begin().await.unwrap();
     sqlx::query("lock table queue.dead in access exclusive mode").execute(&mut *tx).await.unwrap();
     let mut on = connect(&db).await;

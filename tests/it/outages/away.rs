@@ -1,11 +1,11 @@
-//! The server is gone, shut down, or lets nobody in.
+//! The server is killed, shut down, or refuses logins.
 
 use std::time::{Duration, Instant};
 
 use sqlx::{Connection as _, PgConnection};
 use tests::{Act, eventually, server::TestServer};
 
-use super::{announced, away, begin, complains_with_restraint, nothing_is_charged, worker, works};
+use super::{announced, begin, complains_with_restraint, nothing_is_charged, outage_duration, worker, works};
 
 #[tokio::test]
 #[ignore = "deep"]
@@ -17,7 +17,7 @@ async fn f47_workers_outlive_an_absent_database() {
     begin(&database, 20, Act::Sleep(2000)).await;
     server.kill().unwrap();
     let since = Instant::now();
-    tokio::time::sleep(away()).await;
+    tokio::time::sleep(outage_duration()).await;
     server.restart().await.unwrap();
     works(&database.pool).await;
     for worker in &mut workers {

@@ -1,4 +1,4 @@
-//! Connections whose other end is gone without a word.
+//! Half-open connections: the other end is gone without closing.
 
 use std::time::{Duration, Instant};
 
@@ -11,16 +11,16 @@ use tests::{
 
 use super::{announced, begin, enqueue, is_completed, nothing_is_charged_but, patient_worker, works};
 
-/// How long the loops may take to notice, and the worker to work again.
+/// Timeout for the loops to notice, and for the worker to recover.
 const PATIENCE: Duration = Duration::from_mins(1);
 
 #[tokio::test]
 #[ignore = "deep"]
-async fn f36_connections_that_fall_silent_are_replaced_and_work_goes_on() {
+async fn f36_half_open_connections_are_replaced_and_work_continues() {
     let server = TestServer::start().await.unwrap();
     let database = server.database("silent").await.unwrap();
     let proxy = Proxy::start(server.port()).await.unwrap();
-    // It beats every third of this, and gives a beat as long to be answered.
+    // It sends a heartbeat every third of this, and waits as long for the reply.
     let mut worker = patient_worker(&url(proxy.port, "silent"), Duration::from_secs(30));
     announced(&database, 1).await;
     begin(&database, 4, Act::Sleep(1000)).await;
@@ -32,11 +32,11 @@ async fn f36_connections_that_fall_silent_are_replaced_and_work_goes_on() {
     let connections = proxy.freeze();
     assert!(connections >= 4, "only {connections} connections");
 
-    // Its claim, its handler's statement and its settle each go over a connection that may be a silent one.
+    // Its claim, its handler's statement and its settle each use a connection that may be frozen.
     let job = enqueue(&database.pool, Act::Ok(String::new())).await;
     within(PATIENCE, "a job is completed", async || is_completed(&database.pool, job).await).await;
     println!("a job was completed after {:?}", frozen.elapsed());
-    // One is for all but these, and goes by whatever it was last used for.
+    // Counts connections other than these, by their last application name.
     let fresh =
         "select count(distinct case when application_name in ('queue-worker claim', 'queue-worker heartbeat', 'queue-worker listen')
            then application_name else '' end) from pg_stat_activity, frozen
@@ -47,6 +47,6 @@ async fn f36_connections_that_fall_silent_are_replaced_and_work_goes_on() {
     assert!(!worker.has_ended());
     let same: Vec<uuid::Uuid> = sqlx::query_scalar("select id from queue.worker").fetch_all(&database.pool).await.unwrap();
     assert_eq!(same, [identity], "it never lost its identity");
-    // A handler whose own statement is on a silent connection is ended by its type's timeout, as it is wherever else it waits.
+    // A handler whose own statement is on a frozen connection is ended by its type's timeout, as at every other await.
     nothing_is_charged_but(&database, "timed out after 5s").await;
 }

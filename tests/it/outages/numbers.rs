@@ -1,4 +1,4 @@
-//! Numbers of transactions that mean others than they did: after a failover that lost some, and in a cluster that a dump was restored into.
+//! Transaction ids with another meaning than before: after a failover that lost some, and in a cluster that a dump was restored into.
 
 use queue_core::{Job as _, JobId, JobState, Store};
 use sqlx::{Connection as _, PgConnection, PgPool, Row as _, postgres::PgPoolOptions};
@@ -11,7 +11,7 @@ use tests::{
 
 use super::{announced, is_completed, worker, works};
 
-/// A job of a queue that nobody has seen before.
+/// Enqueues a job in a new queue.
 async fn elsewhere(pool: &PgPool, queue: &str) -> JobId {
     Do { act: Act::Ok(String::new()) }.enqueue(pool).queue(queue).await.unwrap().id()
 }
@@ -35,7 +35,7 @@ async fn f70_a_lane_born_after_a_failover_that_lost_transactions_is_served() {
     eventually("the standby has the worker", async || database.count(announced_there).await.unwrap() == 1).await;
     let behind = number(&database.pool).await;
     upstream.set(Mode::Drop);
-    // What is lost; the worker sees it.
+    // These are lost; the worker sees them.
     for _ in 0..2_000 {
         sqlx::query("select pg_current_xact_id()").execute(&database.pool).await.unwrap();
     }
@@ -45,18 +45,18 @@ async fn f70_a_lane_born_after_a_failover_that_lost_transactions_is_served() {
     primary.kill().unwrap();
     upstream.cut();
     standby.promote().await.unwrap();
-    name.lead_to(standby.port());
+    name.redirect_to(standby.port());
     let pool = PgPoolOptions::new().max_connections(4).connect(&standby.url("followed")).await.unwrap();
     assert!((behind..lost).contains(&number(&pool).await), "numbers are given out again");
     let job = elsewhere(&pool, "born-again").await;
     eventually("the new lane is served", async || is_completed(&pool, job).await).await;
-    assert!(number(&pool).await < lost, "for all that anybody can tell by numbers, the lane is an old one");
+    assert!(number(&pool).await < lost, "judging by numbers, the lane is an old one");
     assert!(!worker.has_ended());
 }
 
 #[tokio::test]
 #[ignore = "deep"]
-async fn f70_a_worker_goes_on_in_a_cluster_into_which_its_database_was_restored() {
+async fn f70_a_worker_continues_in_a_cluster_into_which_its_database_was_restored() {
     let late = TestServer::start_late().await.unwrap();
     let database = late.database("moved").await.unwrap();
     let name = Proxy::start(late.port()).await.unwrap();
@@ -66,7 +66,7 @@ async fn f70_a_worker_goes_on_in_a_cluster_into_which_its_database_was_restored(
     let young = TestServer::start().await.unwrap();
     young.restore(&late, "moved").await.unwrap();
     late.kill().unwrap();
-    name.lead_to(young.port());
+    name.redirect_to(young.port());
     let pool = PgPoolOptions::new().max_connections(4).connect(&young.url("moved")).await.unwrap();
     works(&pool).await;
     let job = elsewhere(&pool, "new-there").await;
@@ -78,13 +78,13 @@ async fn f70_a_worker_goes_on_in_a_cluster_into_which_its_database_was_restored(
     assert!(!worker.has_ended());
 }
 
-/// A lane as a dump brings it, with a number of another cluster's.
+/// A lane as a dump restores it, with a transaction id of another cluster.
 const RESTORED: &str = "insert into queue.lane (lane, queue, job_type, priority, solo, born)
    values (queue.lane_id($1, 'do', 100::smallint, false), $1, 'do', 100, false, $2::xid8)";
 
 #[tokio::test]
 #[ignore = "deep"]
-async fn f70_lanes_that_are_restored_beside_a_living_worker_are_served_whatever_their_numbers() {
+async fn f70_lanes_restored_beside_a_living_worker_are_served_with_any_numbers() {
     let db = TestDb::new().await;
     let first = elsewhere(&db.pool, "default").await;
     db.run_while(db.worker(), async {
@@ -104,7 +104,7 @@ async fn f70_lanes_that_are_restored_beside_a_living_worker_are_served_whatever_
 }
 
 #[tokio::test]
-async fn a_lane_with_a_number_that_was_not_given_out_yet_was_not_born_at_every_look() {
+async fn a_lane_with_a_future_number_is_not_taken_for_new_at_every_scan() {
     let db = TestDb::new().await;
     let mut c = PgConnection::connect(&db.url).await.unwrap();
     sqlx::query(RESTORED).bind("to-come").bind("99999999999999").execute(&mut c).await.unwrap();
@@ -121,7 +121,7 @@ async fn a_lane_with_a_number_that_was_not_given_out_yet_was_not_born_at_every_l
         glance.fetch_one(c).await.unwrap().get::<bool, _>(0)
     };
     let (horizon, found) = lanes(&mut c, None).await;
-    assert_eq!(found, 1, "a look at all finds it");
+    assert_eq!(found, 1, "a full scan finds it");
     assert!(!born(&mut c, Some(&horizon)).await);
     assert_eq!(lanes(&mut c, Some(&horizon)).await.1, 0);
     let mut late = PgConnection::connect(&db.url).await.unwrap();
@@ -132,7 +132,7 @@ async fn a_lane_with_a_number_that_was_not_given_out_yet_was_not_born_at_every_l
     transaction.commit().await.unwrap();
     assert!(born(&mut c, Some(&between)).await);
     assert_eq!(lanes(&mut c, Some(&between)).await.1, 1);
-    // Of a server that had come further.
+    // Of a server with higher transaction ids.
     let lost = "88888888888888:88888888888888:";
     assert!(born(&mut c, Some(lost)).await && born(&mut c, None).await);
     assert_eq!(lanes(&mut c, Some(lost)).await.1, 2);

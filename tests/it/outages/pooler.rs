@@ -12,7 +12,7 @@ use super::{announced, enqueue, is_completed, nothing_is_charged, patient_worker
 
 #[tokio::test]
 #[ignore = "deep"]
-async fn f39_a_pooler_that_takes_the_settings_away_is_noticed_and_jobs_are_run_all_the_same() {
+async fn f39_a_pooler_that_drops_the_settings_is_noticed_and_jobs_run_nevertheless() {
     let server = TestServer::start().await.unwrap();
     for settings in [Settings::Refused, Settings::Ignored] {
         let name = format!("{settings:?}").to_lowercase();
@@ -23,7 +23,7 @@ async fn f39_a_pooler_that_takes_the_settings_away_is_noticed_and_jobs_are_run_a
         let ours = "select count(*) from pg_stat_activity where application_name like 'queue-worker %' and datname = current_database()";
         eventually("it is connected", async || database.count(ours).await.unwrap() >= 4).await;
         works(&database.pool).await;
-        // Behind a pooler nobody may ever be told of this one.
+        // Behind a pooler, notifications of this job may never arrive.
         sqlx::query("delete from queue.idle").execute(&database.pool).await.unwrap();
         let job = enqueue(&database.pool, Act::Ok(String::new())).await;
         eventually("it is found by a poll", async || is_completed(&database.pool, job).await).await;

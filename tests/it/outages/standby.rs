@@ -1,4 +1,4 @@
-//! Two servers, of which one follows the other: connected to the wrong one, and failing over.
+//! Two servers, one of which follows the other: connections to the wrong one, and a failover.
 
 use std::time::{Duration, Instant};
 
@@ -13,7 +13,7 @@ use tests::{
 
 use super::{announced, begin, complains_with_restraint, enqueue, is_completed, nothing_is_charged, worker, works};
 
-/// The same database on the other server.
+/// Returns the same database on the other server.
 async fn on(standby: &TestServer, database: &Database) -> Database {
     let pool = PgPoolOptions::new().max_connections(4).connect(&standby.url(&database.name)).await.unwrap();
     Database { name: database.name.clone(), pool }
@@ -27,7 +27,7 @@ async fn caught_up(primary: &Database) {
 
 #[tokio::test]
 #[ignore = "deep"]
-async fn f40_a_worker_on_a_standby_waits_and_works_once_that_is_promoted() {
+async fn f40_a_worker_on_a_standby_waits_until_its_promotion() {
     let primary = TestServer::start().await.unwrap();
     let database = primary.database("followed").await.unwrap();
     let job = enqueue(&database.pool, Act::Ok(String::new())).await;
@@ -60,7 +60,7 @@ async fn f40_workers_follow_a_failover_and_no_job_is_charged_for_it() {
     let since = Instant::now();
     primary.kill().unwrap();
     standby.promote().await.unwrap();
-    name.lead_to(standby.port());
+    name.redirect_to(standby.port());
     let there = on(&standby, &database).await;
     works(&there.pool).await;
     for worker in &mut workers {

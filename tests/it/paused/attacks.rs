@@ -1,4 +1,4 @@
-//! Pauses under load, beside workers that are killed or stand still, operators who do not commit, and a server that crashes.
+//! Pauses under load, with workers that are killed or frozen, operators who do not commit, and a server crash.
 
 use std::time::Duration;
 
@@ -16,12 +16,12 @@ pub(super) fn start(url: &str, settings: &[(&str, &str)]) -> WorkerProcess {
     WorkerProcess::start(env!("CARGO_BIN_EXE_test-worker"), url, settings)
 }
 
-/// Jobs of this queue that go on for so long.
+/// Enqueues jobs of this duration in the queue.
 async fn fill(pool: &PgPool, queue: &str, jobs: usize, ms: u64) {
     Marked::enqueue_all((0..jobs).map(|_| Marked { ms }), pool).queue(queue).await.unwrap();
 }
 
-/// How many handlers of this queue have begun between the two.
+/// Counts the handlers of this queue that began between the two times.
 async fn begun(pool: &PgPool, queue: &str, from: DateTime<Utc>, until: DateTime<Utc>) -> i64 {
     let query = "select count(*) from effect e join queue.job j on j.id = e.job join queue.lane l on l.lane = j.lane
       where l.queue = $1 and e.at >= $2 and e.at < $3";
@@ -30,7 +30,7 @@ async fn begun(pool: &PgPool, queue: &str, from: DateTime<Utc>, until: DateTime<
 
 #[tokio::test]
 #[ignore = "deep"]
-async fn between_the_word_of_all_workers_and_the_end_of_a_pause_no_handler_begins_under_load() {
+async fn between_the_acknowledgements_and_the_end_of_a_pause_no_handler_begins_under_load() {
     let db = TestDb::new().await;
     let mail = Scope::queue("mail");
     let workers = [start(&db.url, &[("TTL_MS", "3000")]), start(&db.url, &[("TTL_MS", "3000"), ("CONCURRENCY", "3")])];
@@ -99,7 +99,7 @@ async fn a_pause_outlives_its_workers_and_a_crash_of_the_server() {
     let alive = "select count(*) from queue.worker where expires_at > now() and paused_seen > 0";
     within(Duration::from_secs(30), "the new worker has said so", async || db.count(alive).await.unwrap_or(0) > 0).await;
     assert_eq!(state(waiting.id()).await, "ready");
-    // The same worker over a crash: it reads anew, and what it said before may be lost.
+    // The same worker after a crash: it reads the pauses again, and its earlier acknowledgement may be lost.
     server.kill().unwrap();
     server.restart().await.unwrap();
     let paused = async || operate::until_paused(&db.pool, Store::default(), &mail).await;
@@ -117,7 +117,7 @@ async fn a_pause_outlives_its_workers_and_a_crash_of_the_server() {
 }
 
 #[tokio::test]
-async fn an_operator_who_does_not_commit_stops_nobody_and_nobody_vouches_for_it() {
+async fn an_uncommitted_pause_stops_no_job_and_is_acknowledged_by_no_worker() {
     let db = TestDb::new().await;
     let (mut on, mail, post) = (connect(&db).await, Scope::queue("mail"), Scope::queue("post"));
     db.run_while(db.worker(), async {
@@ -125,7 +125,7 @@ async fn an_operator_who_does_not_commit_stops_nobody_and_nobody_vouches_for_it(
         pause_and_wait(&db, &post).await;
         let mut open = on.begin().await.unwrap();
         let number = operate::pause(&mut open, Store::default(), &mail, None).await.unwrap();
-        // What tells workers to look for pauses is a request to cancel as well.
+        // The notification that makes workers read pauses also announces cancellations.
         sqlx::query("select queue.notify('wake', '!control')").execute(&db.pool).await.unwrap();
         for _ in 0..3 {
             let job = enqueue(&db, "mail", quick()).await;
@@ -149,12 +149,13 @@ async fn an_operator_who_does_not_commit_stops_nobody_and_nobody_vouches_for_it(
 
 #[tokio::test]
 #[ignore = "deep"]
-async fn a_worker_that_stands_still_is_waited_for_until_its_lease_is_over_and_begins_nothing_when_it_goes_on() {
+async fn a_frozen_worker_is_waited_for_until_its_lease_ends_and_starts_nothing_when_it_continues() {
     let db = TestDb::new().await;
     let mail = Scope::queue("mail");
     let zombie = start(&db.url, &[("TTL_MS", "1500"), ("CONCURRENCY", "2")]);
     announced(&db, 1).await;
-    // The quick ones tell how fast this queue is, so that many are claimed ahead. Of the others the slots are in the middle when it stops.
+    // The quick jobs show how fast this queue is, so that many are claimed ahead. When the worker stops, the slots are in the middle of the
+    // others.
     fill(&db.pool, "mail", 400, 0).await;
     fill(&db.pool, "mail", 40, 300).await;
     let held = "select coalesce(sum(cardinality(ids)), 0)::bigint from queue.lease";
@@ -174,7 +175,7 @@ async fn a_worker_that_stands_still_is_waited_for_until_its_lease_is_over_and_be
     assert_eq!(
         db.count("select count(*) from queue.worker where expires_at > clock_timestamp()").await,
         0,
-        "only then is nobody waited for"
+        "only then is no worker waited for"
     );
     let from = Utc::now();
     zombie.signal("CONT");

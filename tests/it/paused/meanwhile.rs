@@ -1,4 +1,4 @@
-//! What goes on beside a pause: ordering keys, capacities, producers, failovers, and workers that have nothing left to do.
+//! Concurrent events during a pause: ordering keys, capacities, producers, failovers, and idle workers.
 
 use std::time::Duration;
 
@@ -17,7 +17,7 @@ use tests::{
 use super::{attacks::start, connect, enqueue, pause_and_wait, quick, resume, stopped};
 
 #[tokio::test]
-async fn the_first_of_an_ordering_key_that_is_paused_holds_up_the_next_of_another_type_until_it_is_resumed_or_cancelled() {
+async fn a_paused_head_of_an_ordering_key_blocks_the_next_of_another_type_until_it_is_resumed_or_cancelled() {
     let db = TestDb::new().await;
     let scope = Scope::job_type("do");
     db.run_while(db.worker().register::<Marked>(), async {
@@ -47,7 +47,7 @@ async fn the_first_of_an_ordering_key_that_is_paused_holds_up_the_next_of_anothe
 }
 
 #[tokio::test]
-async fn a_queue_that_is_paused_fills_up_to_its_capacity_and_takes_jobs_again_once_it_is_resumed() {
+async fn a_paused_queue_fills_up_to_its_capacity_and_accepts_jobs_again_once_it_is_resumed() {
     let db = TestDb::new().await;
     set_capacity(&mut connect(&db).await, Store::default(), "mail", Some(3)).await.unwrap();
     let mail = Scope::queue("mail");
@@ -77,12 +77,12 @@ async fn a_queue_that_is_paused_fills_up_to_its_capacity_and_takes_jobs_again_on
 
 #[tokio::test]
 #[ignore = "deep"]
-async fn with_everything_paused_a_worker_is_no_busier_than_an_idle_one_whatever_producers_do() {
+async fn with_everything_paused_a_worker_is_no_busier_than_an_idle_one_beside_producers() {
     const ENQUEUES: usize = 200;
     let db = TestDb::new().await;
     let counted = Counted::start(&db.url);
     db.run_while(Worker::new(counted.pool.clone()).register::<Do>().register::<Within>(), async {
-        // Lanes are known, of which some have been looked at below their floors.
+        // The worker knows the lanes, and has scanned some below their floors.
         for _ in 0..20 {
             let job = enqueue(&db, "mail", quick()).await;
             db.until(job, JobState::Completed).await;
@@ -91,12 +91,12 @@ async fn with_everything_paused_a_worker_is_no_busier_than_an_idle_one_whatever_
         db.until(first, JobState::Completed).await;
         eventually("it sleeps", async || db.count("select count(*) from queue.idle").await == 1).await;
         pause_and_wait(&db, &Scope::EVERYTHING).await;
-        db.comes_to_rest(20.0).await;
+        db.until_idle(20.0).await;
         let (_, mut jobs) = (counted.take(), Vec::new());
         for _ in 0..ENQUEUES {
             jobs.push(enqueue(&db, "mail", quick()).await);
         }
-        db.comes_to_rest(20.0).await;
+        db.until_idle(20.0).await;
         let sent = counted.take();
         assert!(sent.values().sum::<usize>() < ENQUEUES, "the worker has a statement for each job: {sent:#?}");
         resume(&db, &Scope::EVERYTHING).await;
@@ -110,7 +110,7 @@ async fn with_everything_paused_a_worker_is_no_busier_than_an_idle_one_whatever_
 
 #[tokio::test]
 #[ignore = "deep"]
-async fn a_pause_outlives_a_failover_and_workers_say_so_to_the_server_that_took_over() {
+async fn a_pause_survives_a_failover_and_workers_acknowledge_it_to_the_new_primary() {
     let primary = TestServer::start().await.unwrap();
     let database = primary.database("paused").await.unwrap();
     let standby = primary.standby(primary.port()).await.unwrap();
@@ -121,15 +121,15 @@ async fn a_pause_outlives_a_failover_and_workers_say_so_to_the_server_that_took_
     let mail = Scope::queue("mail");
     operate::pause(&database.pool, Store::default(), &mail, Some("over a failover")).await.unwrap();
     assert!(operate::until_paused(&database.pool, Store::default(), &mail).await.unwrap());
-    assert!(database.count("select max(paused_seen) from queue.worker").await.unwrap() > 0, "it said so");
+    assert!(database.count("select max(paused_seen) from queue.worker").await.unwrap() > 0, "it acknowledged");
     let waiting = Marked { ms: 0 }.enqueue(&database.pool).queue("mail").await.unwrap().id();
     let behind = "select count(*) from pg_stat_replication where replay_lsn = pg_current_wal_lsn()";
     within(Duration::from_secs(20), "the standby has caught up", async || database.count(behind).await.unwrap() == 1).await;
     primary.kill().unwrap();
     standby.promote().await.unwrap();
-    name.lead_to(standby.port());
+    name.redirect_to(standby.port());
     let there = sqlx::PgPool::connect(&standby.url("paused")).await.unwrap();
-    // As if the word had been lost with the other server.
+    // As if the acknowledgement had been lost with the other server.
     sqlx::query("update queue.worker set paused_seen = 0").execute(&there).await.unwrap();
     within(Duration::from_mins(1), "the worker says so again", async || {
         operate::until_paused(&there, Store::default(), &mail).await.is_ok_and(|paused| paused)
@@ -148,7 +148,7 @@ async fn a_pause_outlives_a_failover_and_workers_say_so_to_the_server_that_took_
 
 #[tokio::test]
 #[ignore = "deep"]
-async fn a_worker_that_is_killed_is_waited_for_until_its_lease_is_over_and_what_it_held_waits_on() {
+async fn a_killed_worker_is_waited_for_until_its_lease_ends_and_its_jobs_stay_paused() {
     let db = TestDb::new().await;
     let mail = Scope::queue("mail");
     let victim = start(&db.url, &[]);
@@ -157,8 +157,12 @@ async fn a_worker_that_is_killed_is_waited_for_until_its_lease_is_over_and_what_
     db.kill(victim).await;
     operate::pause(&db.pool, Store::default(), &mail, None).await.unwrap();
     stopped(&db, &mail).await;
-    assert_eq!(db.count("select count(*) from queue.worker where expires_at > clock_timestamp()").await, 0, "nobody else is waited for");
-    // Another one recovers it, and leaves it where it is.
+    assert_eq!(
+        db.count("select count(*) from queue.worker where expires_at > clock_timestamp()").await,
+        0,
+        "no other worker is waited for"
+    );
+    // Another worker recovers it, and leaves it in the queue.
     db.run_while(db.worker().register::<Marked>(), async {
         within(Duration::from_secs(30), "it is recovered", async || db.state(job).await == Some(JobState::Ready)).await;
         stopped(&db, &mail).await;
@@ -172,15 +176,17 @@ async fn a_worker_that_is_killed_is_waited_for_until_its_lease_is_over_and_what_
 }
 
 #[tokio::test]
-async fn a_worker_that_only_drains_is_waited_for_by_no_pause() {
+async fn no_pause_waits_for_a_draining_worker() {
     let db = TestDb::new().await;
     let (stop, stopping) = tokio::sync::oneshot::channel::<()>();
     let worker = tokio::spawn(db.worker().grace(Duration::from_hours(1)).run(async { drop(stopping.await) }));
-    let long = enqueue(&db, "mail", Act::UntilAsked(Box::new(quick()))).await;
+    let long = enqueue(&db, "mail", Act::UntilCancelled(Box::new(quick()))).await;
     eventually("it runs", async || effects(&db.pool, long).await.unwrap() == 1).await;
     stop.send(()).unwrap();
-    eventually("it has said so", async || db.count("select count(*) from queue.worker where paused_seen = 9223372036854775807").await == 1)
-        .await;
+    eventually("it has acknowledged", async || {
+        db.count("select count(*) from queue.worker where paused_seen = 9223372036854775807").await == 1
+    })
+    .await;
     let waiting = enqueue(&db, "mail", quick()).await;
     for scope in [Scope::queue("mail"), Scope::EVERYTHING] {
         pause_and_wait(&db, &scope).await;

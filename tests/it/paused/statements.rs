@@ -1,4 +1,4 @@
-//! The statements by themselves: who is waited for, what is counted, in which order pauses become visible.
+//! The SQL statements: who is waited for, what is counted, and in which order pauses become visible.
 
 use std::time::Duration;
 
@@ -12,7 +12,7 @@ use uuid::Uuid;
 
 use super::{connect, enqueue, pause, quick, resume};
 
-/// Whom the pause of this waits for.
+/// Returns the workers that a pause waits for.
 async fn awaited(db: &TestDb, scope: &Scope) -> Option<Vec<Uuid>> {
     let found = operate::pause_awaits(&db.pool, Store::default(), scope).await.unwrap();
     found.map(|found| found.into_iter().map(|one| one.worker).collect())
@@ -24,7 +24,7 @@ async fn vouch(on: &mut PgConnection, worker: Uuid, number: i64) {
 }
 
 #[tokio::test]
-async fn a_pause_awaits_the_living_workers_that_could_run_it_until_each_has_said_so() {
+async fn a_pause_waits_for_each_living_worker_that_could_run_its_jobs_to_acknowledge() {
     let db = TestDb::new().await;
     let mut on = connect(&db).await;
     let mut workers = Vec::new();
@@ -51,7 +51,7 @@ async fn a_pause_awaits_the_living_workers_that_could_run_it_until_each_has_said
     assert_eq!(awaited(&db, &other).await.unwrap(), [workers[1]], "no word is taken back");
     vouch(&mut on, workers[2], second).await;
     assert!(awaited(&db, &mail).await.unwrap().is_empty());
-    // Paused again by somebody else, all say so again.
+    // Paused again by another operator: all workers acknowledge again.
     assert!(pause(&db, &mail).await > second);
     assert_eq!(awaited(&db, &mail).await.unwrap().len(), 2);
     resume(&db, &mail).await;
@@ -60,7 +60,7 @@ async fn a_pause_awaits_the_living_workers_that_could_run_it_until_each_has_said
 }
 
 #[tokio::test]
-async fn pauses_are_shown_with_their_reason_and_what_waits_and_end_one_by_one() {
+async fn pauses_are_shown_with_their_reason_and_waiting_jobs_and_end_one_by_one() {
     let db = TestDb::new().await;
     let store = Store::default();
     for queue in ["mail", "mail", "post"] {
@@ -114,14 +114,14 @@ async fn pauses_are_shown_with_their_reason_and_what_waits_and_end_one_by_one() 
     db.finish().await;
 }
 
-/// What ends by itself, on a machine with other work too.
+/// Limits an operation that ends by itself, generously for a busy machine.
 async fn soon<T>(act: impl Future<Output = T>) -> T {
-    tokio::time::timeout(Duration::from_secs(40), act).await.expect("it waits for ever")
+    tokio::time::timeout(Duration::from_secs(40), act).await.expect("it waits forever")
 }
 
 #[tokio::test]
 #[ignore = "deep"]
-async fn pauses_become_visible_in_the_order_of_their_numbers_and_nobody_waits_for_one_for_ever() {
+async fn pauses_become_visible_in_the_order_of_their_numbers_and_no_session_waits_forever() {
     let db = TestDb::new().await;
     let (mut one, mut other) = (connect(&db).await, connect(&db).await);
     let mut open = one.begin().await.unwrap();
@@ -151,7 +151,7 @@ async fn pauses_become_visible_in_the_order_of_their_numbers_and_nobody_waits_fo
 }
 
 #[tokio::test]
-async fn what_waits_for_a_pause_is_counted_up_to_any_number() {
+async fn jobs_that_wait_for_a_pause_are_counted_up_to_any_number() {
     let db = TestDb::new().await;
     let mut on = connect(&db).await;
     pause(&db, &Scope::queue("default")).await;

@@ -1,4 +1,4 @@
-//! What roles do that mean harm.
+//! Malicious roles.
 
 use queue_core::{
     Error, Job as _, Roles, Store,
@@ -69,7 +69,7 @@ async fn a_producer_sees_no_payload_touches_no_entry_and_calls_nothing_else() {
 
 #[tokio::test]
 #[ignore = "deep"]
-async fn a_worker_makes_and_drops_nothing_but_days_and_writes_no_job() {
+async fn a_worker_creates_and_drops_only_days_and_writes_no_job() {
     let store = RoledStore::new().await;
     let days = "select count(*) from pg_class where relnamespace = 'queue'::regnamespace";
     let before = store.db.count(days).await.unwrap();
@@ -107,7 +107,7 @@ async fn a_worker_makes_and_drops_nothing_but_days_and_writes_no_job() {
     store.server.stop().unwrap();
 }
 
-/// The path and the temporary objects of an attacker who enqueues.
+/// The search path and the temporary objects of an attacker who enqueues.
 const SESSION: &str = "
     set search_path = web, public, pg_catalog;
     create temporary table job (id bigint, lane bigint, max_attempts smallint, payload jsonb, meta jsonb);
@@ -119,7 +119,7 @@ const SESSION: &str = "
     create temporary table secret (wake text, over text, marks text);
     create temporary table pg_roles (rolname name, oid oid);";
 
-/// What it has made beside.
+/// Other objects of the attacker.
 const SHADOWS: &str = "
     create function web.take() returns void language plpgsql as $$ begin
       execute 'grant queue_owner to web'; raise exception 'taken'; end $$;
@@ -147,16 +147,16 @@ const SHADOWS: &str = "
     create function web.caught(pg_catalog.text) returns boolean language plpgsql as $$ begin perform web.take(); return true; end $$;
     create domain web.text as pg_catalog.text check (web.caught(value));";
 
-/// Objects of the attacker's, named as what the doors use, first on the path and among temporary objects; each of them takes the owner's rights for
-/// the attacker, if the owner can be made to use it.
+/// Objects of the attacker, named like what the SQL entry points use, first on the path and among temporary objects. Each of them grants
+/// the owner's privileges to the attacker if the owner uses it.
 #[tokio::test]
 #[ignore = "deep"]
-async fn no_door_uses_what_its_caller_has_made() {
+async fn no_sql_entry_point_uses_objects_of_its_caller() {
     let store = RoledStore::new().await;
     store.run("create schema web authorization web").await;
     store.tries("web", SHADOWS).await.unwrap();
     let job = ok().enqueue(&store.pool("web")).await.unwrap().id();
-    // There is somebody to be woken.
+    // There is a worker to wake.
     store.run("insert into queue.idle values ('*', gen_random_uuid())").await;
     for sql in [
         "select queue.enqueue('do', '{}')".to_owned(),
@@ -204,7 +204,7 @@ async fn no_door_uses_what_its_caller_has_made() {
 
 #[tokio::test]
 #[ignore = "deep"]
-async fn a_producer_for_some_queues_enters_no_other_by_any_way() {
+async fn a_producer_for_some_queues_enqueues_in_no_other_by_any_way() {
     let store = RoledStore::new().await;
     let mailer = store.pool("mailer");
     ok().enqueue(&mailer).queue("mail").await.unwrap();
@@ -236,15 +236,15 @@ async fn a_producer_for_some_queues_enters_no_other_by_any_way() {
     assert!(refused.to_string().contains("the role mailer may not enqueue into the queue secret"), "{refused}");
     let refused = Do::enqueue_all((0..10).map(|_| ok()), &mailer).queue("secret").await.unwrap_err();
     assert!(matches!(&refused, Error::Database(error) if error.to_string().contains("may not enqueue")), "{refused}");
-    // What its type's workers have published sends it elsewhere.
+    // The options published by its type's workers send it to another queue.
     store.run("insert into queue.type_options values ('typed', 'secret', 100, 20)").await;
     store.is_denied("mailer", "select queue.enqueue('typed', '{}')").await;
     store.is_denied("mailer", "select queue.enqueue('typed', '{}', '{\"key\": \"k\"}')").await;
-    // Nor is what is another producer's its own.
+    // Nor does it own another producer's jobs.
     store.run("insert into queue.producer_queue values ('nobody_else', 'private')").await;
     store.is_denied("mailer", "select queue.enqueue('do', '{}', '{\"queue\": \"private\"}')").await;
     assert_eq!(store.db.count("select count(*) from queue.job").await.unwrap(), jobs);
-    // Signals go where jobs may be enqueued; who acts on jobs may send them anywhere.
+    // Signals require the right to enqueue in the queue; a role that may operate on jobs may send them anywhere.
     let own = ok().enqueue(&mailer).queue("mail").await.unwrap();
     assert_eq!(own.signal(&mailer, "go", &1).await.unwrap(), Signalled::Sent);
     let secret = ok().enqueue(&store.db.pool).queue("secret").await.unwrap();
@@ -257,7 +257,7 @@ async fn a_producer_for_some_queues_enters_no_other_by_any_way() {
         assert_eq!(secret.signal(&store.pool(anywhere), "go", &1).await.unwrap(), Signalled::Sent, "{anywhere}");
     }
     assert_eq!(store.db.count("select count(*) from queue.signal").await.unwrap(), 3);
-    // What is published for another type is nothing to it; what its own type says is.
+    // Options published for another type do not apply; those of its own type do.
     store.run("insert into queue.type_options values ('mailed', 'mail', 100, 20)").await;
     store.tries("mailer", "select queue.enqueue('mailed', '{}')").await.unwrap();
     for (row, constraint) in [("'mailer', 'mail'", "producer_queue_pkey"), ("'mailer', ' '", "producer_queue_is_a_name")] {
@@ -266,7 +266,7 @@ async fn a_producer_for_some_queues_enters_no_other_by_any_way() {
         assert!(refused.contains(constraint), "{refused}");
     }
 
-    // The others are as free as before, and what is said last of it counts.
+    // The others are not restricted, and the last published options count.
     ok().enqueue(&store.pool("web")).queue("secret").await.unwrap();
     let roles = Roles::of_producer(Store::default(), "mailer", &["secret"]).unwrap();
     roles.apply(&mut store.db.pool.acquire().await.unwrap()).await.unwrap();
@@ -275,10 +275,10 @@ async fn a_producer_for_some_queues_enters_no_other_by_any_way() {
     store.server.stop().unwrap();
 }
 
-/// Whoever calls somebody's function enqueues with that one's rights.
+/// A caller of another user's function enqueues with that user's privileges.
 #[tokio::test]
 #[ignore = "deep"]
-async fn a_function_of_somebody_elses_enqueues_with_that_ones_rights() {
+async fn a_function_of_another_user_enqueues_with_that_users_privileges() {
     let store = RoledStore::new().await;
     store.run("create schema app authorization web; grant usage on schema app to public").await;
     store

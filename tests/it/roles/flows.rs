@@ -1,4 +1,4 @@
-//! A flow by a producer and a worker that have nothing but their rights.
+//! A flow by a producer and a worker with only their own privileges.
 
 use queue_core::{Flow, JobId};
 use tests::WorkerProcess;
@@ -10,10 +10,10 @@ use super::{
 
 #[tokio::test]
 #[ignore = "deep"]
-async fn a_producer_enqueues_a_flow_and_a_worker_brings_it_to_its_end() {
+async fn a_producer_enqueues_a_flow_and_a_worker_completes_it() {
     let store = RoledStore::new().await;
     let web = store.pool("web");
-    let worker = WorkerProcess::logged(WORKER, &store.url("runner"), &[]);
+    let worker = WorkerProcess::start_logged(WORKER, &store.url("runner"), &[]);
     let mut flow = Flow::new("roled");
     let first = flow.add("first", ok());
     let many = flow.add_all("many", (0..5).map(|_| ok())).in_flight(2).after(&first);

@@ -1,4 +1,4 @@
-//! Row level security: rows that it hides from a worker are not taken for rows that are gone.
+//! Row level security: rows hidden from a worker are not mistaken for missing ones.
 
 use std::time::Instant;
 
@@ -13,12 +13,12 @@ use super::{
     work::{WORKER, cli, ok, until},
 };
 
-/// A policy on `job` alone once killed each job that was claimed, for its payload was missing; one on `ready` left all waiting.
+/// Regression test: a policy on `job` alone killed each claimed job, because its payload was missing; one on `ready` left all jobs waiting.
 #[tokio::test]
 #[ignore = "deep"]
 async fn hidden_rows_lead_to_no_verdict_and_their_table_is_named() {
     let store = RoledStore::new().await;
-    let worker = WorkerProcess::logged(WORKER, &store.url("runner"), &[]);
+    let worker = WorkerProcess::start_logged(WORKER, &store.url("runner"), &[]);
     for table in ["job", "ready", "lease", "done", "worker", "lane"] {
         until(&store, ok().enqueue(&store.db.pool).await.unwrap().id(), "completed").await;
         let since = Instant::now();

@@ -1,4 +1,4 @@
-//! What an operator leaves open.
+//! Open transactions of an operator.
 
 use std::time::Duration;
 
@@ -11,7 +11,7 @@ use crate::locked_tables::{ALL_BEGUN, BEGUN, enqueue, gate, left, worker};
 
 #[tokio::test]
 #[ignore = "deep"]
-async fn an_operator_who_leaves_the_requeue_of_a_parent_open_stops_nothing() {
+async fn an_uncommitted_requeue_of_a_parent_stops_nothing() {
     let store = RoledStore::new().await;
     let pool = &store.db.pool;
     let jobs = enqueue(pool, "left open", "left open").await;

@@ -1,15 +1,15 @@
-//! Role by function and role by table, against what is decided here: what is new and undecided fails.
+//! The matrices of roles by function and by table, compared with the expected ones below: a new object without a decision fails.
 
 use std::collections::BTreeMap;
 
 use super::RoledStore;
 use crate::search_path::QUALIFIED;
 
-/// Who is asked about, with the letter that stands for it below. The owner may do everything, a user without any role nothing.
+/// The roles, with the letter of each below. The owner may do everything, a user without a role nothing.
 const ROLES: [(&str, char); 5] =
     [("queue_producer", 'p'), ("mailer", 'm'), ("queue_worker", 'w'), ("queue_reader", 'r'), ("queue_operator", 'o')];
 
-/// Who may execute which function; a function that nobody but the owner may is in no line.
+/// Roles that may execute each function; a function for the owner only is on no line.
 const FUNCTIONS: &str = "
 act_on_all o
 act_on_one o
@@ -210,7 +210,7 @@ workers ro
 write_logs w
 ";
 
-/// Who may do what with which table, view or sequence: select, insert, update, delete, usage. With columns, those that may be read.
+/// Privileges of roles on each table, view or sequence: select, insert, update, delete, usage. With columns, those that may be read.
 const TABLES: &str = "
 active_key w:SIUD r:S o:S
 audit r:S o:S
@@ -278,7 +278,7 @@ worker w:SIUD r:S o:S
 
 #[tokio::test]
 #[ignore = "deep"]
-async fn each_role_may_execute_what_is_decided_for_it_and_nothing_else() {
+async fn each_role_may_execute_its_functions_and_nothing_else() {
     let store = RoledStore::new().await;
     let mut found: BTreeMap<String, String> = BTreeMap::new();
     for (role, letter) in ROLES {
@@ -297,7 +297,7 @@ async fn each_role_may_execute_what_is_decided_for_it_and_nothing_else() {
 
 #[tokio::test]
 #[ignore = "deep"]
-async fn each_role_may_do_with_tables_what_is_decided_for_it_and_nothing_else() {
+async fn each_role_has_its_privileges_on_tables_and_no_others() {
     const TABLE: &str = "
         select concat_ws(':',
           (select string_agg(upper(left(p, 1)), '') from unnest('{select,insert,update,delete,truncate,references,trigger}'::text[]) with ordinality u (p, n)
@@ -333,7 +333,7 @@ async fn each_role_may_do_with_tables_what_is_decided_for_it_and_nothing_else() 
 
 #[tokio::test]
 #[ignore = "deep"]
-async fn nothing_is_open_to_all_and_every_door_pins_its_path_and_is_the_owners() {
+async fn nothing_is_open_to_public_and_every_entry_point_pins_its_path_and_belongs_to_the_owner() {
     let store = RoledStore::new().await;
     let (fresh, users) = ("select queue.add_days(9)", ["nobody_else", "public"]);
     store.run(fresh).await;
@@ -361,7 +361,7 @@ async fn nothing_is_open_to_all_and_every_door_pins_its_path_and_is_the_owners()
         .await
         .unwrap();
     assert!(doors > 20, "only {doors} doors were found");
-    // But for those of which `search_path` says that they name all schemas; and that whatever they call does so, has a path or is bound.
+    // Except those that `search_path` lists as naming all schemas; everything they call must do so, set a path or be bound.
     let loose = "select p.oid::regprocedure::text from pg_proc p
         where p.pronamespace = 'queue'::regnamespace and p.prosecdef and p.proname <> all ($1)
           and (p.proconfig @> '{\"search_path=pg_catalog, pg_temp\"}') is not true";

@@ -1,10 +1,10 @@
-//! Who enqueues, and what only the store knows: neither can be had by a trick.
+//! The identity of the enqueuing role, and secrets of the store: neither can be obtained by a trick.
 
 use sqlx::Executor as _;
 
 use super::RoledStore;
 
-/// A function of this one's, that enqueues with its rights, and a table with a row for an index that calls it.
+/// A function of this user that enqueues with its privileges, and a table with a row for an index that calls it.
 const BORROWED: &str = "
     create function shop.lend() returns bigint language sql volatile security definer as $$ select queue.insert_job('do', '{}', 'secret') $$;
     create function shop.lend_all() returns bigint language sql volatile security definer
@@ -16,11 +16,11 @@ const BORROWED: &str = "
 
 #[tokio::test]
 #[ignore = "deep"]
-async fn a_producer_for_some_queues_enqueues_as_nobody_else() {
+async fn a_producer_for_some_queues_cannot_enqueue_as_another_role() {
     let store = RoledStore::new().await;
     store.run("create role guests; grant guests to mailer; create schema shop authorization mailer").await;
     store.tries("mailer", BORROWED).await.unwrap();
-    // As a role that it may take, and that has nothing to do with the store; as others who call its functions, whatever those may do.
+    // As a role that it may assume and that has nothing to do with the store; as other users who call its functions.
     for sql in ["select shop.lend()", "select shop.lend_all()"] {
         for user in ["mailer", "web", "nobody_else", "viewer"] {
             store.is_denied(user, sql).await;
@@ -28,9 +28,9 @@ async fn a_producer_for_some_queues_enqueues_as_nobody_else() {
         store.is_denied("mailer", &format!("set role guests; {sql}")).await;
         store.is_denied("postgres", sql).await;
     }
-    // As whoever looks after its tables: an index is made with its owner's rights.
+    // As a user who maintains its tables: an index is built with the privileges of the table's owner.
     store.is_denied("postgres", "create index on shop.trap (shop.told(n))").await;
-    // Whoever may be named is oneself.
+    // A caller can only name itself.
     for caller in ["null", "'web'", "'web'::queue.caller", "'postgres'", "('{web}'::queue.caller[])[1]", "''"] {
         for sql in [
             format!("select queue.insert_job('do', '{{}}', 'secret', caller => {caller})"),
@@ -49,7 +49,7 @@ async fn a_producer_for_some_queues_enqueues_as_nobody_else() {
     store.server.stop().unwrap();
 }
 
-/// A session may have the plans of all statements printed, with the values that they were made for; those of doors too.
+/// A session may print the plans of all statements with their values, including those of the SQL entry points.
 #[tokio::test]
 #[ignore = "deep"]
 async fn no_secret_of_the_store_is_in_a_plan_that_its_caller_has_printed() {
@@ -57,7 +57,7 @@ async fn no_secret_of_the_store_is_in_a_plan_that_its_caller_has_printed() {
     store.run("alter role web set log_error_verbosity = verbose; select queue.set_capacity('bounded', 20)").await;
     let marks: String = sqlx::query_scalar("select marks from queue.secret").fetch_one(&store.db.pool).await.unwrap();
     let mut web = store.connect("web").await;
-    // The other form breaks lines within numbers.
+    // The other format breaks lines within numbers.
     web.execute(sqlx::raw_sql("set debug_print_plan = on; set debug_pretty_print = off")).await.unwrap();
     for sql in [
         "select queue.insert_job('do', '{}', 'bounded') from generate_series(1, 7)",
@@ -76,7 +76,7 @@ async fn no_secret_of_the_store_is_in_a_plan_that_its_caller_has_printed() {
     store.server.stop().unwrap();
 }
 
-/// As plans are printed: a number with its sign.
+/// Parses a byte as plans print it: a number with its sign.
 fn byte(number: &str) -> Option<u8> {
     number.parse::<i8>().ok().map(i8::cast_unsigned)
 }

@@ -1,4 +1,4 @@
-//! Schedules: an operator makes them, a worker declares and fires them, a reader sees them, and a producer has nothing to do with them.
+//! Schedules: an operator creates them, a worker declares and fires them, a reader sees them, and a producer has no access.
 
 use std::time::Duration;
 
@@ -15,7 +15,7 @@ const STORE: fn() -> Store = Store::default;
 
 #[tokio::test]
 #[ignore = "deep"]
-async fn an_operator_makes_a_schedule_a_worker_fires_it_and_a_reader_sees_it_without_its_payload() {
+async fn an_operator_creates_a_schedule_a_worker_fires_it_and_a_reader_sees_it_without_its_payload() {
     let store = RoledStore::new().await;
     let (ops, viewer) = (store.pool("ops"), store.pool("viewer"));
     let job = || Do { act: Act::Ok("payload-secret".into()) };

@@ -1,4 +1,4 @@
-//! Role by statement, against what is decided here: what is new and undecided fails.
+//! The matrix of roles by statement, compared with the expected one below: a new statement without a decision fails.
 
 use std::{fs, path::Path};
 
@@ -6,7 +6,7 @@ use sqlx::{AssertSqlSafe, Connection as _, Executor as _};
 
 use super::RoledStore;
 
-/// Who may run which statement file. What nobody but the owner may is in no line.
+/// Roles that may run each statement file. A statement for the owner only is on no line.
 const STATEMENTS: &str = "
 act_on_all o
 act_on_one o
@@ -218,10 +218,10 @@ workers ro
 write_logs w
 ";
 
-/// Each file run with nulls, as it is sent: rights to what it names are checked before it does anything.
+/// Runs each file with nulls, as it is sent: privileges on the objects it names are checked before it does anything.
 #[tokio::test]
 #[ignore = "deep"]
-async fn each_role_may_run_the_statements_that_are_decided_for_it_and_no_others() {
+async fn each_role_may_run_its_statements_and_no_others() {
     let store = RoledStore::new().await;
     let root = Path::new(env!("CARGO_MANIFEST_DIR")).parent().unwrap();
     let mut files: Vec<_> = ["queue-core/sql", "queue-worker/sql"]

@@ -1,4 +1,4 @@
-//! Why a job is not running, as a reader asks: without payloads, and of other sessions only what a reader may see.
+//! Why a job is not running, as a reader asks it: without payloads, and of other sessions only what a reader may see.
 
 use queue_core::{
     JobId, Store,
@@ -10,7 +10,7 @@ use super::RoledStore;
 
 #[tokio::test]
 #[ignore = "deep"]
-async fn a_reader_is_told_why_without_payloads_and_of_sessions_only_what_it_may_see() {
+async fn a_reader_is_shown_causes_without_payloads_and_only_visible_sessions() {
     let store = RoledStore::new().await;
     let enqueue = "select queue.enqueue('do', '{\"secret\": \"do-not-show\"}', '{\"expires_in\": 3600}')";
     let job: JobId = sqlx::query_scalar(enqueue).fetch_one(&store.db.pool).await.unwrap();
@@ -30,17 +30,17 @@ async fn a_reader_is_told_why_without_payloads_and_of_sessions_only_what_it_may_
             (Some(sees), sees, sees),
             "{user}"
         );
-        assert_eq!(why.causes[1].says.contains("of which you may not see more"), !sees, "{user}: {}", why.causes[1].says);
+        assert_eq!(why.causes[1].says.contains("more details not visible to your role"), !sees, "{user}: {}", why.causes[1].says);
         assert!(!serde_json::to_string(&why).unwrap().contains("do-not-show"), "{user}");
     }
     for user in ["web", "runner", "mailer", "nobody_else"] {
         store.is_denied(user, &format!("select * from queue.why({job})")).await;
         store.is_denied(user, &format!("select * from queue.why_causes({job})")).await;
     }
-    // Part by part they are the owner's alone.
+    // The parts are for the owner only.
     store.is_denied("viewer", "select queue.why_absent(7)").await;
     store.is_denied("viewer", &format!("select * from queue.why_running({job})")).await;
-    // Whoever locks the table is named to a reader as well.
+    // The session that locks the table is shown to a reader as well.
     holder.execute("lock table queue.ready in access exclusive mode").await.unwrap();
     let why = operate::why(&store.pool("viewer"), Store::default(), job).await.unwrap();
     assert_eq!((why.first().kind, &why.first().facts["sessions"][0]["application"]), (CauseKind::TableLocked, &"by hand".into()));

@@ -1,4 +1,4 @@
-//! Each role at its work, with nothing but its rights.
+//! The regular work of each role, with only its own privileges.
 
 use std::{process::Command, time::Duration};
 
@@ -27,7 +27,7 @@ pub(super) async fn until(store: &RoledStore, id: JobId, wanted: &str) {
     eventually(&format!("job {id} is {wanted}"), async || state(store, id).await.as_deref() == Some(wanted)).await;
 }
 
-/// The command line as this user: its exit code and what it said.
+/// Runs the command line as this user; returns the exit code and the output.
 pub(super) fn cli(store: &RoledStore, user: &str, arguments: &[&str]) -> (Option<i32>, String) {
     let output = Command::new(CLI).args(arguments).env("DATABASE_URL", store.url(user)).env("NO_COLOR", "1").output().unwrap();
     let text = [output.stdout, output.stderr].concat();
@@ -39,7 +39,7 @@ pub(super) fn cli(store: &RoledStore, user: &str, arguments: &[&str]) -> (Option
 async fn a_producer_enqueues_in_every_way_and_waits() {
     let store = RoledStore::new().await;
     let web = store.pool("web");
-    let worker = WorkerProcess::logged(WORKER, &store.url("runner"), &[]);
+    let worker = WorkerProcess::start_logged(WORKER, &store.url("runner"), &[]);
 
     let handle = ok().enqueue(&web).await.unwrap();
     assert_eq!(handle.wait(&web).await.unwrap(), "done");
@@ -87,7 +87,7 @@ async fn a_producer_enqueues_in_every_way_and_waits() {
 
     store.tries("web", "select queue.enqueue('do', '{\"act\": {\"Ok\": \"x\"}}')").await.unwrap();
     let refused = store.tries("web", "select queue.enqueue('do@2', '{}')").await.unwrap_err();
-    assert!(refused.contains("is said with the option version"), "{refused}");
+    assert!(refused.contains("is set with the option version"), "{refused}");
     store.tries("web", "select queue.enqueue('do', '{\"act\": {\"Ok\": \"x\"}}', '{\"queue\": \"mail\"}')").await.unwrap();
     let id: JobId = sqlx::query_scalar("select queue.enqueue('do', '{\"act\": {\"Ok\": \"x\"}}')").fetch_one(&web).await.unwrap();
     let over: Option<String> = sqlx::query_scalar("select w.state from queue.wait($1) w").bind(id).fetch_optional(&web).await.unwrap();
@@ -96,10 +96,10 @@ async fn a_producer_enqueues_in_every_way_and_waits() {
     store.server.stop().unwrap();
 }
 
-/// What it does by itself, and what its handlers do: all of it as a role that has no right to create anything.
+/// Its own work, and that of its handlers: everything as a role that may not create anything.
 #[tokio::test]
 #[ignore = "deep"]
-async fn a_worker_starts_works_recovers_and_keeps_house_without_a_right_to_create() {
+async fn a_worker_starts_works_recovers_and_runs_housekeeping_without_the_privilege_to_create() {
     let store = RoledStore::new().await;
     let (own, none) = (Store::default(), Vec::<i32>::new());
     let runner = store.pool("runner");
@@ -128,7 +128,8 @@ async fn a_worker_starts_works_recovers_and_keeps_house_without_a_right_to_creat
     eventually("it runs", async || store.db.count("select count(*) from effect").await.unwrap() == 1).await;
     killed.kill();
 
-    let worker = WorkerProcess::running(WORKER, &store.url("runner"), &[], &[("TTL_MS", "1000"), ("QUEUE_LOG", "warn"), ("NO_COLOR", "1")]);
+    let worker =
+        WorkerProcess::start_with(WORKER, &store.url("runner"), &[], &[("TTL_MS", "1000"), ("QUEUE_LOG", "warn"), ("NO_COLOR", "1")]);
     let began = std::time::Instant::now();
     let mut wanted = vec![(stuck.id(), "completed")];
     for (act, end) in [
@@ -155,7 +156,7 @@ async fn a_worker_starts_works_recovers_and_keeps_house_without_a_right_to_creat
         until(&store, id, end).await;
     }
     eventually("days are made", async || store.db.count(&exists(7)).await.unwrap() == 1).await;
-    // Which takes a lock that others may have just then, so it is tried here too.
+    // It takes a lock that other sessions may hold at the time, so it is retried here too.
     eventually("days are dropped", async || {
         let _ = sqlx::query("select queue.worker_drop_day('7 days')").execute(&runner).await;
         store.db.count(&exists(-9)).await.unwrap() == 0
@@ -166,12 +167,12 @@ async fn a_worker_starts_works_recovers_and_keeps_house_without_a_right_to_creat
     store.server.stop().unwrap();
 }
 
-/// Every chore of a minute, with something to do for each, on a store whose worker has only its own rights.
+/// Every periodic chore, with something to do for each, on a store whose worker has only its own privileges.
 #[tokio::test]
 #[ignore = "deep"]
-async fn what_a_worker_prunes_goes() {
+async fn a_worker_prunes_with_its_own_privileges() {
     let store = RoledStore::new().await;
-    // Without days all goes to where those go that outlive theirs.
+    // Without days, all rows are in the partition for those that outlive their day.
     let no_days = "do $$ declare day text; begin
         for day in select i.inhrelid::regclass::text from pg_inherits i join pg_class c on c.oid = i.inhrelid
           where c.relnamespace = 'queue'::regnamespace and c.relkind = 'r' and c.relname ~ '[0-9]$' loop
@@ -205,13 +206,13 @@ async fn what_a_worker_prunes_goes() {
 
 #[tokio::test]
 #[ignore = "deep"]
-async fn an_operator_acts_and_a_reader_looks_without_payloads() {
+async fn an_operator_changes_and_a_reader_reads_without_payloads() {
     let store = RoledStore::new().await;
     let web = store.pool("web");
     let secret = || Do { act: Act::Terminal("payload-secret".into()) };
     let dead = Do { act: Act::Terminal("said in an error".into()) }.enqueue(&web).meta("tenant", "acme").await.unwrap().id();
     let done = Do { act: Act::Ok("output-secret".into()) }.enqueue(&web).await.unwrap();
-    let worker = WorkerProcess::logged(WORKER, &store.url("runner"), &[]);
+    let worker = WorkerProcess::start_logged(WORKER, &store.url("runner"), &[]);
     until(&store, dead, "dead").await;
     until(&store, done.id(), "completed").await;
     drop(worker);
@@ -275,7 +276,7 @@ async fn an_operator_acts_and_a_reader_looks_without_payloads() {
     store.server.stop().unwrap();
 }
 
-/// Roles of its own, whose limits are its own.
+/// Separate roles, whose limits apply to them only.
 #[tokio::test]
 #[ignore = "deep"]
 async fn a_store_of_another_name_has_roles_of_that_name() {
@@ -297,10 +298,10 @@ async fn a_store_of_another_name_has_roles_of_that_name() {
     store.server.stop().unwrap();
 }
 
-/// The rights of the store's own roles are not taken by giving one of them queues.
+/// Assigning queues to one of the store's own roles does not remove its privileges.
 #[tokio::test]
 #[ignore = "deep"]
-async fn a_producer_for_some_queues_is_none_of_the_stores_roles_nor_its_owner() {
+async fn a_producer_for_some_queues_is_neither_a_role_of_the_store_nor_its_owner() {
     let store = RoledStore::new().await;
     for role in ["queue_owner", "queue_worker", "queue_producer"] {
         let refused = Roles::of_producer(Store::default(), role, &["mail"]).unwrap_err();
@@ -312,7 +313,7 @@ async fn a_producer_for_some_queues_is_none_of_the_stores_roles_nor_its_owner() 
     migrate(&mut admin, odd).await.unwrap();
     let refused = Roles::of_producer(odd, app, &["mail"]).unwrap().apply(&mut admin).await.unwrap_err();
     assert!(refused.to_string().contains("the role app owns the store"), "{refused}");
-    // A schema may be called as a place for a name is, and what was taken from its owner by hand comes back.
+    // A schema may have the name of a placeholder, and privileges revoked from its owner manually are restored.
     Roles::of(odd).apply(&mut admin).await.unwrap();
     store.run("revoke all on all tables in schema queue_role from queue_role_owner").await;
     Roles::of(odd).apply(&mut admin).await.unwrap();
@@ -321,10 +322,10 @@ async fn a_producer_for_some_queues_is_none_of_the_stores_roles_nor_its_owner() 
     store.server.stop().unwrap();
 }
 
-/// In a schema that was made for somebody all is that one's, whoever migrates.
+/// In a schema created for a user, everything belongs to that user, independent of the migrating role.
 #[tokio::test]
 #[ignore = "deep"]
-async fn a_store_in_a_schema_of_somebodys_is_that_ones_own() {
+async fn a_store_in_a_users_schema_belongs_to_that_user() {
     let store = RoledStore::new().await;
     store.run("create role app; create schema app authorization app").await;
     migrate(&mut store.pool("postgres").acquire().await.unwrap(), Store::new("app").unwrap()).await.unwrap();
@@ -334,10 +335,10 @@ async fn a_store_in_a_schema_of_somebodys_is_that_ones_own() {
     store.server.stop().unwrap();
 }
 
-/// Whoever migrates: a member of the owner, or a superuser.
+/// The migrating role: a member of the owner, or a superuser.
 #[tokio::test]
 #[ignore = "deep"]
-async fn what_is_migrated_later_is_the_owners_and_closed() {
+async fn objects_of_later_migrations_belong_to_the_owner_and_are_closed() {
     const LATER: [Migration; 2] = [
         Migration::new(
             migrate::LATEST + 1,
@@ -370,7 +371,7 @@ async fn what_is_migrated_later_is_the_owners_and_closed() {
 
 #[tokio::test]
 #[ignore = "deep"]
-async fn a_workers_rights_suffice_for_the_figures_that_it_tells() {
+async fn a_workers_privileges_suffice_for_its_metrics() {
     let (store, address) = (RoledStore::new().await, free_address().await);
     let (stop, stopped) = tokio::sync::oneshot::channel::<()>();
     let worker = Worker::new(store.pool("runner")).register::<Do>().queue("default", 5).health(address);

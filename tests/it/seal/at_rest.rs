@@ -1,4 +1,4 @@
-//! Whichever way a job goes, its payload stands nowhere in clear, and its handler gets it.
+//! Wherever a job is stored, its payload is nowhere in clear text, and its handler gets it.
 
 use queue_core::{Batch, Durability, Error, Job as _, JobHandle, JobId, JobState, PayloadError, Store, migrate, operate};
 use queue_worker::Worker;
@@ -16,7 +16,7 @@ fn worker(db: &TestDb) -> Worker {
 
 #[tokio::test]
 #[ignore = "deep"]
-async fn a_payload_stands_nowhere_in_clear_whichever_way_its_job_goes() {
+async fn a_payload_is_nowhere_in_clear_text_wherever_its_job_goes() {
     give("rest", "2026-05", 1);
     let db = TestDb::new().await;
     let mut tx = db.pool.begin().await.unwrap();
@@ -31,7 +31,7 @@ async fn a_payload_stands_nowhere_in_clear_whichever_way_its_job_goes() {
     batch.add(Charge::card()).unwrap();
     batch.add(Charge::card()).unwrap().key("k");
     ids.extend(batch.enqueue(&db.pool).await.unwrap());
-    // By INSERT, by COPY, and each by itself.
+    // By INSERT, by COPY, and individually.
     for many in [3, 8200] {
         let handles: Vec<JobHandle<Charge>> =
             Charge::enqueue_all((0..many).map(|_| Charge::card()), &db.pool).returning_ids().await.unwrap();
@@ -56,7 +56,7 @@ async fn a_payload_stands_nowhere_in_clear_whichever_way_its_job_goes() {
 }
 
 #[tokio::test]
-async fn a_payload_in_clear_is_read_too_be_it_from_before_or_from_sql() {
+async fn a_payload_in_clear_text_is_read_too_whether_older_or_from_sql() {
     give("rest", "2026-05", 1);
     let db = TestDb::new().await;
     let clear = r#"select queue.enqueue('seal_rest', '{"card": "1234"}')"#;

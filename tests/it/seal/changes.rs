@@ -1,4 +1,4 @@
-//! Keys change, and so do types: what was sealed before is read, and it can be told what is sealed with which key.
+//! Key rotation and changes of types: older payloads are read, and the key of each payload is known.
 
 use queue_core::{Context, Handler, Job as _, JobId, JobResult, JobState, Keyring, Store, job, schedule::Schedule, use_keyring};
 use queue_worker::Worker;
@@ -10,7 +10,7 @@ use super::{CARD, dead, give, sealed, secret, stored, tamper};
 
 sealed!(Turned, "seal_turned", "turned");
 
-/// The statement that the page shows: which keys are in use still.
+/// The statement from the documentation: which keys are still in use.
 fn in_use() -> String {
     let page = include_str!("../../../docs/SEALED.md");
     let (_, rest) = page.split_once("```sql\n").unwrap();
@@ -34,20 +34,20 @@ async fn after_a_change_of_keys_new_jobs_are_sealed_with_the_new_one_and_old_one
     for job in [old, new] {
         assert_eq!(db.state(job).await, Some(JobState::Completed));
     }
-    assert_eq!(used().await, [row("2025", 0, 1)], "those that are over need no key");
+    assert_eq!(used().await, [row("2025", 0, 1)], "finished ones need no key");
     queue_core::schedule::create(&db.pool, Store::default(), "daily", &daily).await.unwrap();
-    assert_eq!(used().await, [row("2026", 0, 1)], "said again, a schedule is sealed anew");
+    assert_eq!(used().await, [row("2026", 0, 1)], "declared again, a schedule is sealed again");
     db.finish().await;
 }
 
-/// As it was.
+/// The old version.
 #[job(send_only, name = "seal_version", seal = "versions", aliases = ["seal_version_before"])]
 #[derive(Serialize, Deserialize)]
 struct First {
     card: String,
 }
 
-/// As it is.
+/// The new version.
 #[job(send_only, name = "seal_version", seal = "versions", version = 2, upgrade = from_first, output = usize, aliases = ["seal_version_before"])]
 #[derive(Serialize, Deserialize)]
 struct Second {
@@ -64,7 +64,7 @@ impl Handler for Second {
     }
 }
 
-/// Under the name that it had before all that.
+/// Under its earlier name.
 #[job(send_only, name = "seal_version_before", seal = "versions")]
 #[derive(Serialize, Deserialize)]
 struct Before {
@@ -72,14 +72,14 @@ struct Before {
 }
 
 #[tokio::test]
-async fn each_version_is_opened_as_what_it_was_sealed_as_and_then_upgraded() {
+async fn each_version_is_opened_in_its_sealed_version_and_then_upgraded() {
     give("versions", "k", 1);
     let db = TestDb::new().await;
     let first = First { card: CARD.to_owned() }.enqueue(&db.pool).await.unwrap().id();
     let second = Second { cards: vec![CARD.to_owned(); 2] }.enqueue(&db.pool).await.unwrap().id();
     let alias = Before { card: CARD.to_owned() }.enqueue(&db.pool).await.unwrap().id();
     let refused = First { card: String::new() }.enqueue(&db.pool).await.unwrap().id();
-    // A payload of another version in place of one takes the job to that version.
+    // A payload of another version that replaces one changes the job's version.
     First { card: CARD.to_owned() }.enqueue(&db.pool).unique("one").await.unwrap();
     let replaces = Second { cards: vec![CARD.to_owned(); 3] }.enqueue(&db.pool).unique("one");
     let replaced = replaces.on_conflict(queue_core::OnConflict::Replace).await.unwrap().id();
@@ -92,6 +92,6 @@ async fn each_version_is_opened_as_what_it_was_sealed_as_and_then_upgraded() {
     let (_, error) = dead(&db, refused).await;
     assert!(error.contains("cannot be upgraded to version 2: there is no card"), "{error}");
     let (_, error) = dead(&db, moved).await;
-    assert!(error.contains("brought here from another job type, version or store"), "{error}");
+    assert!(error.contains("copied from another job type, version or store"), "{error}");
     db.finish().await;
 }

@@ -1,4 +1,4 @@
-//! What goes wrong with keys and sealed payloads: nothing is written in clear, no job is lost, and the error names the fix and shows nothing.
+//! Faults of keys and sealed payloads: nothing is written in clear text, no job is lost, and the error names the fix and reveals nothing.
 
 use std::time::Duration;
 
@@ -40,7 +40,7 @@ async fn without_the_keyring_an_enqueue_is_refused_and_nothing_is_written() {
     refused(batch.enqueue(&mut tx).await.unwrap_err());
     let schedule = Schedule::every(Duration::from_hours(1)).job(&NoKeyring::card());
     refused(queue_core::schedule::create(&mut tx, Store::default(), "s", &schedule).await.unwrap_err());
-    // The caller's transaction is as it was.
+    // The caller's transaction is still usable.
     Do { act: Act::Ok(String::new()) }.enqueue(&mut tx).await.unwrap();
     tx.commit().await.unwrap();
     assert_eq!(db.count("select count(*) from queue.job").await, 1);
@@ -50,7 +50,7 @@ async fn without_the_keyring_an_enqueue_is_refused_and_nothing_is_written() {
 }
 
 #[tokio::test]
-async fn a_worker_without_the_keyring_leaves_such_jobs_to_others_and_runs_the_rest() {
+async fn a_worker_without_the_keyring_leaves_sealed_jobs_to_others_and_runs_the_rest() {
     let db = TestDb::new().await;
     let alone = Worker::new(db.pool.clone()).register::<NoKeyring>().run(std::future::pending()).await.unwrap_err();
     assert!(
@@ -114,7 +114,7 @@ async fn a_key_that_was_removed_too_early_costs_attempts_not_jobs() {
 }
 
 #[tokio::test]
-async fn a_wrong_key_under_the_right_name_is_a_dead_letter_at_once_and_the_job_is_kept() {
+async fn a_wrong_key_under_the_right_name_is_a_dead_letter_immediately_and_the_job_is_kept() {
     let db = TestDb::new().await;
     give("swapped", "k", 1);
     let job = Swapped::card().enqueue(&db.pool).await.unwrap().id();
@@ -122,7 +122,7 @@ async fn a_wrong_key_under_the_right_name_is_a_dead_letter_at_once_and_the_job_i
     let worker = || Worker::new(db.pool.clone()).register::<Swapped>();
     db.run_until_idle(worker()).await;
     let (attempts, error) = dead(&db, job).await;
-    assert!(attempts == 1 && error.contains("the key `k` of the keyring `swapped` is another here"), "{error}");
+    assert!(attempts == 1 && error.contains("the key `k` of the keyring `swapped` differs"), "{error}");
     give("swapped", "k", 1);
     queue_core::JobRef::from_id(job).requeue(&db.pool).await.unwrap();
     db.run_until_idle(worker()).await;
@@ -131,7 +131,7 @@ async fn a_wrong_key_under_the_right_name_is_a_dead_letter_at_once_and_the_job_i
 }
 
 #[tokio::test]
-async fn what_was_changed_or_moved_is_a_dead_letter_and_harms_no_other_job() {
+async fn a_changed_or_moved_payload_is_a_dead_letter_and_affects_no_other_job() {
     give("faults", "k", 1);
     let db = TestDb::new().await;
     let mut bad = Vec::new();
@@ -157,7 +157,7 @@ async fn what_was_changed_or_moved_is_a_dead_letter_and_harms_no_other_job() {
         for job in &bad[..5] {
             db.until(*job, JobState::Dead).await;
         }
-        // Whether that keyring is known here hangs on the other tests of this process.
+        // Whether that keyring is known here depends on the other tests of this process.
         tests::eventually("the last has been tried", async || db.count("select count(*) from queue.failure").await == 6).await;
     })
     .await;
@@ -198,7 +198,7 @@ async fn of_a_batch_one_that_cannot_be_opened_is_a_dead_letter_alone() {
     db.finish().await;
 }
 
-/// As a release knows it that knows nothing of `seal`; all of its fields have defaults, so it is read from any object.
+/// As a release without `seal` knows it; all of its fields have defaults, so any object is a valid payload.
 #[job(send_only, name = "seal_charge", output = usize)]
 #[derive(Serialize, Deserialize)]
 struct Unsealing {
@@ -213,7 +213,7 @@ impl Handler for Unsealing {
 }
 
 #[tokio::test]
-async fn a_release_that_knows_nothing_of_it_does_not_take_it_for_an_empty_payload_and_tries_it_again() {
+async fn a_release_without_seal_does_not_read_a_sealed_payload_as_empty_and_retries_it() {
     give("faults", "k", 1);
     let db = TestDb::new().await;
     let job = Charge::card().enqueue(&db.pool).await.unwrap().id();

@@ -1,4 +1,4 @@
-//! Keys that a sealed payload makes: nobody can guess them from the store, and they do their work as ever.
+//! Keys derived from a sealed payload: they cannot be guessed from the store, and they work as usual.
 
 use queue_core::{Enqueued, Error, Job as _, Keyring, Store, job, schedule::Schedule, use_keyring};
 use serde::{Deserialize, Serialize};
@@ -25,7 +25,7 @@ fn pay(account: &str) -> Pay {
 }
 
 #[tokio::test]
-async fn keys_that_payloads_make_cannot_be_guessed_and_stay_the_same_over_a_change_of_keys() {
+async fn keys_derived_from_payloads_cannot_be_guessed_and_survive_a_key_rotation() {
     let db = TestDb::new().await;
     give("hashed", "2025", 1);
     let first = pay("hunter2").enqueue(&db.pool).await.unwrap();
@@ -43,10 +43,10 @@ async fn keys_that_payloads_make_cannot_be_guessed_and_stay_the_same_over_a_chan
     let behind = pay("hunter2").enqueue(&db.pool).unique("its own").await.unwrap();
     let ahead = "select count(*) from queue.blocked";
     assert_eq!(db.count(ahead).await, 1, "{} waits behind {}", behind.id(), first.id());
-    // The empty key is that of the whole queue, whatever the type.
+    // The empty key is that of the whole queue, for every type.
     Line::card().enqueue(&db.pool).await.unwrap();
     assert_eq!(db.count("select count(*) from queue.job where key = queue.key_id('default', '')").await, 1);
-    // A schedule keeps them in its options.
+    // A schedule stores them in its options.
     let schedule = Schedule::every(std::time::Duration::from_hours(1)).job(&pay("hunter2"));
     queue_core::schedule::create(&db.pool, Store::default(), "pay", &schedule).await.unwrap();
     assert_eq!(tables_with(&db, "hunter2").await, [""; 0]);
@@ -55,14 +55,14 @@ async fn keys_that_payloads_make_cannot_be_guessed_and_stay_the_same_over_a_chan
 }
 
 #[tokio::test]
-async fn without_a_secret_to_hash_them_with_no_such_job_is_enqueued() {
+async fn without_a_hashing_key_no_sealed_job_with_a_key_is_enqueued() {
     let db = TestDb::new().await;
     use_keyring("unhashed", Keyring::new("k", secret(1))).unwrap();
     let refused = Unhashed { account: "hunter2".to_owned() }.enqueue(&db.pool).await.unwrap_err();
     assert!(matches!(refused, Error::Sealing { .. }), "{refused}");
     let said = refused.to_string();
     assert!(
-        said.contains("its uniqueness key is made of it") && said.contains("`Keyring::hashing`") && !said.contains("hunter2"),
+        said.contains("its uniqueness key is computed from it") && said.contains("`Keyring::hashing`") && !said.contains("hunter2"),
         "{said}"
     );
     assert_eq!(db.count("select count(*) from queue.job").await, 0);

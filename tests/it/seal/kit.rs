@@ -1,4 +1,5 @@
-//! The test kit with types that are sealed: handlers need no keys, a transaction needs those of its jobs, and a lock file has payloads in clear.
+//! The test kit with sealed types: handlers need no keys, a transaction needs those of its jobs, and a lock file has payloads in clear
+//! text.
 
 use queue_core::{Job as _, Keyring, assert_enqueued, assert_not_enqueued, testing, use_keyring};
 use tests::TestDb;
@@ -16,7 +17,7 @@ async fn a_handler_is_run_inline_without_keys() {
 }
 
 #[tokio::test]
-async fn what_is_enqueued_is_asserted_and_drained_in_clear() {
+async fn sealed_jobs_are_asserted_and_drained_in_clear_text() {
     give("kit", "k", 1);
     let db = TestDb::new().await;
     let mut tx = db.pool.begin().await.unwrap();
@@ -33,7 +34,7 @@ async fn what_is_enqueued_is_asserted_and_drained_in_clear() {
 }
 
 #[tokio::test]
-async fn a_job_that_cannot_be_opened_in_a_test_says_why() {
+async fn a_job_that_cannot_be_opened_in_a_test_names_the_reason() {
     let db = TestDb::new().await;
     let mut tx = db.pool.begin().await.unwrap();
     give("kit_lost", "k", 1);

@@ -1,4 +1,4 @@
-//! Workers as processes, each with the keys that it was given: what they say of jobs that they cannot open, and that others can.
+//! Worker processes with different keys: their reports of jobs that they cannot decrypt, which others can.
 
 use std::time::Instant;
 
@@ -21,18 +21,18 @@ fn charge() -> Charge {
 fn worker(db: &TestDb, keys: &str) -> WorkerProcess {
     let keys = if keys.is_empty() { vec![] } else { vec![("KEYS", keys)] };
     let settings = [&[("RELEASE", "sealed"), ("TTL_MS", "2000"), ("QUEUE_LOG", "info"), ("NO_COLOR", "1")], &*keys].concat();
-    WorkerProcess::running(BINARY, &db.url, &[], &settings)
+    WorkerProcess::start_with(BINARY, &db.url, &[], &settings)
 }
 
 #[tokio::test]
-async fn a_worker_says_which_job_it_cannot_open_and_why_and_one_with_the_keys_runs_it() {
+async fn a_worker_names_the_job_that_it_cannot_open_and_one_with_the_keys_runs_it() {
     let db = TestDb::new().await;
     let since = Instant::now();
     use_keyring("release", Keyring::new("new", Secret::parse(NEW).unwrap()).older("old", Secret::parse(OLD).unwrap())).unwrap();
     let sealed = charge().enqueue(&db.pool).await.unwrap().id();
     let mail = async || first::Mail { to: "ada".to_owned() }.enqueue(&db.pool).await.unwrap().id();
 
-    // Without any key it leaves the type alone, says so, and runs others.
+    // Without any key it does not claim the type, reports that, and runs others.
     let keyless = worker(&db, "");
     db.until(mail().await, JobState::Completed).await;
     let left = |line: &String| line.contains("release_charge") && line.contains("keyring") && line.contains("`queue_core::use_keyring`");
@@ -40,15 +40,15 @@ async fn a_worker_says_which_job_it_cannot_open_and_why_and_one_with_the_keys_ru
     assert_eq!(db.count("select count(*) from queue.ready where attempts = 0").await, 1);
     drop(keyless);
 
-    // With the old key only it tries, and says of which job it failed.
+    // With only the old key it tries, and reports the failed job.
     let old = worker(&db, &format!("old={OLD}"));
     db.until(sealed, JobState::Scheduled).await;
     let told = |line: &String| line.contains(&sealed.to_string()) && line.contains("the key `new`") && line.contains("`Keyring::older`");
-    eventually("it tells of the job", async || old.log_since(since).iter().any(told)).await;
+    eventually("it reports the job", async || old.log_since(since).iter().any(told)).await;
     db.until(mail().await, JobState::Completed).await;
     assert!(failure(&db, sealed).await.contains("the key `new`"));
 
-    // Given both, be the new one the current or not, a worker runs it.
+    // With both, whichever is current, a worker runs it.
     let both = worker(&db, &format!("old={OLD},new={NEW}"));
     queue_core::JobRef::from_id(sealed).run_now(&db.pool).await.unwrap();
     drop(old);

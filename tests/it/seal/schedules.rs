@@ -1,4 +1,4 @@
-//! Schedules of types that are sealed: their payload is sealed where it is kept, and declaring it again changes nothing.
+//! Schedules of sealed types: the stored payload is sealed, and another declaration of it changes nothing.
 
 use std::time::Duration;
 
@@ -14,7 +14,7 @@ use super::{give, sealed, stored, tables_with};
 
 sealed!(Report, "seal_report", "schedules");
 
-/// Declared by its type, with its default for a payload.
+/// Declared by its type, with its default as the payload.
 #[job(send_only, name = "seal_nightly", seal = "schedules")]
 #[derive(Serialize, Deserialize)]
 struct Nightly {
@@ -28,7 +28,7 @@ impl Handler for Nightly {
 }
 
 #[tokio::test]
-async fn the_payload_of_a_schedule_is_sealed_and_saying_it_again_changes_nothing() {
+async fn the_payload_of_a_schedule_is_sealed_and_an_identical_declaration_changes_nothing() {
     give("schedules", "k", 1);
     let db = TestDb::new().await;
     let create = async |card: &str| {
@@ -49,7 +49,7 @@ async fn the_payload_of_a_schedule_is_sealed_and_saying_it_again_changes_nothing
 }
 
 #[tokio::test]
-async fn what_workers_declare_is_one_definition_however_many_say_it() {
+async fn equal_declarations_of_many_workers_are_one_definition() {
     give("schedules", "k", 1);
     let db = TestDb::new().await;
     let worker = || {

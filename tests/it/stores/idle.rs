@@ -1,4 +1,4 @@
-//! What stores cost in which nothing happens.
+//! The cost of idle stores.
 
 use std::time::{Duration, Instant};
 
@@ -9,13 +9,13 @@ use queue_core::{
 use sqlx::{AssertSqlSafe, PgPool};
 use tests::{Act, server::TestServer, within};
 
-use super::{AtWork, enqueue, state, worker_over};
+use super::{RunningWorker, enqueue, state, worker_over};
 
-/// So long it is looked at.
+/// Duration of the measurement.
 const SECONDS: u32 = 10;
 const PATIENCE: Duration = Duration::from_mins(3);
 
-/// Statements of the worker so far. Each is a transaction but those of a transaction of several.
+/// Returns the worker's statements so far. Each is a transaction, except those in an explicit one.
 async fn transactions(pool: &PgPool) -> i64 {
     let query = "select (xact_commit + xact_rollback)::bigint from pg_stat_database where datname = current_database()";
     sqlx::query_scalar(query).fetch_one(pool).await.unwrap()
@@ -32,7 +32,7 @@ async fn idle_stores_cost_less_than_a_statement_a_second_each_and_few_connection
     idle(32).await;
 }
 
-/// It makes a hundred schemas, which takes minutes.
+/// It creates a hundred schemas, which takes minutes.
 #[tokio::test]
 #[ignore = "by hand: measures for docs/STORES.md"]
 async fn a_hundred_idle_stores_cost_as_little() {
@@ -40,11 +40,11 @@ async fn a_hundred_idle_stores_cost_as_little() {
 }
 
 async fn idle(stores: u32) {
-    // The transactions of an autovacuum count as well.
+    // The transactions of autovacuum would count as well.
     let server = TestServer::start_with(&["max_connections=40", "fsync=off", "full_page_writes=off", "autovacuum=off"]).await.unwrap();
     let db = server.database("stores").await.unwrap();
     let roster = Roster::default();
-    // The text of one for all: that is soon written.
+    // The migration text once for all stores, because that is faster.
     let text = migrate::print(Store::new("xx").unwrap());
     for nth in 0..stores {
         let name = format!("s{nth}");
@@ -52,8 +52,8 @@ async fn idle(stores: u32) {
         sqlx::raw_sql(AssertSqlSafe(sql)).execute(&db.pool).await.unwrap();
         roster.put(Member::new(&name, &db.pool, Store::new(&name).unwrap()).unwrap());
     }
-    let running = AtWork::start(worker_over(&roster));
-    // All at once: each has its first upkeep meanwhile, too.
+    let running = RunningWorker::start(worker_over(&roster));
+    // All concurrently; each also has its first maintenance meanwhile.
     let members = roster.all();
     let mut jobs = Vec::new();
     for member in members.iter() {
@@ -61,14 +61,14 @@ async fn idle(stores: u32) {
     }
     let (mut most, began) = (0, Instant::now());
     for (member, job) in members.iter().zip(jobs) {
-        within(PATIENCE, "each store's job is over", async || {
+        within(PATIENCE, "each store's job has finished", async || {
             most = most.max(connections(&db.pool).await);
             state(member, job).await == Some(JobState::Completed)
         })
         .await;
     }
     println!("all ran within {:?}", began.elapsed());
-    within(PATIENCE, "nobody works any more", async || {
+    within(PATIENCE, "no worker runs any more", async || {
         let mut left = 0;
         for member in members.iter() {
             left +=
@@ -77,7 +77,7 @@ async fn idle(stores: u32) {
         left == 0
     })
     .await;
-    // A session that does nothing any more tells its counts within ten seconds.
+    // An idle session publishes its statistics within ten seconds.
     tokio::time::sleep(Duration::from_secs(12)).await;
     let before = transactions(&db.pool).await;
     tokio::time::sleep(Duration::from_secs(SECONDS.into())).await;

@@ -1,4 +1,4 @@
-//! Where tenants are, and what becomes of those who believe that they are elsewhere.
+//! Homes of tenants, and producers with outdated information about them.
 
 use std::{
     collections::BTreeSet,
@@ -17,9 +17,9 @@ use queue_core::{
 use sqlx::postgres::PgPoolOptions;
 use tests::{Act, Do, TestDb, eventually};
 
-use super::{AtWork, make, state, worker_over};
+use super::{RunningWorker, make, state, worker_over};
 
-/// Stores of these names, as one process knows them.
+/// Opens stores of these names, as one process does.
 async fn stores(db: &TestDb, names: &[&str]) -> Stores {
     let stores = another(db);
     stores.migrate().await.unwrap();
@@ -31,7 +31,7 @@ async fn stores(db: &TestDb, names: &[&str]) -> Stores {
     stores
 }
 
-/// As another process knows them.
+/// Opens them as another process.
 fn another(db: &TestDb) -> Stores {
     Stores::new(&db.pool, Store::new("homes").unwrap()).database("main", &db.pool).unwrap()
 }
@@ -41,12 +41,12 @@ fn job(note: &str) -> Do {
 }
 
 async fn until_over(stores: &Stores, key: &str) {
-    eventually("the move is over", async || stores.go_on(key).await.unwrap() == MoveState::Over).await;
+    eventually("the move has finished", async || stores.go_on(key).await.unwrap() == MoveState::Over).await;
 }
 
 #[tokio::test]
 #[ignore = "deep"]
-async fn a_tenant_is_in_one_store_for_all_who_ask_at_once_and_all_that_is_enqueued_for_it_goes_there() {
+async fn concurrent_callers_see_a_tenant_in_one_store_and_all_its_jobs_go_there() {
     let db = TestDb::new().await;
     let first = stores(&db, &["one", "two", "three"]).await;
     let mut asking = tokio::task::JoinSet::new();
@@ -88,7 +88,7 @@ async fn a_tenant_is_in_one_store_for_all_who_ask_at_once_and_all_that_is_enqueu
 
 #[tokio::test]
 #[ignore = "deep"]
-async fn new_tenants_go_where_the_rule_says_and_not_into_closed_stores() {
+async fn new_tenants_are_placed_by_the_rule_and_not_in_closed_stores() {
     let db = TestDb::new().await;
     let stores = stores(&db, &["one", "two"]).await.rule(Rule::Fewest);
     for nth in 0..6 {
@@ -106,7 +106,7 @@ async fn new_tenants_go_where_the_rule_says_and_not_into_closed_stores() {
     assert!(matches!(explicit.of("nobody").await, Err(Error::NotPlaced { .. })));
     assert!(explicit.place("somebody", "two").await.unwrap() && !explicit.place("somebody", "two").await.unwrap());
     assert_eq!(explicit.of("somebody").await.unwrap().member().name(), "two");
-    // What somebody wrote there by hand is told of, and keeps nobody from the others.
+    // A row that an operator wrote there manually is reported, and affects no other store.
     sqlx::raw_sql("insert into homes.store (name, database, schema) values ('a_wrong', 'main', 'no schema\"')")
         .execute(&db.pool)
         .await
@@ -123,7 +123,7 @@ async fn new_tenants_go_where_the_rule_says_and_not_into_closed_stores() {
 
 #[tokio::test]
 #[ignore = "deep"]
-async fn whoever_believes_that_a_tenant_is_where_it_was_cannot_enqueue_there() {
+async fn a_producer_with_an_outdated_home_of_a_tenant_cannot_enqueue_there() {
     let db = TestDb::new().await;
     let (here, there) = (stores(&db, &["one", "two"]).await, another(&db));
     here.place("acme", "one").await.unwrap();
@@ -133,7 +133,7 @@ async fn whoever_believes_that_a_tenant_is_where_it_was_cannot_enqueue_there() {
     here.move_tenant("acme", "two").await.unwrap();
     assert!(matches!(here.move_tenant("acme", "one").await, Err(Error::CannotMove { .. })), "it moves already");
     assert_eq!(here.go_on("acme").await.unwrap(), MoveState::Fencing, "it waits for who enqueues there");
-    // Old news are good until the fence stands: what comes by them is drained with the rest.
+    // Cached homes are valid until the fence is set: jobs that arrive through them are drained with the rest.
     slow.commit().await.unwrap();
     assert_eq!(here.go_on("acme").await.unwrap(), MoveState::Draining(1));
     assert_eq!(here.moves().await.unwrap().iter().map(|moving| moving.key.as_str()).collect::<Vec<_>>(), ["acme"]);
@@ -144,15 +144,15 @@ async fn whoever_believes_that_a_tenant_is_where_it_was_cannot_enqueue_there() {
     assert_eq!(tx.store().schema(), "two");
     let second = job("new").enqueue(&mut tx).await.unwrap();
     tx.commit().await.unwrap();
-    // The process that began the move is gone: any other goes on with it.
+    // The process that began the move is gone: another one continues it.
     drop(here);
-    let running = AtWork::start(worker_over(there.roster()));
+    let running = RunningWorker::start(worker_over(there.roster()));
     until_over(&there, "acme").await;
     let (one, two) = (there.roster().get("one").unwrap(), there.roster().get("two").unwrap());
     assert_eq!(state(&one, first.id()).await, Some(JobState::Completed));
     super::until_done(&two, second.id()).await;
     assert!(there.moves().await.unwrap().is_empty());
-    // And back: an older epoch is good for nothing there either.
+    // And back: an older epoch is not valid there either.
     there.move_tenant("acme", "one").await.unwrap();
     until_over(&there, "acme").await;
     let mut own = db.pool.begin().await.unwrap();
@@ -163,10 +163,10 @@ async fn whoever_believes_that_a_tenant_is_where_it_was_cannot_enqueue_there() {
     db.finish().await;
 }
 
-/// Who tends waits for no store for ever, and is then in the middle of anything. The pool is the program's own.
+/// Maintenance gives up on a store that hangs, and may then be at any point of a move. The pool belongs to the program.
 #[tokio::test]
 #[ignore = "deep"]
-async fn a_step_of_a_move_that_is_given_up_anywhere_leaves_nothing_open_behind() {
+async fn a_step_of_a_move_that_is_abandoned_anywhere_leaves_no_open_transaction() {
     let db = TestDb::new().await;
     let pool = PgPoolOptions::new().max_connections(1).connect(&db.url).await.unwrap();
     let own = Stores::new(&db.pool, Store::new("homes").unwrap()).database("main", &pool).unwrap();
@@ -182,19 +182,19 @@ async fn a_step_of_a_move_that_is_given_up_anywhere_leaves_nothing_open_behind()
         let _ = tokio::time::timeout(Duration::from_micros(100 * round), own.go_on("acme")).await;
         sqlx::query("insert into public.written values (1)").execute(&pool).await.unwrap();
     }
-    assert_eq!(db.count("select count(*) from public.written").await, 120, "some were written into a transaction that nobody commits");
+    assert_eq!(db.count("select count(*) from public.written").await, 120, "some were written into a transaction that is never committed");
     pool.close().await;
     db.finish().await;
 }
 
-/// Producers of several processes, each with its own news, and one that is killed now and then, while the tenant moves to and fro.
+/// Producers of several processes, each with its own cache, one of which is killed occasionally, while the tenant moves back and forth.
 #[tokio::test]
 #[ignore = "deep"]
-async fn nothing_is_lost_or_left_behind_while_a_tenant_moves_to_and_fro_under_load() {
+async fn nothing_is_lost_or_left_behind_while_a_tenant_moves_back_and_forth_under_load() {
     let db = TestDb::new().await;
     let here = stores(&db, &["one", "two"]).await;
     here.place("acme", "one").await.unwrap();
-    let running = AtWork::start(worker_over(here.roster()));
+    let running = RunningWorker::start(worker_over(here.roster()));
     let (stop, mut producing) = (Arc::new(AtomicBool::new(false)), tokio::task::JoinSet::new());
     for nth in 0..3 {
         let (stores, stop) = (another(&db), Arc::clone(&stop));
@@ -205,7 +205,7 @@ async fn nothing_is_lost_or_left_behind_while_a_tenant_moves_to_and_fro_under_lo
                 job(&format!("{nth}.{round}")).enqueue(&mut tx).await.unwrap();
                 round += 1;
                 match round % 7 {
-                    // Slow, and broken off.
+                    // Slow, and interrupted.
                     0 => tokio::time::sleep(Duration::from_millis(100)).await,
                     3 => continue,
                     _ => {}
@@ -223,8 +223,8 @@ async fn nothing_is_lost_or_left_behind_while_a_tenant_moves_to_and_fro_under_lo
         here.move_tenant("acme", to).await.unwrap();
         let other = another(&db);
         other.refresh().await.unwrap();
-        // Two go on with it at once.
-        eventually("the move is over", async || {
+        // Two processes continue it concurrently.
+        eventually("the move has finished", async || {
             let (one, two) = tokio::join!(here.go_on("acme"), other.go_on("acme"));
             one.unwrap() == MoveState::Over && two.unwrap() == MoveState::Over
         })

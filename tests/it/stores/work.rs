@@ -1,4 +1,4 @@
-//! Who works where, and who is kept from it by whom.
+//! The distribution of work across stores, and interference between them.
 
 use std::{
     sync::{
@@ -16,7 +16,7 @@ use queue_worker::StoresWorker;
 use sqlx::{Connection as _, PgConnection};
 use tests::{Act, Do, TestDb, eventually};
 
-use super::{AtWork, enqueue, make, state, until_done, worker_over};
+use super::{RunningWorker, enqueue, make, state, until_done, worker_over};
 
 #[tokio::test]
 #[ignore = "deep"]
@@ -31,7 +31,7 @@ async fn jobs_of_many_stores_run_in_one_worker_and_none_is_left_behind() {
         roster.put(member.clone());
     }
     let before = enqueue(&members[1], Act::Ok("before".into())).await;
-    let running = AtWork::start(worker_over(&roster));
+    let running = RunningWorker::start(worker_over(&roster));
     until_done(&members[1], before).await;
     for round in 0..3 {
         for member in &members {
@@ -40,7 +40,7 @@ async fn jobs_of_many_stores_run_in_one_worker_and_none_is_left_behind() {
             until_done(member, plain).await;
             until_done(member, retried).await;
         }
-        // Long enough for all to be let go.
+        // Long enough for all to be released.
         tokio::time::sleep(Duration::from_millis(900)).await;
     }
     let workers = async || {
@@ -68,7 +68,7 @@ async fn a_busy_store_takes_what_others_leave_and_starves_none() {
     for _ in 0..200 {
         enqueue(&busy, Act::Sleep(100)).await;
     }
-    let running = AtWork::start(worker_over(&roster).slots(4));
+    let running = RunningWorker::start(worker_over(&roster).slots(4));
     eventually("the busy store has all slots", async || {
         let query = busy.store().sql("select count(*) from queue.jobs where state = 'completed'");
         sqlx::query_scalar::<_, i64>(query).fetch_one(&db.pool).await.unwrap() >= 12
@@ -83,7 +83,7 @@ async fn a_busy_store_takes_what_others_leave_and_starves_none() {
     let left: i64 =
         sqlx::query_scalar(busy.store().sql("select count(*) from queue.jobs where state = 'ready'")).fetch_one(&db.pool).await.unwrap();
     assert!(left > 50, "the busy store has been busy: {left}");
-    // No more run at once than there are slots: each of the busy store's holds one for longer than that.
+    // No more run concurrently than there are slots: each of the busy store's jobs holds one for longer than that.
     let most: i64 = sqlx::query_scalar(
         "with held as (select at from public.effect where not job = any ($1))
          select max(n) from (select (select count(*) from held o where o.at <= e.at and o.at > e.at - interval '90 ms') as n from held e) x",
@@ -92,14 +92,14 @@ async fn a_busy_store_takes_what_others_leave_and_starves_none() {
     .fetch_one(&db.pool)
     .await
     .unwrap();
-    assert!(most <= 4, "{most} ran at once");
+    assert!(most <= 4, "{most} ran concurrently");
     running.stop().await;
     db.finish().await;
 }
 
 #[tokio::test]
 #[ignore = "deep"]
-async fn a_store_that_is_locked_dropped_or_not_migrated_stops_alone_and_comes_back() {
+async fn a_store_that_is_locked_dropped_or_not_migrated_stops_alone_and_recovers() {
     let db = TestDb::new().await;
     let (well, locked, dropped) = (make(&db.pool, "well").await, make(&db.pool, "locked").await, make(&db.pool, "dropped").await);
     let unmade = Member::new("unmade", &db.pool, Store::new("unmade").unwrap()).unwrap();
@@ -107,7 +107,7 @@ async fn a_store_that_is_locked_dropped_or_not_migrated_stops_alone_and_comes_ba
     for member in [&well, &locked, &dropped, &unmade] {
         roster.put(member.clone());
     }
-    let running = AtWork::start(worker_over(&roster));
+    let running = RunningWorker::start(worker_over(&roster));
     for member in [&well, &locked, &dropped] {
         let job = enqueue(member, Act::Ok("first".into())).await;
         until_done(member, job).await;
@@ -131,7 +131,7 @@ async fn a_store_that_is_locked_dropped_or_not_migrated_stops_alone_and_comes_ba
 
 #[tokio::test]
 #[ignore = "deep"]
-async fn a_store_whose_worker_cannot_be_made_stops_alone() {
+async fn a_store_whose_worker_cannot_be_created_stops_alone() {
     let db = TestDb::new().await;
     let roster = Roster::default();
     let (well, bad) = (make(&db.pool, "well").await, make(&db.pool, "bad").await);
@@ -148,12 +148,12 @@ async fn a_store_whose_worker_cannot_be_made_stops_alone() {
         }
         worker.register::<Do>().lease_ttl(Duration::from_secs(5))
     });
-    let running = AtWork::start(worker.linger(Duration::from_millis(100)));
+    let running = RunningWorker::start(worker.linger(Duration::from_millis(100)));
     let first = enqueue(&bad, Act::Ok("first".into())).await;
     until_done(&bad, first).await;
     eventually("it has no worker", async || db.count("select count(*) from bad.worker").await == 0).await;
     is_bad.store(true, SeqCst);
-    // One that was made before may be on its way.
+    // A statement sent before may be in flight.
     let mut waits = first;
     eventually("no worker is made for it", async || {
         waits = enqueue(&bad, Act::Ok("waits".into())).await;
@@ -174,10 +174,10 @@ async fn a_store_whose_worker_cannot_be_made_stops_alone() {
 
 #[tokio::test]
 #[ignore = "deep"]
-async fn a_store_is_picked_up_when_it_is_added_and_let_go_after_its_running_jobs_when_it_is_removed() {
+async fn a_store_is_served_once_added_and_released_after_its_running_jobs_once_removed() {
     let db = TestDb::new().await;
     let roster = Roster::default();
-    let running = AtWork::start(worker_over(&roster));
+    let running = RunningWorker::start(worker_over(&roster));
     let late = make(&db.pool, "late").await;
     roster.put(late.clone());
     let job = enqueue(&late, Act::Ok("here".into())).await;
@@ -197,7 +197,7 @@ async fn a_store_is_picked_up_when_it_is_added_and_let_go_after_its_running_jobs
     until_done(&late, never).await;
     running.stop().await;
     let left = "select count(*) from pg_stat_activity where datname = current_database() and application_name like 'queue-worker%'";
-    // A server hears of a connection that was dropped a moment later.
+    // A server notices a dropped connection a moment later.
     eventually("it leaves no connection", async || db.count(left).await == 0).await;
     db.finish().await;
 }

@@ -1,4 +1,4 @@
-//! Drains and assertions, each in a transaction of a database of its own.
+//! Drains and assertions, each in a transaction of a separate database.
 
 use std::{
     sync::{Arc, Mutex},
@@ -15,12 +15,12 @@ use tests::TestDb;
 
 const HOUR: Duration = Duration::from_hours(1);
 
-// What is `send_only` is not linked into this binary's other workers, which have no such state.
+// A `send_only` type is not linked into this binary's other workers, which have no such state.
 
-/// What handlers were called, in that order.
-type Seen = Arc<Mutex<Vec<String>>>;
+/// The handlers called, in order.
+type CalledHandlers = Arc<Mutex<Vec<String>>>;
 
-#[job(name = "testing_step", send_only, max_attempts = 2, backoff = fixed("1h"), state(Seen), output = String)]
+#[job(name = "testing_step", send_only, max_attempts = 2, backoff = fixed("1h"), state(CalledHandlers), output = String)]
 #[derive(Debug, Serialize, Deserialize)]
 struct Step {
     name: String,
@@ -29,7 +29,7 @@ struct Step {
 
 impl Handler for Step {
     async fn run(self, cx: &Context) -> JobResult<String> {
-        cx.state::<Seen>().lock().unwrap().push(format!("{} {}", self.name, cx.attempt()));
+        cx.state::<CalledHandlers>().lock().unwrap().push(format!("{} {}", self.name, cx.attempt()));
         match self.how.as_str() {
             "fail" => return Err("as told".into()),
             "panic" => panic!("as told"),
@@ -83,7 +83,7 @@ fn step(name: &str, how: &str) -> Step {
     Step { name: name.to_owned(), how: how.to_owned() }
 }
 
-fn drain<'t>(tx: &'t mut PgConnection, seen: &Seen) -> Drain<'t> {
+fn drain<'t>(tx: &'t mut PgConnection, seen: &CalledHandlers) -> Drain<'t> {
     testing::drain(tx).register::<Step>().register::<Whole>().state(Arc::clone(seen))
 }
 
@@ -104,7 +104,7 @@ const EFFECTS: &str = "select count(*) from effect";
 
 #[tokio::test]
 async fn a_drain_writes_each_verdict_where_a_worker_would_and_nothing_outlives_the_transaction() {
-    let (db, seen) = (TestDb::new().await, Seen::default());
+    let (db, seen) = (TestDb::new().await, CalledHandlers::default());
     let mut tx = db.pool.begin().await.unwrap();
     let mut jobs = Vec::new();
     for (how, after) in [
@@ -136,8 +136,8 @@ async fn a_drain_writes_each_verdict_where_a_worker_would_and_nothing_outlives_t
 }
 
 #[tokio::test]
-async fn what_handlers_write_in_their_own_transaction_is_the_tests_and_goes_if_they_do_not_complete_it() {
-    let (db, seen) = (TestDb::new().await, Seen::default());
+async fn writes_of_a_handlers_own_transaction_join_the_tests_and_are_undone_unless_completed() {
+    let (db, seen) = (TestDb::new().await, CalledHandlers::default());
     let mut tx = db.pool.begin().await.unwrap();
     for how in ["begin", "leave", "fail it"] {
         enqueue(&mut tx, how).await;
@@ -155,7 +155,7 @@ async fn what_handlers_write_in_their_own_transaction_is_the_tests_and_goes_if_t
 
 #[tokio::test]
 async fn without_a_pool_a_transaction_is_an_error_that_names_the_fix() {
-    let (db, seen) = (TestDb::new().await, Seen::default());
+    let (db, seen) = (TestDb::new().await, CalledHandlers::default());
     let mut tx = db.pool.begin().await.unwrap();
     enqueue(&mut tx, "begin").await;
     let drained = drain(&mut tx, &seen).await.unwrap();
@@ -169,7 +169,7 @@ async fn without_a_pool_a_transaction_is_an_error_that_names_the_fix() {
 
 #[tokio::test]
 async fn a_transactional_job_writes_in_the_tests_transaction_unless_it_fails() {
-    let (db, seen) = (TestDb::new().await, Seen::default());
+    let (db, seen) = (TestDb::new().await, CalledHandlers::default());
     let mut tx = db.pool.begin().await.unwrap();
     Whole { fails: true }.enqueue(&mut tx).await.unwrap();
     Whole { fails: false }.enqueue(&mut tx).await.unwrap();
@@ -182,7 +182,7 @@ async fn a_transactional_job_writes_in_the_tests_transaction_unless_it_fails() {
 
 #[tokio::test]
 async fn jobs_of_one_key_are_drained_in_order_and_wait_for_a_retry() {
-    let (db, seen) = (TestDb::new().await, Seen::default());
+    let (db, seen) = (TestDb::new().await, CalledHandlers::default());
     let mut tx = db.pool.begin().await.unwrap();
     for (name, how) in [("a", "yes"), ("b", "fail"), ("c", "yes")] {
         step(name, how).enqueue(&mut tx).key("one").await.unwrap();
@@ -199,8 +199,8 @@ async fn jobs_of_one_key_are_drained_in_order_and_wait_for_a_retry() {
 }
 
 #[tokio::test]
-async fn a_uniqueness_key_is_free_once_its_job_is_drained_or_its_time_is_over() {
-    let (db, seen) = (TestDb::new().await, Seen::default());
+async fn a_uniqueness_key_is_free_once_its_job_is_drained_or_its_time_has_passed() {
+    let (db, seen) = (TestDb::new().await, CalledHandlers::default());
     let mut tx = db.pool.begin().await.unwrap();
     let live = step("live", "yes").enqueue(&mut tx).unique("k").await.unwrap().id();
     assert_eq!(step("live", "yes").enqueue(&mut tx).unique("k").await.unwrap().id(), live);
@@ -216,7 +216,7 @@ async fn a_uniqueness_key_is_free_once_its_job_is_drained_or_its_time_is_over() 
 
 #[tokio::test]
 async fn a_checkpoint_is_there_for_the_next_attempt_in_a_later_drain() {
-    let (db, seen) = (TestDb::new().await, Seen::default());
+    let (db, seen) = (TestDb::new().await, CalledHandlers::default());
     let mut tx = db.pool.begin().await.unwrap();
     let job = enqueue(&mut tx, "go on").await;
     assert_eq!(drain(&mut tx, &seen).await.unwrap().of(job).next().unwrap().checkpoint::<u32>(), Some(1));
@@ -227,8 +227,8 @@ async fn a_checkpoint_is_there_for_the_next_attempt_in_a_later_drain() {
 }
 
 #[tokio::test]
-async fn a_drain_stops_where_it_is_told_and_refuses_what_no_worker_would_run() {
-    let (db, seen) = (TestDb::new().await, Seen::default());
+async fn a_drain_stops_at_its_bound_and_refuses_jobs_that_no_worker_would_run() {
+    let (db, seen) = (TestDb::new().await, CalledHandlers::default());
     let mut tx = db.pool.begin().await.unwrap();
     for _ in 0..3 {
         enqueue(&mut tx, "yes").await;
@@ -245,7 +245,7 @@ async fn a_drain_stops_where_it_is_told_and_refuses_what_no_worker_would_run() {
 
 #[tokio::test]
 async fn a_drain_that_is_dropped_gives_the_transaction_back() {
-    let (db, seen) = (TestDb::new().await, Seen::default());
+    let (db, seen) = (TestDb::new().await, CalledHandlers::default());
     let mut tx = db.pool.begin().await.unwrap();
     enqueue(&mut tx, "hang").await;
     let mut drain = Box::pin(std::future::IntoFuture::into_future(drain(&mut tx, &seen).pool(&db.pool)));
@@ -265,7 +265,7 @@ async fn a_drain_that_is_dropped_gives_the_transaction_back() {
 struct Secret(u32);
 
 #[tokio::test]
-async fn what_is_enqueued_is_found_by_its_pattern_with_all_that_is_known_of_it() {
+async fn an_enqueued_job_is_found_by_its_pattern_with_all_its_options() {
     let db = TestDb::new().await;
     let mut tx = db.pool.begin().await.unwrap();
     step("a", "yes").enqueue(&mut tx).queue("elsewhere").priority(7).max_attempts(4).await.unwrap();
@@ -288,14 +288,14 @@ async fn what_is_enqueued_is_found_by_its_pattern_with_all_that_is_known_of_it()
 }
 
 #[tokio::test]
-async fn an_assertion_that_fails_lists_what_waits() {
+async fn a_failed_assertion_lists_the_waiting_jobs() {
     let db = TestDb::new().await;
     step("ada", "yes").enqueue(&db.pool).await.unwrap();
     Secret(4).enqueue(&db.pool).await.unwrap();
     let pool = db.pool.clone();
     let said = panic_of(async move { assert_enqueued!(&pool, Step { name, .. } if name == "bob") }).await;
     for part in
-        ["`Step { name, .. } if name == \"bob\"` is not enqueued", "name: \"ada\"", "all that wait: 1 testing_secret, 1 testing_step"]
+        ["`Step { name, .. } if name == \"bob\"` is not enqueued", "name: \"ada\"", "all waiting jobs: 1 testing_secret, 1 testing_step"]
     {
         assert!(said.contains(part), "{said}");
     }
@@ -305,7 +305,7 @@ async fn an_assertion_that_fails_lists_what_waits() {
     db.finish().await;
 }
 
-/// What a test that fails says.
+/// Returns the panic message of a failed test.
 async fn panic_of(test: impl Future<Output = ()> + Send + 'static) -> String {
     tokio::spawn(test).await.unwrap_err().into_panic().downcast_ref::<String>().unwrap().clone()
 }

@@ -1,4 +1,4 @@
-//! A handler that is interrupted at each of its awaits, and run again: what is written once stays so, and what is not is found out.
+//! A handler that is interrupted at each of its awaits, and run again: exactly-once effects pass, and others are detected.
 
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
@@ -9,7 +9,7 @@ use sqlx::PgPool;
 use tests::TestDb;
 use tokio::task::yield_now;
 
-/// What handlers have done outside of the database.
+/// Effects of handlers outside of the database.
 #[derive(Clone, Default)]
 struct Done(Arc<Mutex<Vec<String>>>);
 
@@ -27,7 +27,7 @@ impl Done {
     }
 }
 
-/// Mails two, one after the other, and remembers the first or does not.
+/// Sends two mails, one after the other, and optionally remembers the first.
 #[job(name = "interrupted_mails", send_only, state(Done))]
 #[derive(Serialize, Deserialize)]
 struct Mails {
@@ -49,7 +49,7 @@ impl Handler for Mails {
     }
 }
 
-/// How often ada and bob had a mail, each time the handler was interrupted elsewhere.
+/// Returns how often ada and bob got a mail, for each point of interruption.
 async fn mailed(remembers: bool) -> Vec<(usize, usize)> {
     let (done, mut seen) = (Done::default(), Vec::new());
     let begin = async || {
@@ -66,7 +66,7 @@ async fn mailed(remembers: bool) -> Vec<(usize, usize)> {
 }
 
 #[tokio::test]
-async fn a_plain_handler_that_must_not_be_repeated_is_found_out() {
+async fn a_plain_handler_that_must_not_be_repeated_is_detected() {
     let forgets = mailed(false).await;
     assert_eq!(forgets[0], (1, 1), "undisturbed");
     assert!(forgets.contains(&(2, 1)), "dropped between the two: {forgets:?}");
@@ -76,7 +76,7 @@ async fn a_plain_handler_that_must_not_be_repeated_is_found_out() {
     assert_eq!(remembers.last(), Some(&(1, 2)), "{remembers:?}");
 }
 
-/// Does one thing outside, one in the database, waits, and does another.
+/// Has one effect outside, one in the database, waits, and has another one.
 #[job(name = "interrupted_order", send_only, durable, max_attempts = 2, state(Done), output = u32)]
 #[derive(Serialize, Deserialize)]
 struct Order;
@@ -117,7 +117,7 @@ async fn empty(pool: &PgPool) {
 
 #[tokio::test]
 #[ignore = "deep"]
-async fn a_durable_handler_does_in_the_database_once_what_it_does_elsewhere_under_one_key() {
+async fn a_durable_handlers_effects_happen_once_in_the_database_and_under_one_key_elsewhere() {
     let (db, done) = (db().await, Done::default());
     let (mut again, mut attempts, mut places) = (0, Vec::new(), Vec::new());
     let begin = async || {
@@ -146,7 +146,7 @@ async fn a_durable_handler_does_in_the_database_once_what_it_does_elsewhere_unde
     db.finish().await;
 }
 
-/// Writes in the transaction that it is lent.
+/// Writes in the transaction that it is given.
 #[job(name = "interrupted_lent", send_only, transactional)]
 #[derive(Serialize, Deserialize)]
 struct WritesLent;
@@ -162,7 +162,7 @@ impl Handler for WritesLent {
     }
 }
 
-/// Writes in a transaction of its own, which completes it.
+/// Writes in its own transaction, which completes the job.
 #[job(name = "interrupted_own", send_only, output = u32)]
 #[derive(Serialize, Deserialize)]
 struct WritesOwn;
@@ -177,7 +177,7 @@ impl Handler for WritesOwn {
 }
 
 #[tokio::test]
-async fn what_completes_with_its_transaction_is_written_once() {
+async fn writes_of_a_completing_transaction_happen_once() {
     let db = db().await;
     let lent = testing::interrupt_everywhere(
         async || {
@@ -207,7 +207,7 @@ async fn what_completes_with_its_transaction_is_written_once() {
     db.finish().await;
 }
 
-/// Remembers before it does, and has nothing to wait for in between.
+/// Remembers before the effect, without an await in between.
 #[job(name = "interrupted_early", send_only, state(Done))]
 #[derive(Serialize, Deserialize)]
 struct Early;
@@ -223,7 +223,7 @@ impl Handler for Early {
 }
 
 #[tokio::test]
-async fn a_handler_is_dropped_between_what_it_kept_and_its_next_line() {
+async fn a_handler_is_dropped_between_a_checkpoint_and_its_next_line() {
     let (done, mut mails) = (Done::default(), Vec::new());
     let begin = async || {
         done.take();
@@ -235,7 +235,7 @@ async fn a_handler_is_dropped_between_what_it_kept_and_its_next_line() {
     assert!(mails.contains(&(Some(testing::Place::Written(1)), 0)), "the mail that is never sent: {mails:?}");
 }
 
-/// Completes, and goes on.
+/// Completes, and continues.
 #[job(name = "interrupted_after", send_only, state(Done), output = u32)]
 #[derive(Serialize, Deserialize)]
 struct After;
@@ -268,20 +268,20 @@ async fn what_is_committed_is_over(db: &TestDb) {
 }
 
 #[tokio::test]
-async fn a_job_whose_own_commit_was_made_is_not_run_again() {
+async fn a_job_whose_own_transaction_committed_does_not_run_again() {
     let db = db().await;
     what_is_committed_is_over(&db).await;
     db.finish().await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn nor_beside_other_threads() {
+async fn a_job_whose_own_transaction_committed_does_not_run_again_beside_other_threads() {
     let db = db().await;
     what_is_committed_is_over(&db).await;
     db.finish().await;
 }
 
-/// Goes on after a statement of its transaction has failed.
+/// Continues after a statement of its transaction has failed.
 #[job(name = "interrupted_aborted", send_only, max_attempts = 1)]
 #[derive(Serialize, Deserialize)]
 struct Aborted;
@@ -294,7 +294,7 @@ impl Handler for Aborted {
     }
 }
 
-/// The same, with the transaction that it is lent.
+/// The same with the transaction that it is given.
 #[job(name = "interrupted_lent_aborted", send_only, transactional, max_attempts = 2)]
 #[derive(Serialize, Deserialize)]
 struct LentAborted;
@@ -322,7 +322,7 @@ async fn a_transaction_that_cannot_be_committed_fails_its_attempt() {
 }
 
 #[tokio::test]
-async fn a_cancelled_job_does_not_come_back() {
+async fn a_cancelled_job_does_not_run_again() {
     let (done, mut states) = (Done::default(), Vec::new());
     let begin = async || {
         done.take();
@@ -334,7 +334,7 @@ async fn a_cancelled_job_does_not_come_back() {
     assert!(states[1..].iter().all(|(verdict, mails)| *verdict == Verdict::Cancel && *mails <= 1), "{states:?}");
 }
 
-/// Goes on for ever: within an attempt, with another, or once it was interrupted.
+/// Never ends: within an attempt, with another one, or after an interruption.
 #[job(name = "interrupted_never", send_only, state(Done))]
 #[derive(Serialize, Deserialize)]
 struct Never {
@@ -358,7 +358,7 @@ impl Handler for Never {
 }
 
 #[tokio::test]
-async fn what_does_not_end_is_an_error() {
+async fn a_handler_that_never_ends_is_an_error() {
     let never = async |how: &str| {
         let done = Done::default();
         let begin = async || {
@@ -374,7 +374,7 @@ async fn what_does_not_end_is_an_error() {
     let locks = never("locks").await;
     assert!(
         matches!(locks, Err(testing::Error::Restless { at: Some(testing::Place::Wait(1)), most: 2000 })),
-        "whoever is interrupted leaves it locked: {locks:?}"
+        "an interrupted handler leaves it locked: {locks:?}"
     );
 }
 

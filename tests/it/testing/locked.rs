@@ -1,4 +1,4 @@
-//! The payload lock file: which changes of a payload are noticed, in which direction, and what is said of them.
+//! The payload lock file: which changes of a payload are detected, in which direction, and with which message.
 
 use std::{collections::BTreeMap, fs, panic::catch_unwind, time::Duration};
 
@@ -21,9 +21,9 @@ fn lock_of<T: JobType>() -> String {
     Payloads::new().job_type::<T>().compare(None, false).unwrap().unwrap()
 }
 
-/// What is said of a program with `B` that was one with `A`.
+/// Returns the messages for a program with `B` after one with `A`.
 fn changed<A: JobType, B: JobType>() -> Result<(), String> {
-    // It is the same for who changes nothing.
+    // The same for a type that does not change.
     assert_eq!(Payloads::new().job_type::<A>().compare(Some(&lock_of::<A>()), false), Ok(None));
     Payloads::new().job_type::<B>().compare(Some(&lock_of::<A>()), false).map(|text| assert_eq!(text, None, "nothing is to be written"))
 }
@@ -69,22 +69,22 @@ form!(Narrow { n: u32 });
 form!(Signed { n: i64 });
 
 #[test]
-fn fields_that_come_go_are_renamed_and_retyped() {
-    // What may be left out.
+fn added_removed_renamed_and_retyped_fields() {
+    // Fields that may be omitted.
     assert_eq!(changed::<Plain, Strict>(), Ok(()));
     assert_eq!(changed::<Plain, WithOption>(), Ok(()));
     assert_eq!(changed::<Plain, WithDefault>(), Ok(()));
     assert_eq!(changed::<RequiredText, WithOption>(), Ok(()), "what was needed may be left out");
     assert_eq!(changed::<Plain, RenamedWithAlias>(), Ok(()));
     assert_eq!(changed::<Narrow, Wide>(), Ok(()));
-    // What may not.
+    // Fields that may not.
     is_noticed::<Plain, Required>(&[
         "`locked`, version 1: {\"to\":\"text\"}",
         "missing field `cc` at `$`",
         "#[serde(default)]",
         "version = 2",
     ]);
-    is_noticed::<WithOption, RequiredText>(&["invalid type: null, expected a string at `$.cc`", "say `version = 2`", "upgrade = .."]);
+    is_noticed::<WithOption, RequiredText>(&["invalid type: null, expected a string at `$.cc`", "set `version = 2`", "upgrade = .."]);
     is_noticed::<RequiredText, Plain>(&["`$.cc` is not read any more", "#[serde(alias", "QUEUE_PAYLOADS=accept"]);
     is_noticed::<RequiredText, Denying>(&["unknown field `cc`", "deny_unknown_fields"]);
     is_noticed::<Plain, Renamed>(&["missing field `recipient`", "#[serde(alias = \"..\")]"]);
@@ -144,7 +144,7 @@ mod nested {
         Pigeon,
     }
 
-    /// Holds itself.
+    /// A recursive type.
     #[derive(Serialize, Deserialize)]
     struct Tree {
         name: String,
@@ -206,10 +206,10 @@ struct RestMore {
 }
 
 #[test]
-fn values_with_rules_of_their_own_are_made_up_and_of_others_examples_are_asked_for() {
+fn values_with_known_formats_are_generated_and_others_need_examples() {
     assert_eq!(changed::<Kinds, Kinds>(), Ok(()));
     let said = Payloads::new().job_type::<Flat>().compare(None, false).unwrap_err();
-    assert!(said.contains("`locked`: no payload of it can be made up") && said.contains(".example(&job)"), "{said}");
+    assert!(said.contains("`locked`: no example payload can be generated") && said.contains(".example(&job)"), "{said}");
     let flat = || Flat { to: "ada".to_owned(), rest: Rest { cc: 1 } };
     let lock = Payloads::new().example(&flat()).compare(None, false).unwrap().unwrap();
     assert_eq!(Payloads::new().example(&flat()).compare(Some(&lock), false), Ok(None));
@@ -244,11 +244,11 @@ struct Elsewhere {
 #[test]
 fn versions_and_names() {
     assert_eq!(changed::<Plain, Second>(), Ok(()), "the upgrade reads it");
-    is_noticed::<Second, Plain>(&["`locked`, version 2", "the version went back to 1", "say `version = 2`"]);
-    is_noticed::<Plain, Refusing>(&["cannot be upgraded to version 2: never", "mend the upgrade from version 1"]);
+    is_noticed::<Second, Plain>(&["`locked`, version 2", "the version went back to 1", "set `version = 2`"]);
+    is_noticed::<Plain, Refusing>(&["cannot be upgraded to version 2: never", "fix the upgrade from version 1"]);
     assert_eq!(changed::<Plain, NewName>(), Ok(()));
     is_noticed::<Plain, Elsewhere>(&["there is no job type `locked` any more", "aliases = [\"locked\"]"]);
-    // Both versions stand in the file once the second is accepted, and both are read from then on.
+    // Both versions are in the file once the second is accepted, and both are readable from then on.
     let both = Payloads::new().job_type::<Second>().compare(Some(&lock_of::<Plain>()), true).unwrap().unwrap();
     assert!(both.contains("locked 1 {\"to\":\"text\"}\nlocked 2 {\"to\":[\"text\"]}\n"), "{both}");
     let said = Payloads::new().job_type::<Refusing>().compare(Some(&both), false).unwrap_err();
@@ -256,7 +256,7 @@ fn versions_and_names() {
 }
 
 #[test]
-fn what_is_accepted_is_recorded_and_what_cannot_be_read_is_never_accepted() {
+fn accepted_changes_are_recorded_and_unreadable_ones_are_never_accepted() {
     let lock = lock_of::<Plain>();
     let more = Payloads::new().job_type::<WithOption>().compare(Some(&lock), true).unwrap().unwrap();
     assert!(more.contains("locked 1 {\"to\":\"text\"}\n") && more.contains("\"cc\":\"text\""), "what was before stays: {more}");
@@ -265,16 +265,16 @@ fn what_is_accepted_is_recorded_and_what_cannot_be_read_is_never_accepted() {
     assert!(!less.contains("cc\":\"text"), "a field that is lost was accepted: {less}");
     Payloads::new().job_type::<ToNumber>().compare(Some(&lock), true).unwrap_err();
     let said = Payloads::new().job_type::<Plain>().compare(Some("locked 1\n"), false).unwrap_err();
-    assert!(said.contains("line 1 is no job type"), "{said}");
+    assert!(said.contains("line 1 does not consist of job type"), "{said}");
 }
 
 #[test]
-fn a_type_that_does_not_read_what_it_writes_is_told_of() {
+fn a_type_that_does_not_read_its_own_output_is_reported() {
     let said = Payloads::new().job_type::<WritesOtherwise>().compare(None, false).unwrap_err();
-    assert!(said.contains("`locked` writes") && said.contains("does not read it: missing field `to`"), "{said}");
+    assert!(said.contains("`locked` writes") && said.contains("cannot read it: missing field `to`"), "{said}");
     let example = WritesOtherwise { to: "ada".into() };
     let said = Payloads::new().example(&example).compare(None, false).unwrap_err();
-    assert!(said.contains("does not read it"), "{said}");
+    assert!(said.contains("cannot read it"), "{said}");
 }
 
 #[test]
@@ -290,6 +290,6 @@ fn the_file_is_written_once_and_then_compared_with() {
     let at = path.clone();
     let said = catch_unwind(move || Payloads::new().job_type::<Renamed>().check(&at)).unwrap_err();
     let said = said.downcast_ref::<String>().unwrap();
-    assert!(said.contains("jobs.lock") && said.contains("jobs may be waiting"), "{said}");
+    assert!(said.contains("jobs.lock") && said.contains("jobs that may be waiting"), "{said}");
     fs::remove_dir_all(folder).unwrap();
 }

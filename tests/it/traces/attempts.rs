@@ -1,4 +1,4 @@
-//! The span of an attempt: where its job comes from, what it is, and how it ended.
+//! The span of an attempt: the job's origin, its attributes, and its end.
 
 use std::{
     sync::atomic::{AtomicBool, Ordering::Relaxed},
@@ -92,7 +92,7 @@ async fn a_worker_may_make_attempts_children_of_their_enqueue() {
 }
 
 #[tokio::test]
-async fn a_span_says_how_its_attempt_ended_and_an_error_only_of_what_is_one() {
+async fn a_span_records_how_its_attempt_ended_and_errors_only_for_failures() {
     let (db, collector) = (TestDb::new().await, Collector::start());
     let snooze = act(Act::Snooze(1, 2)).enqueue(&db.pool).queue("snooze").await.unwrap().id();
     for (queue, what) in [
@@ -183,7 +183,7 @@ async fn transactional_jobs_and_batches_are_traced_as_all_others() {
 }
 
 #[tokio::test]
-async fn what_a_transactional_attempt_comes_to_is_said_once_its_transaction_is_over() {
+async fn the_outcome_of_a_transactional_attempt_is_recorded_once_its_transaction_has_ended() {
     #[job(name = "traces_cut", send_only, transactional)]
     #[derive(Serialize, Deserialize)]
     struct Cut;
@@ -192,7 +192,7 @@ async fn what_a_transactional_attempt_comes_to_is_said_once_its_transaction_is_o
         async fn run(self, cx: &Context) -> JobResult {
             static IS_CUT: AtomicBool = AtomicBool::new(false);
             if !IS_CUT.swap(true, Relaxed) {
-                // What it is told of that it does not mind.
+                // It ignores the error.
                 let _ = cx.transaction().await.execute("select pg_terminate_backend(pg_backend_pid())").await;
             }
             Ok(())
@@ -212,7 +212,7 @@ async fn what_a_transactional_attempt_comes_to_is_said_once_its_transaction_is_o
     assert_eq!(outcomes("attempt cut"), ["failed", "ok"]);
     assert!(error_of(&collector.named("attempt cut")[0]).is_some_and(|error| error.contains("cannot be committed")));
     assert_eq!(outcomes("attempt deferred"), ["failed", "failed"]);
-    // Once the handler has rolled it back, another may have the job before its failure is written.
+    // Once the handler has rolled back, another worker may have the job before its failure is written.
     assert!(outcomes("attempt broken").len() >= 2 && outcomes("attempt broken").iter().all(|outcome| outcome == "failed"));
     let errors: Vec<_> = collector.named("attempt deferred").iter().map(|span| error_of(span).unwrap_or_default().to_owned()).collect();
     assert!(errors.iter().all(|error| error.contains("cannot be committed")), "{errors:?}");
@@ -220,7 +220,7 @@ async fn what_a_transactional_attempt_comes_to_is_said_once_its_transaction_is_o
 }
 
 #[tokio::test]
-async fn what_a_sealed_job_fails_with_is_in_no_span() {
+async fn the_error_of_a_sealed_job_is_in_no_span() {
     #[job(name = "traces_sealed", send_only, seal = "traces", max_attempts = 1)]
     #[derive(Serialize, Deserialize)]
     struct Sealed {
@@ -236,7 +236,7 @@ async fn what_a_sealed_job_fails_with_is_in_no_span() {
     let (db, collector) = (TestDb::new().await, Collector::start());
     let job = Sealed { card: "4711-0815".to_owned() }.enqueue(&db.pool).await.unwrap();
     db.run_while(db.worker().register::<Sealed>(), db.until(job.id(), JobState::Dead)).await;
-    assert!(error_of(&collector.only("attempt default")).is_some_and(str::is_empty), "that it failed is told");
+    assert!(error_of(&collector.only("attempt default")).is_some_and(str::is_empty), "its failure is recorded");
     assert!(!format!("{:?}", collector.all()).contains("4711"));
     db.finish().await;
 }

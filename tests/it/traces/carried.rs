@@ -1,4 +1,4 @@
-//! What of a trace goes with a job, and what does not: the caller's word before ours, what is not sampled, what does not fit, what is not of the form.
+//! What of a trace goes with a job, and what does not: the caller's context before ours, unsampled spans, oversized and malformed values.
 
 use opentelemetry_sdk::trace::Sampler;
 use queue_core::{Job as _, JobState};
@@ -14,7 +14,7 @@ fn quick() -> Do {
 }
 
 #[tokio::test]
-async fn without_a_trace_or_out_of_one_that_is_not_sampled_a_job_carries_nothing() {
+async fn without_a_trace_or_with_an_unsampled_one_a_job_carries_nothing() {
     let db = TestDb::new().await;
     let untraced = quick().enqueue(&db.pool).await.unwrap();
     let collector = Collector::sampling(Sampler::AlwaysOff);
@@ -29,7 +29,7 @@ async fn without_a_trace_or_out_of_one_that_is_not_sampled_a_job_carries_nothing
 }
 
 #[tokio::test]
-async fn what_the_caller_says_of_a_trace_wins() {
+async fn the_callers_trace_context_wins() {
     let (db, collector) = (TestDb::new().await, Collector::start());
     let job = quick().enqueue(&db.pool).meta("traceparent", THEIRS).meta("tracestate", "a=1").await.unwrap();
     assert_eq!(meta(&db, job.id()).await, Some(json!({"traceparent": THEIRS, "tracestate": "a=1"})));
@@ -49,7 +49,7 @@ async fn what_the_caller_says_of_a_trace_wins() {
 }
 
 #[tokio::test]
-async fn metadata_that_have_no_room_for_a_trace_go_without_it() {
+async fn metadata_without_room_for_a_trace_are_stored_without_it() {
     let (db, collector) = (TestDb::new().await, Collector::start());
     let full = quick().enqueue(&db.pool).meta("a", "x".repeat(4040)).await.unwrap();
     let room = quick().enqueue(&db.pool).meta("a", "x".repeat(4000)).await.unwrap();
@@ -60,7 +60,7 @@ async fn metadata_that_have_no_room_for_a_trace_go_without_it() {
 }
 
 #[tokio::test]
-async fn what_is_no_trace_fails_no_job_and_is_no_link() {
+async fn an_invalid_trace_fails_no_job_and_is_no_link() {
     let (db, collector) = (TestDb::new().await, Collector::start());
     let wrong = [json!("secret-nonsense"), json!(7), json!({"a": [1]}), json!(null), json!(THEIRS.to_uppercase()), json!("é".repeat(60))];
     for traceparent in &wrong {

@@ -1,4 +1,4 @@
-//! The span of an enqueue: one, whichever way it goes, which says what is true of it.
+//! The span of an enqueue: exactly one for every kind of enqueue, with correct attributes.
 
 use opentelemetry::trace::SpanKind;
 use queue_core::{Batch, Handler, Job as _, JobResult, OnConflict, job};
@@ -71,7 +71,7 @@ async fn many_jobs_have_one_span_that_each_of_them_carries() {
 }
 
 #[tokio::test]
-async fn an_enqueue_that_fails_says_why_and_one_that_makes_no_job_names_none() {
+async fn a_failed_enqueue_records_its_error_and_one_without_a_new_job_names_none() {
     let (db, collector) = (TestDb::new().await, Collector::start());
     sqlx::query("select queue.set_capacity('full', 1)").execute(&db.pool).await.unwrap();
     quick().enqueue(&db.pool).queue("full").await.unwrap();
@@ -97,14 +97,14 @@ async fn an_enqueue_that_fails_says_why_and_one_that_makes_no_job_names_none() {
 }
 
 #[tokio::test]
-async fn an_enqueue_that_is_rolled_back_has_a_span_that_says_nothing_false() {
+async fn an_enqueue_that_is_rolled_back_has_a_correct_span() {
     let (db, collector) = (TestDb::new().await, Collector::start());
     let mut tx = db.pool.begin().await.unwrap();
     quick().enqueue(&mut tx).queue("mail").await.unwrap();
     tx.rollback().await.unwrap();
     db.run_until_idle(db.worker().register::<Do>()).await;
     let span = collector.only("enqueue mail");
-    assert!(is_root(&span) && error_of(&span).is_none(), "it was enqueued, and of a commit nothing is said: {span:?}");
+    assert!(is_root(&span) && error_of(&span).is_none(), "it was enqueued, and the commit is not recorded: {span:?}");
     assert_eq!(collector.all().len(), 1, "nothing was attempted");
     assert_eq!(db.count("select count(*) from queue.job").await, 0);
     db.finish().await;

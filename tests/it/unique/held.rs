@@ -1,4 +1,4 @@
-//! What holds a key, and its row: locks that others wait for, or pass by.
+//! Locks of keys and their rows, which others wait for or skip.
 
 use std::time::Duration;
 
@@ -9,7 +9,7 @@ use tests::{Sql as _, TestDb, eventually, operate};
 use super::{end, say};
 
 #[tokio::test]
-async fn a_row_that_is_forgotten_while_a_producer_waits_for_it_is_written_anew() {
+async fn a_row_that_is_deleted_while_a_producer_waits_for_it_is_written_again() {
     let (db, mut on, mut housekeeper) = TestDb::with_connections().await;
     let enqueue = || say("1").enqueue(&db.pool).unique("key");
     let first = enqueue().await.unwrap();
@@ -54,7 +54,7 @@ async fn a_job_that_was_found_scheduled_or_blocked_stays_so_until_the_transactio
 }
 
 #[tokio::test]
-async fn what_is_replaced_or_put_off_keeps_its_place_its_attempts_and_its_crashes() {
+async fn a_replaced_or_postponed_job_keeps_its_place_its_attempts_and_its_crashes() {
     let db = TestDb::new().await;
     let enqueue = |on_conflict| say("1").enqueue(&db.pool).unique("key").on_conflict(on_conflict);
     let first = enqueue(OnConflict::Keep).await.unwrap();
@@ -75,7 +75,7 @@ async fn what_is_replaced_or_put_off_keeps_its_place_its_attempts_and_its_crashe
 }
 
 #[tokio::test]
-async fn the_tables_of_keys_refuse_what_no_statement_of_ours_writes() {
+async fn the_tables_of_keys_refuse_rows_that_our_statements_never_write() {
     let (db, mut on) = TestDb::with_connection().await;
     for (constraint, row) in [
         ("unique_key_pkey", "unique_key select h, 1, 'live', null from gen_random_uuid() h, generate_series(1, 2)"),
@@ -95,7 +95,7 @@ async fn the_tables_of_keys_refuse_what_no_statement_of_ours_writes() {
 /// More than a round of housekeeping used to delete; the next round is a minute later.
 #[tokio::test]
 #[ignore = "deep"]
-async fn keys_are_forgotten_as_fast_as_they_come() {
+async fn keys_are_deleted_as_fast_as_they_are_created() {
     let db = TestDb::new().await;
     db.run("with job as materialized (select queue.next_id() as id, n from generate_series(1, 150000) n),
            stored as (insert into queue.job (id, lane, max_attempts, payload)

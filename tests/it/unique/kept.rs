@@ -12,7 +12,7 @@ use tests::{
 
 use super::say;
 
-/// An invoice is sent once.
+/// An invoice that is sent once.
 #[job(send_only, unique(fields(number), while = kept))]
 #[derive(Clone, Serialize, Deserialize)]
 struct Invoice {
@@ -23,7 +23,7 @@ async fn enqueue(on: &mut PgConnection, text: &str, on_conflict: OnConflict) -> 
     say(text).enqueue(on).unique("key").unique_while(While::Kept).on_conflict(on_conflict).await.unwrap()
 }
 
-/// Housekeeping, until it finds nothing to forget.
+/// Runs housekeeping until it finds nothing to delete.
 async fn forget(on: &mut PgConnection) -> i32 {
     let mut all = 0;
     loop {
@@ -36,7 +36,7 @@ async fn forget(on: &mut PgConnection) -> i32 {
     }
 }
 
-/// So many days go by, for all that is known of jobs.
+/// Ages all jobs by this number of days.
 async fn days_pass(on: &mut PgConnection) {
     for (table, ids) in [
         ("job", "id = id - (30::bigint * 86400000 << 20)"),
@@ -74,7 +74,7 @@ async fn a_key_is_held_in_the_states_of_its_kind_and_until_its_time() {
 }
 
 #[tokio::test]
-async fn a_key_is_held_as_long_as_it_says_whatever_becomes_of_its_job() {
+async fn a_key_is_held_for_its_period_however_its_job_ends() {
     let comes_back = |verdict| ["retry", "snooze", "release"].contains(&verdict);
     for held in [While::Live, While::Queued, While::Kept, While::For(Duration::from_hours(1))] {
         let (db, mut on, worker) = TestDb::with_worker().await;
@@ -105,7 +105,7 @@ async fn a_key_is_held_as_long_as_it_says_whatever_becomes_of_its_job() {
                 let second = enqueue(&mut on, on_conflict).await;
                 assert_eq!(second.id() == first.id(), is_held, "{case}, {on_conflict:?}");
                 if is_held && !comes_back(verdict) {
-                    assert_eq!(second.outcome(), Enqueued::Kept, "{case}, {on_conflict:?}: it is over");
+                    assert_eq!(second.outcome(), Enqueued::Kept, "{case}, {on_conflict:?}: it has finished");
                 }
             }
             if held == While::Live && !is_held {
@@ -122,7 +122,7 @@ async fn a_key_is_held_as_long_as_it_says_whatever_becomes_of_its_job() {
 }
 
 #[tokio::test]
-async fn a_kept_key_is_free_once_its_history_has_gone_whichever_way_that_goes() {
+async fn a_kept_key_is_free_once_its_history_is_deleted_in_any_way() {
     let over = |way| ["complete", "plain", "cancel"].map(|verdict| (way, verdict));
     for (way, verdict) in [over("its day").as_slice(), &over("without a day"), &[("discarded", "dead")]].concat() {
         let (db, mut on) = TestDb::with_connection().await;
@@ -149,14 +149,14 @@ async fn a_kept_key_is_free_once_its_history_has_gone_whichever_way_that_goes() 
 }
 
 #[tokio::test]
-async fn a_kept_key_is_said_by_a_type_and_in_sql() {
+async fn a_kept_key_is_set_by_a_type_and_in_sql() {
     let (db, mut on) = TestDb::with_connection().await;
     let first = Invoice { number: 7 }.enqueue(&mut on).await.unwrap();
     first.cancel(&mut on).await.unwrap();
     let second = Invoice { number: 7 }.enqueue(&mut on).await.unwrap();
     assert_eq!((second.id(), second.outcome()), (first.id(), Enqueued::Kept));
     assert_eq!(Invoice { number: 8 }.enqueue(&mut on).await.unwrap().outcome(), Enqueued::New);
-    // An operator who wants it done again says so.
+    // An operator can requeue it explicitly.
     first.requeue(&mut on).await.unwrap();
     assert_eq!(Invoice { number: 7 }.enqueue(&mut on).await.unwrap().id(), first.id());
 
@@ -168,9 +168,9 @@ async fn a_kept_key_is_said_by_a_type_and_in_sql() {
     db.finish().await;
 }
 
-/// Many ask for one key while its job runs and ends: whoever comes when, there is one job.
+/// Many requests for one key while its job runs and ends: in every order there is one job.
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
-async fn of_producers_that_meet_the_end_of_a_job_none_enqueues_another() {
+async fn producers_at_the_end_of_a_job_enqueue_no_other() {
     let db = TestDb::new().await;
     let ask = async || {
         for n in 0..40 {

@@ -1,4 +1,4 @@
-//! Many producers, claims and verdicts at once.
+//! Many concurrent producers, claims and verdicts.
 
 use std::{
     collections::BTreeMap,
@@ -10,7 +10,7 @@ use queue_core::{Enqueued, Job as _, JobHandle, JobId, OnConflict, While};
 use sqlx::{Connection as _, PgConnection, Row as _};
 use tests::{
     Do, Sql as _, TestDb,
-    protocol::{ClaimedJob, Lease, Said, claim, register, settle},
+    protocol::{ClaimedJob, JobVerdict, Lease, claim, register, settle},
 };
 use tokio::task::JoinSet;
 
@@ -18,7 +18,7 @@ use super::{end, jobs, say};
 
 const PRODUCERS: usize = 50;
 
-/// What one producer was told, if it committed.
+/// The answer that one producer got, if it committed.
 async fn produce(
     mut on: PgConnection,
     n: usize,
@@ -28,7 +28,7 @@ async fn produce(
 ) -> (PgConnection, Option<JobHandle<Do>>) {
     let mut tx = on.begin().await.unwrap();
     let handle = say(&n.to_string()).enqueue(&mut tx).unique(key).unique_while(held).on_conflict(on_conflict).await.unwrap();
-    // Others wait for a commit that is slow, and for one that never comes.
+    // Others wait for a slow commit, and for one that never comes.
     for _ in 0..n % 5 {
         tx.run("select 1").await;
         tokio::task::yield_now().await;
@@ -63,7 +63,7 @@ async fn of_fifty_producers_with_one_key_exactly_one_enqueues_in_every_mode() {
             connections = back;
             let told: Vec<JobHandle<Do>> = told.into_iter().flatten().collect();
             assert_eq!(told.len(), PRODUCERS - PRODUCERS.div_ceil(3));
-            assert!(told.iter().all(|handle| handle.id() == told[0].id()), "{key}: all were told of the same job");
+            assert!(told.iter().all(|handle| handle.id() == told[0].id()), "{key}: all got the same job");
             let count = |outcome| told.iter().filter(|handle| handle.outcome() == outcome).count();
             assert_eq!((count(Enqueued::New), count(other)), (1, told.len() - 1), "{key}");
             expected += 1;
@@ -73,9 +73,9 @@ async fn of_fifty_producers_with_one_key_exactly_one_enqueues_in_every_mode() {
     db.finish().await;
 }
 
-/// One after another the jobs of a key are enqueued, claimed, given back or tried again, and over, while housekeeping forgets keys.
+/// One after another the jobs of a key are enqueued, claimed, released or retried, and finished, while housekeeping deletes keys.
 #[tokio::test]
-async fn a_live_key_never_has_two_jobs_alive() {
+async fn a_live_key_never_has_two_live_jobs() {
     let db = TestDb::new().await;
     let over = AtomicBool::new(false);
     let (producers, workers) = (producers(&db, 10, 30), workers(&db, &over));
@@ -88,7 +88,7 @@ async fn a_live_key_never_has_two_jobs_alive() {
         forget(&db, &over)
     );
     db.check_invariant().await;
-    // An id has the time at which its key had been found free, rounded to a millisecond; a job is over when its verdict was written.
+    // An id contains the time at which its key was found free, rounded to a millisecond; a job is finished when its verdict was written.
     let two = "select count(*) from (
         select id, lag(coalesce(finished_at, 'infinity')) over (partition by payload -> 'act' ->> 'Ok' order by id) as before from queue.jobs
       ) j where before > queue.enqueued_at(id) + interval '1 ms'";
@@ -134,9 +134,9 @@ async fn forget(db: &TestDb, over: &AtomicBool) {
     }
 }
 
-/// What a producer was told has replaced a payload is what the claim of that job gives out.
+/// If a producer gets the answer that it replaced a payload, the claim of that job returns the new payload.
 #[tokio::test]
-async fn a_claim_never_gives_out_a_payload_that_was_replaced_before() {
+async fn a_claim_never_returns_a_payload_that_was_replaced_before() {
     let db = TestDb::new().await;
     let (over, next) = (AtomicBool::new(false), AtomicU64::new(0));
     let produce = async || {
@@ -194,12 +194,12 @@ async fn claim_payloads(on: &mut PgConnection, worker: uuid::Uuid) -> Vec<(JobId
         |payload: String| serde_json::from_str::<serde_json::Value>(&payload).unwrap()["act"]["Ok"].as_str().unwrap().parse().unwrap();
     let given = rows.iter().map(|row| (row.get("id"), number(row.get("payload")))).collect();
     let held: Vec<ClaimedJob> = rows.iter().map(|row| sqlx::FromRow::from_row(row).unwrap()).collect();
-    let said: Vec<Said> = Lease { token, jobs: held }.all("plain");
+    let said: Vec<JobVerdict> = Lease { token, jobs: held }.all("plain");
     assert_eq!(settle(on, &said).await.unwrap(), []);
     given
 }
 
-/// A claim in flight is waited for: what becomes of it decides.
+/// A claim in flight is waited for: its outcome decides.
 #[tokio::test]
 async fn a_queued_key_waits_for_a_claim_that_is_not_committed() {
     let (db, mut on, worker) = TestDb::with_worker().await;
@@ -222,7 +222,7 @@ async fn a_queued_key_waits_for_a_claim_that_is_not_committed() {
     db.finish().await;
 }
 
-/// A transaction that found a job waiting makes it wait until its own end: the job sees what it wrote.
+/// A transaction that found a job waiting keeps it waiting until its own end: the job sees its writes.
 #[tokio::test]
 async fn a_job_that_was_found_queued_is_not_claimed_before_the_transaction_that_found_it_ends() {
     let (db, mut on, worker) = TestDb::with_worker().await;

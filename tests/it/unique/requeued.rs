@@ -1,4 +1,4 @@
-//! A job that is requeued, and another that has taken its key meanwhile.
+//! A requeued job, and another that has taken its key meanwhile.
 
 use queue_core::{
     Enqueued, Error, Job as _, JobHandle, JobState, Store,
@@ -17,7 +17,7 @@ async fn enqueue(on: &mut PgConnection, key: &str) -> JobHandle<Do> {
 }
 
 #[tokio::test]
-async fn a_requeued_job_does_not_live_beside_the_one_that_took_its_key_unless_it_is_forced() {
+async fn a_job_is_not_requeued_beside_the_one_that_took_its_key_unless_forced() {
     let (db, mut on, worker) = TestDb::with_worker().await;
     for end in ["dead", "complete", "plain", "cancel"] {
         let first = enqueue(&mut on, end).await;
@@ -57,7 +57,7 @@ async fn of_dead_letters_of_one_key_one_is_requeued() {
         settle(&mut on, &lease.all("dead")).await.unwrap();
     }
     let other = say("2").enqueue(&mut on).await.unwrap();
-    // Written by hand, it is the hash of no key.
+    // Written directly, it is the hash of no key.
     sqlx::query("update queue.job set system = '{\"unique\": \"2\"}' where id = $1").bind(other.id()).execute(&mut on).await.unwrap();
     let lease = claim(&mut on, worker, 1).await.unwrap();
     settle(&mut on, &lease.all("dead")).await.unwrap();

@@ -1,4 +1,4 @@
-//! A limit has no room for it.
+//! A limit has no permit for it.
 
 use std::time::Duration;
 
@@ -14,25 +14,25 @@ async fn set(db: &TestDb, name: &str, limit: Limit) {
     operate::set_limit(&db.pool, Store::default(), name, limit, Some("they asked us to")).await.unwrap();
 }
 
-/// Every worker that lives goes by it.
-async fn known(db: &TestDb) {
+/// Waits until every living worker applies the limit.
+async fn until_known(db: &TestDb) {
     let unknown = "select count(*) from queue.worker w join queue.bound b on b.number > w.paused_seen";
     eventually("workers know the limit", async || db.count(unknown).await == 0).await;
 }
 
-/// As code says it, whatever it is.
+/// Marks the limit as declared in code.
 async fn by_code(db: &TestDb) {
     sqlx::query("update queue.bound set by_operator = false").execute(&db.pool).await.unwrap();
 }
 
 #[tokio::test]
-async fn a_limit_without_room_is_told_with_its_figures_and_lifted_by_the_command() {
+async fn a_limit_without_permits_is_shown_with_its_numbers_and_raised_by_the_command() {
     let db = TestDb::new().await;
     db.run_while(super::worker(&db), async {
         let running = busy(&db).await;
         for is_code in [false, true] {
             set(&db, "queue:default", Limit::new().concurrency(1)).await;
-            known(&db).await;
+            until_known(&db).await;
             if is_code {
                 by_code(&db).await;
             }
@@ -56,20 +56,20 @@ async fn a_limit_without_room_is_told_with_its_figures_and_lifted_by_the_command
 }
 
 #[tokio::test]
-async fn a_rate_that_is_used_up_says_when_the_next_may_begin() {
+async fn an_exhausted_rate_shows_when_the_next_job_may_begin() {
     let db = TestDb::new().await;
     db.run_while(super::worker(&db), async {
         eventually("a worker lives", async || db.count("select count(*) from queue.worker").await == 1).await;
         set(&db, "queue:default", Limit::new().rate(1, Duration::from_hours(1))).await;
-        known(&db).await;
+        until_known(&db).await;
         completes(&db, ok(&db).await).await;
         let job = ok(&db).await;
         let cause = until_first(&db, job, CauseKind::Limited).await;
-        assert!(cause.facts["next_ms"].as_f64().unwrap() > 3_000_000.0 && cause.says.contains("may begin in "), "{cause:?}");
+        assert!(cause.facts["next_ms"].as_f64().unwrap() > 3_000_000.0 && cause.says.contains("may start in "), "{cause:?}");
         cure(&db, &cause).await;
         completes(&db, job).await;
         set(&db, "queue:default", Limit::new().rate(1, Duration::from_hours(1))).await;
-        known(&db).await;
+        until_known(&db).await;
         by_code(&db).await;
         completes(&db, ok(&db).await).await;
         let job = ok(&db).await;
@@ -82,14 +82,14 @@ async fn a_rate_that_is_used_up_says_when_the_next_may_begin() {
 }
 
 #[tokio::test]
-async fn a_key_without_room_is_told_apart_from_those_that_have_some() {
+async fn a_key_without_permits_is_distinguished_from_those_with_some() {
     let db = TestDb::new().await;
     let fair = async |key: &str, act: Act| Do { act }.enqueue(&db.pool).fair(key).await.unwrap().id();
     db.run_while(super::worker(&db), async {
         let limit = ["limits", "set", "queue:default", "--per-key", "--concurrency", "1"];
         assert!(super::cli(&db, &limit).status.success());
         assert!(super::cli(&db, &["limits", "set", "queue:default", "--key", "it's acme", "--concurrency", "1"]).status.success());
-        known(&db).await;
+        until_known(&db).await;
         let running = UntilGo {}.enqueue(&db.pool).fair("it's acme").await.unwrap().id();
         eventually("it runs", async || db.count("select count(*) from effect").await == 1).await;
         let job = fair("it's acme", Act::Ok(String::new())).await;
@@ -132,19 +132,19 @@ async fn a_limit_that_a_worker_does_not_know_yet_names_that_worker() {
 }
 
 #[tokio::test]
-async fn who_has_a_limit_locked_is_named_and_ended_by_the_statement() {
+async fn a_session_that_has_a_limit_locked_is_named_and_ended_by_the_statement() {
     let db = TestDb::new().await;
     db.run_while(super::worker(&db), async {
         eventually("a worker lives", async || db.count("select count(*) from queue.worker").await == 1).await;
         set(&db, "type:do", Limit::new().concurrency(5)).await;
-        known(&db).await;
+        until_known(&db).await;
         completes(&db, ok(&db).await).await;
         let mut holder = connect(&db).await;
         run(&mut holder, "set application_name = 'by hand'; begin; select from queue.gate for update").await;
         let job = ok(&db).await;
         let cause = until_first(&db, job, CauseKind::LimitLocked).await;
         assert_eq!((fact(&cause, "limit"), &cause.facts["sessions"][0]["application"]), (&"type:do".into(), &"by hand".into()));
-        // A claim that waits for the limit has the entry locked: who is to blame is the same.
+        // A claim that waits for the limit has the entry locked: the blocking session is the same.
         let mut beside = None;
         eventually("a claim waits for it", async || {
             beside = ask(&db, job).await.causes.into_iter().find(|cause| cause.kind == CauseKind::Locked);

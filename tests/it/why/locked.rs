@@ -1,4 +1,4 @@
-//! A session has something locked.
+//! Another session has locked something.
 
 use std::time::Duration;
 
@@ -11,7 +11,7 @@ use tests::{Act, Do, eventually, server::TestServer};
 
 use super::{TestDb, ask, completes, connect, cure, fact, first, kinds, ok, run, until_first};
 
-/// A session that has done this in a transaction that stays open.
+/// Returns a session that has run this in a transaction that stays open.
 async fn holder(db: &TestDb, sql: &str) -> (sqlx::PgConnection, i32) {
     let mut holder = connect(db).await;
     let pid = sqlx::query_scalar("select pg_backend_pid()").fetch_one(&mut holder).await.unwrap();
@@ -22,7 +22,7 @@ async fn holder(db: &TestDb, sql: &str) -> (sqlx::PgConnection, i32) {
 }
 
 #[tokio::test]
-async fn who_has_its_entry_locked_is_named_however_it_was_locked_and_ended_by_the_statement() {
+async fn a_session_that_has_the_entry_locked_in_any_way_is_named_and_ended_by_the_statement() {
     let db = TestDb::new().await;
     db.run_while(super::worker(&db), async {
         eventually("a worker lives", async || db.count("select count(*) from queue.worker").await == 1).await;
@@ -33,7 +33,7 @@ async fn who_has_its_entry_locked_is_named_however_it_was_locked_and_ended_by_th
             "savepoint s; delete from queue.ready",
             "select from queue.ready for update; savepoint s; delete from queue.ready",
         ] {
-            // Enqueued and locked in one transaction, so that no claim is quicker.
+            // Enqueued and locked in one transaction, so that no claim is faster.
             let mut beside = connect(&db).await;
             let mut tx = beside.begin().await.unwrap();
             run(&mut tx, "lock table queue.ready in exclusive mode").await;
@@ -65,7 +65,7 @@ async fn who_has_its_entry_locked_is_named_however_it_was_locked_and_ended_by_th
 }
 
 #[tokio::test]
-async fn one_that_is_scheduled_or_blocked_and_locked_says_so_too() {
+async fn a_locked_scheduled_or_blocked_job_is_reported_as_locked_too() {
     let db = TestDb::new().await;
     let soon = Do { act: Act::Ok(String::new()) }.enqueue(&db.pool).after(Duration::from_millis(50)).await.unwrap().id();
     let (_holder, pid) = holder(&db, "select from queue.scheduled for update").await;
@@ -86,7 +86,7 @@ async fn one_that_is_scheduled_or_blocked_and_locked_says_so_too() {
 }
 
 #[tokio::test]
-async fn a_lock_that_is_over_or_of_this_moment_is_no_cause() {
+async fn a_released_or_momentary_lock_is_no_cause() {
     let db = TestDb::new().await;
     let job = ok(&db).await;
     let why = async |moment: &str| {
@@ -133,7 +133,7 @@ async fn a_prepared_transaction_is_named_and_rolled_back_by_the_statement() {
 }
 
 #[tokio::test]
-async fn whoever_has_a_table_to_itself_or_waits_for_it_is_named_while_it_has_it() {
+async fn a_session_that_has_a_table_locked_or_waits_for_it_is_named_meanwhile() {
     let db = TestDb::new().await;
     let job = ok(&db).await;
     for table in ["ready", "job", "lease", "worker"] {
@@ -142,10 +142,10 @@ async fn whoever_has_a_table_to_itself_or_waits_for_it_is_named_while_it_has_it(
         assert_eq!((&cause.facts["sessions"][0]["pid"], &cause.facts["tables"][0]), (&pid.into(), &table.into()), "{cause:?}");
         cure(&db, &cause).await;
         assert!(holding.ping().await.is_err(), "it was ended");
-        // A session says that it ends before its locks are gone.
+        // A session reports its end before its locks are released.
         until_first(&db, job, CauseKind::NoWorker).await;
     }
-    // Who waits for it lets nobody else by, and whoever it waits for is to blame.
+    // A session that waits for it blocks all others, and the session that it waits for is the cause.
     let (mut reads, pid) = holder(&db, "select from queue.ready").await;
     let mut waits = connect(&db).await;
     run(&mut waits, "begin").await;
@@ -161,7 +161,7 @@ async fn whoever_has_a_table_to_itself_or_waits_for_it_is_named_while_it_has_it(
 }
 
 #[tokio::test]
-async fn a_job_that_is_not_committed_is_told_with_who_may_have_enqueued_it() {
+async fn an_uncommitted_job_is_reported_with_the_sessions_that_may_have_enqueued_it() {
     let db = TestDb::new().await;
     let mut producer = connect(&db).await;
     run(&mut producer, "set application_name = 'shop'").await;
@@ -170,7 +170,7 @@ async fn a_job_that_is_not_committed_is_told_with_who_may_have_enqueued_it() {
     let job = Do { act: Act::Ok(String::new()) }.enqueue(&mut *tx).await.unwrap().id();
     let cause = first(&db, job, CauseKind::NoSuchJob).await;
     assert_eq!((&cause.facts["sessions"][0]["pid"], cause.facts["sessions"].as_array().unwrap().len()), (&pid.into(), 1), "{cause:?}");
-    assert!(cause.says.contains("has enqueued jobs since before") && cause.fix.as_deref() == Some("commit there, and ask again"));
+    assert!(cause.says.contains("had begun before and has enqueued jobs") && cause.fix.as_deref() == Some("commit there, and try again"));
     let later = sqlx::query_scalar("select queue.next_id() + (3000::bigint << 20)").fetch_one(&db.pool).await.unwrap();
     assert!(fact(&first(&db, JobId(later), CauseKind::NoSuchJob).await, "sessions").is_null(), "an id that is yet to come");
     tx.commit().await.unwrap();

@@ -1,4 +1,4 @@
-//! It runs, is told to end, or its worker is silent.
+//! It runs, was asked to end, or its worker is silent.
 
 use queue_core::{Job as _, JobState, operate::CauseKind};
 use tests::{Act, Do, WorkerProcess, eventually};
@@ -6,7 +6,7 @@ use tests::{Act, Do, WorkerProcess, eventually};
 use super::{TestDb, WORKER, ask, busy, completes, cure, fact, first, go, kinds, run, until_first};
 
 #[tokio::test]
-async fn a_job_that_runs_says_on_which_worker_since_when_and_how_far_it_is() {
+async fn a_running_job_shows_its_worker_start_time_and_progress() {
     let db = TestDb::new().await;
     let worker = WorkerProcess::start(WORKER, &db.url, &[]);
     let job = busy(&db).await;
@@ -24,21 +24,22 @@ async fn a_job_that_runs_says_on_which_worker_since_when_and_how_far_it_is() {
     let cause = first(&db, job, CauseKind::Running).await;
     assert!(cause.says.contains("runs it; ") && cause.says.contains("25%, `half of it`"), "{}", cause.says);
     sqlx::query("update queue.progress set attempt = 0").execute(&db.pool).await.unwrap();
-    assert!(first(&db, job, CauseKind::Running).await.says.contains("about to"), "an earlier attempt said it");
+    assert!(first(&db, job, CauseKind::Running).await.says.contains("about to"), "an earlier attempt reported it");
     go(&db).await;
     completes(&db, job).await;
     db.finish().await;
 }
 
 #[tokio::test]
-async fn one_that_is_cancelled_while_it_runs_says_so() {
+async fn a_job_that_is_being_cancelled_is_shown_as_such() {
     let db = TestDb::new().await;
     db.run_while(super::worker(&db), async {
-        let job = Do { act: Act::UntilAsked(Box::new(Act::UntilGo(Box::new(Act::Fail("told".into()))))) }.enqueue(&db.pool).await.unwrap();
+        let job =
+            Do { act: Act::UntilCancelled(Box::new(Act::UntilGo(Box::new(Act::Fail("told".into()))))) }.enqueue(&db.pool).await.unwrap();
         db.until(job.id(), JobState::Running).await;
         job.cancel(&db.pool).await.unwrap();
         let cause = first(&db, job.id(), CauseKind::Cancelling).await;
-        assert!(cause.says.contains("was told to cancel it"), "{}", cause.says);
+        assert!(cause.says.contains("is cancelling it"), "{}", cause.says);
         go(&db).await;
         db.until(job.id(), JobState::Cancelled).await;
         first(&db, job.id(), CauseKind::Cancelled).await;
@@ -57,7 +58,7 @@ async fn a_silent_worker_is_named_and_another_takes_its_job() {
     db.kill(worker).await;
     let cause = until_first(&db, job, CauseKind::SilentWorker).await;
     assert_eq!((fact(&cause, "pid"), fact(&cause, "workers")), (&pid.into(), &0.into()));
-    assert!(cause.says.contains("no worker lives that could take it back") && cause.fix.unwrap().contains("queue-worker run"));
+    assert!(cause.says.contains("no worker is alive to recover it") && cause.fix.unwrap().contains("queue-worker run"));
     go(&db).await;
     db.run_while(super::worker(&db), completes(&db, job)).await;
     let cause = first(&db, job, CauseKind::Completed).await;
@@ -67,7 +68,7 @@ async fn a_silent_worker_is_named_and_another_takes_its_job() {
 
 #[tokio::test]
 #[ignore = "deep"]
-async fn a_lease_that_a_session_has_locked_names_it_and_goes_on_without_it() {
+async fn a_locked_lease_names_the_session_and_continues_without_it() {
     let db = TestDb::new().await;
     let worker = WorkerProcess::start(WORKER, &db.url, &[]);
     let job = busy(&db).await;
@@ -79,7 +80,7 @@ async fn a_lease_that_a_session_has_locked_names_it_and_goes_on_without_it() {
     db.kill(worker).await;
     eventually("its worker is silent", async || ask(&db, job).await.first().facts.get("silent") == Some(&true.into())).await;
     let cause = first(&db, job, CauseKind::LeaseLocked).await;
-    assert!(cause.says.contains("cannot be taken back"), "{}", cause.says);
+    assert!(cause.says.contains("cannot be recovered"), "{}", cause.says);
     go(&db).await;
     db.run_while(super::worker(&db), async {
         cure(&db, &cause).await;

@@ -1,4 +1,4 @@
-//! Nobody serves it.
+//! No worker serves it.
 
 use std::time::Duration;
 
@@ -10,14 +10,14 @@ use super::{CLI, TestDb, WORKER, ask, completes, fact, first, kinds, ok, until_f
 
 #[tokio::test]
 #[ignore = "deep"]
-async fn without_a_worker_it_says_so_and_who_was_the_last() {
+async fn without_a_worker_the_last_one_is_named() {
     let db = TestDb::new().await;
     let job = ok(&db).await;
     let cause = first(&db, job, CauseKind::NoWorker).await;
     assert_eq!((fact(&cause, "workers"), fact(&cause, "last")), (&0.into(), &serde_json::Value::Null));
     assert!(cause.fix.unwrap().contains("`queue-worker run`"));
     let next = ok(&db).await;
-    assert_eq!(kinds(&ask(&db, next).await), [CauseKind::NoWorker], "nobody's turn comes");
+    assert_eq!(kinds(&ask(&db, next).await), [CauseKind::NoWorker], "no job gets its turn");
     let worker = WorkerProcess::start(WORKER, &db.url, &[]);
     completes(&db, job).await;
     let pid = worker.pid();
@@ -25,23 +25,23 @@ async fn without_a_worker_it_says_so_and_who_was_the_last() {
     let job = ok(&db).await;
     let cause = until_first(&db, job, CauseKind::NoWorker).await;
     assert_eq!(cause.facts["last"]["pid"], pid, "{cause:?}");
-    assert!(cause.says.contains("which did, is silent since"), "{}", cause.says);
+    assert!(cause.says.contains("which served it, is silent since"), "{}", cause.says);
     db.run_while(super::worker(&db), completes(&db, job)).await;
     db.finish().await;
 }
 
 #[tokio::test]
-async fn a_queue_that_no_worker_has_is_served_by_the_command_that_it_says() {
+async fn a_queue_without_a_worker_is_served_by_the_shown_command() {
     let db = TestDb::new().await;
-    let other = WorkerProcess::running(CLI, &db.url, &["run", "--queue", "other"], &[]);
+    let other = WorkerProcess::start_with(CLI, &db.url, &["run", "--queue", "other"], &[]);
     eventually("a worker lives", async || db.count("select count(*) from queue.worker").await == 1).await;
     let job = Do { act: Act::Ok(String::new()) }.enqueue(&db.pool).queue("lonely-1").await.unwrap().id();
     let cause = first(&db, job, CauseKind::Unserved).await;
     assert_eq!((fact(&cause, "workers"), fact(&cause, "of_queue"), fact(&cause, "of_type")), (&1.into(), &0.into(), &1.into()));
-    assert!(cause.says.starts_with("the only worker that lives does not serve the queue lonely-1"), "{}", cause.says);
+    assert!(cause.says.starts_with("the only living worker does not serve the queue lonely-1"), "{}", cause.says);
     let fix = cause.fix.unwrap();
     let arguments: Vec<&str> = fix.split('`').nth(1).unwrap().split(' ').skip(1).collect();
-    let served = WorkerProcess::running(CLI, &db.url, &arguments, &[]);
+    let served = WorkerProcess::start_with(CLI, &db.url, &arguments, &[]);
     completes(&db, job).await;
     served.kill();
     other.kill();
@@ -49,7 +49,7 @@ async fn a_queue_that_no_worker_has_is_served_by_the_command_that_it_says() {
 }
 
 #[tokio::test]
-async fn a_type_or_a_version_that_no_worker_knows_is_named_with_those_that_they_know() {
+async fn an_unknown_type_or_version_is_named_with_the_known_ones() {
     let db = TestDb::new().await;
     db.run_while(super::worker(&db), async {
         eventually("a worker lives", async || db.count("select count(*) from queue.worker").await == 1).await;
@@ -91,7 +91,7 @@ async fn a_worker_that_is_shutting_down_serves_nothing() {
 }
 
 #[tokio::test]
-async fn a_worker_of_another_type_and_one_of_another_queue_serve_it_together_no_more_than_each() {
+async fn a_worker_of_another_type_and_one_of_another_queue_do_not_serve_a_job_together() {
     let db = TestDb::new().await;
     let of_queue = Worker::new(db.pool.clone()).register::<tests::Marked>().queue("split", 1).grace(Duration::ZERO);
     let of_type = super::worker(&db).queue("elsewhere", 1);

@@ -1,4 +1,4 @@
-//! The command: what it prints, how it ends, and what it never shows.
+//! The command: its output, its exit codes, and what it never shows.
 
 use queue_core::{Job as _, JobState, Store, operate};
 use serde_json::Value;
@@ -18,7 +18,7 @@ async fn the_first_line_is_the_answer_and_the_last_ones_are_fixes() {
     let said = cli(&db, &["why", &job]);
     assert_eq!((said.status.code(), text(&said.stderr)), (Some(0), ""));
     let lines: Vec<&str> = text(&said.stdout).lines().collect();
-    assert_eq!(lines[0], "no worker lives");
+    assert_eq!(lines[0], "no worker is alive");
     assert_eq!(lines[1], format!("  job {job}: do, queue default, priority 100, ready"));
     assert!(lines[2].starts_with("also: everything is paused by ") && lines[2].ends_with(": moving house"), "{lines:?}");
     assert!(lines[3].starts_with("fix: start a worker") && lines[4] == "fix: test-cli resume --all", "{lines:?}");
@@ -51,7 +51,7 @@ const HOSTILE: &str = "a\u{1b}]0;title\u{7}\u{9b}2J\r\n\tb\u{202e}c'; rm -rf / #
 
 #[tokio::test]
 #[ignore = "deep"]
-async fn f62_what_others_wrote_is_inert_and_no_payload_is_shown() {
+async fn f62_foreign_texts_are_inert_and_no_payload_is_shown() {
     let db = TestDb::new().await;
     let secret = "do-not-show";
     let dead = Do { act: Act::Terminal(HOSTILE.into()) }.enqueue(&db.pool).meta("note", HOSTILE).await.unwrap().id();
@@ -83,7 +83,7 @@ async fn f62_what_others_wrote_is_inert_and_no_payload_is_shown() {
 }
 
 #[tokio::test]
-async fn a_key_with_quotes_is_typed_as_it_stands() {
+async fn a_key_with_quotes_is_quoted_for_the_shell() {
     let db = TestDb::new().await;
     let key = "it's $(touch /tmp/never) `x` \\";
     assert!(cli(&db, &["limits", "set", "type:do", "--per-key", "--concurrency", "1"]).status.success());

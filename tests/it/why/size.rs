@@ -1,4 +1,4 @@
-//! How long an answer takes, with much that waits and much that is over.
+//! Duration of an answer, with many waiting and many finished jobs.
 
 use std::time::Instant;
 
@@ -6,7 +6,7 @@ use queue_core::{JobId, Store, operate};
 use sqlx::Executor as _;
 use tests::TestDb;
 
-/// A million ready jobs in 10,000 queues, a tenth of them in one; two million completed; and a thousand workers, of whom one serves all.
+/// A million ready jobs in 10,000 queues, a tenth of them in one; two million completed; and a thousand workers, one of which serves all.
 const LARGE: &str = "
     insert into queue.lane (lane, queue, job_type, priority, solo)
     select queue.lane_id('q' || q, 'do', 100, false), 'q' || q, 'do', 100, false from generate_series(1, 10000) q;
@@ -30,7 +30,7 @@ const LARGE: &str = "
 /// `cargo test -p tests --test it why::size -- --ignored --nocapture`
 #[tokio::test]
 #[ignore = "by hand: measures, and takes a minute"]
-async fn an_answer_takes_less_than_a_tenth_of_a_second_however_much_there_is() {
+async fn an_answer_takes_less_than_a_tenth_of_a_second_in_a_large_store() {
     let db = TestDb::new().await;
     db.pool.execute(sqlx::raw_sql(LARGE)).await.unwrap();
     let mut slowest = 0.0_f64;

@@ -1,5 +1,5 @@
-//! No cause that is none: while workers, producers and operators are at work, what is said of any job is compared with plain queries of the same
-//! snapshot.
+//! No false causes: while workers, producers and operators are active, the reported causes of random jobs are compared with plain queries
+//! of the same snapshot.
 
 use std::time::{Duration, Instant};
 
@@ -10,7 +10,7 @@ use tests::{Act, Do};
 
 use super::{TestDb, connect, run};
 
-/// What must hold of a job if this is said of it, as a condition over its id `$1`. Of what no table has, nothing.
+/// Condition that must hold for a job with this cause, over its id `$1`. `None` if no table shows it.
 fn holds(kind: &str) -> Option<&'static str> {
     Some(match kind {
         "no_such_job" => "not exists (select from queue.job where id = $1)",
@@ -40,8 +40,8 @@ fn holds(kind: &str) -> Option<&'static str> {
     })
 }
 
-/// One look at one job; returns what was said first.
-async fn look(on: &mut PgConnection, job: i64) -> String {
+/// Queries the causes of one job; returns the first.
+async fn query_first_cause(on: &mut PgConnection, job: i64) -> String {
     let mut tx = on.begin().await.unwrap();
     run(&mut tx, "set transaction isolation level repeatable read").await;
     let said: Vec<(String, Value)> = sqlx::query_as("select kind, facts from queue.why($1)").bind(job).fetch_all(&mut *tx).await.unwrap();
@@ -50,7 +50,7 @@ async fn look(on: &mut PgConnection, job: i64) -> String {
         let Some(condition) = holds(kind) else { continue };
         let statement = sqlx::query_scalar(sqlx::AssertSqlSafe(format!("select {condition}"))).bind(job);
         let is_so: bool = statement.fetch_one(&mut *tx).await.unwrap();
-        assert!(is_so, "{kind} is said of job {job} and is not so: {facts}");
+        assert!(is_so, "{kind} is reported for job {job} and is not true: {facts}");
     }
     tx.rollback().await.unwrap();
     said[0].0.clone()
@@ -80,7 +80,7 @@ async fn operate_on(db: &TestDb, random: &mut fastrand::Rng, jobs: &[JobId]) {
     let store = Store::default();
     let scope = [operate::Scope::EVERYTHING, operate::Scope::queue("default"), operate::Scope::job_type("do")][random.usize(..3)].clone();
     let job = queue_core::JobRef::from_id(jobs[random.usize(..jobs.len())]);
-    // What another was quicker to do, or a state does not allow, is refused.
+    // Operations that another session has overtaken, or that a state forbids, are refused.
     match random.u8(..7) {
         0 => drop(operate::pause(&db.pool, store, &scope, None).await),
         1 | 2 => drop(operate::resume(&db.pool, store, &scope).await),
@@ -93,7 +93,7 @@ async fn operate_on(db: &TestDb, random: &mut fastrand::Rng, jobs: &[JobId]) {
 
 #[tokio::test]
 #[ignore = "deep"]
-async fn whatever_happens_to_jobs_what_is_said_of_them_is_so() {
+async fn the_reported_causes_of_jobs_are_always_true() {
     let db = TestDb::new().await;
     let mut random = fastrand::Rng::new();
     let seed = random.get_seed();
@@ -110,7 +110,7 @@ async fn whatever_happens_to_jobs_what_is_said_of_them_is_so() {
             }
             let newest = jobs.len().saturating_sub(30);
             for job in [jobs[random.usize(..jobs.len())].0, jobs[random.usize(newest..jobs.len())].0, random.i64(..)] {
-                *kinds.entry(look(&mut looker, job).await).or_default() += 1;
+                *kinds.entry(query_first_cause(&mut looker, job).await).or_default() += 1;
             }
         }
         for scope in [operate::Scope::EVERYTHING, operate::Scope::queue("default"), operate::Scope::job_type("do")] {

@@ -1,4 +1,4 @@
-//! Others are before it, or nothing is.
+//! Other jobs are before it, or nothing is.
 
 use std::time::Duration;
 
@@ -17,7 +17,7 @@ async fn of_priority(db: &TestDb, priority: i16) -> JobId {
 }
 
 #[tokio::test]
-async fn jobs_that_stand_before_it_are_counted_and_those_of_higher_priority_first() {
+async fn jobs_queued_before_it_are_counted_and_those_of_higher_priority_first() {
     let db = TestDb::new().await;
     db.run_while(one_at_a_time(&db), async {
         let done = ok(&db).await;
@@ -31,7 +31,7 @@ async fn jobs_that_stand_before_it_are_counted_and_those_of_higher_priority_firs
         let ready = db.count(&format!("select count(*) from queue.ready where id < {job}")).await;
         assert_eq!((fact(&cause, "ahead"), fact(&cause, "partial")), (&ready.into(), &false.into()), "{cause:?}");
         assert!(cause.facts["per_s"].as_f64().unwrap() > 0.0 && cause.facts["held"].as_i64().unwrap() > 0, "{cause:?}");
-        assert!(cause.says.contains("complete a second, so it begins in about"), "{}", cause.says);
+        assert!(cause.says.contains("complete per second, so it starts in about"), "{}", cause.says);
         let higher = of_priority(&db, 150).await;
         of_priority(&db, 50).await;
         eventually("it is not claimed", async || db.count(&format!("select count(*) from queue.ready where id = {higher}")).await == 1)
@@ -40,7 +40,7 @@ async fn jobs_that_stand_before_it_are_counted_and_those_of_higher_priority_firs
         assert_eq!(*fact(&cause, "higher"), 1, "{cause:?}");
         assert_eq!(kinds(&ask(&db, job).await), [CauseKind::Starved, CauseKind::Behind]);
         assert_eq!(kinds(&ask(&db, higher).await), [CauseKind::Nothing], "the first of the highest priority");
-        // Two more than the other: it goes before that one.
+        // Two priorities above the other: it goes before that one.
         let fix = cause.fix.as_deref().unwrap().replace("--to 101", "--to 200");
         assert!(super::shell(&db, fix.split('`').nth(1).unwrap()).status.success());
         assert!(!kinds(&ask(&db, job).await).contains(&CauseKind::Starved), "it goes first");
@@ -53,7 +53,7 @@ async fn jobs_that_stand_before_it_are_counted_and_those_of_higher_priority_firs
 }
 
 #[tokio::test]
-async fn the_pace_is_of_what_has_completed_in_its_lane() {
+async fn the_pace_is_computed_from_completed_jobs_of_its_lane() {
     let db = TestDb::new().await;
     let pace = async |job_type: &str| {
         let of = format!("select per_s from queue.why_pace(queue.lane_id('default', '{job_type}', 100, false))");
@@ -75,7 +75,7 @@ async fn the_pace_is_of_what_has_completed_in_its_lane() {
 }
 
 #[tokio::test]
-async fn higher_priorities_that_cannot_begin_keep_nobody_from_it() {
+async fn higher_priorities_that_cannot_begin_do_not_delay_it() {
     let db = TestDb::new().await;
     db.run_while(one_at_a_time(&db), async {
         let running = busy(&db).await;
@@ -106,7 +106,7 @@ async fn higher_priorities_that_cannot_begin_keep_nobody_from_it() {
 }
 
 #[tokio::test]
-async fn of_a_fair_key_those_of_its_line_are_counted() {
+async fn for_a_fair_key_the_jobs_of_its_line_are_counted() {
     let db = TestDb::new().await;
     let fair = async |key: &str| Do { act: Act::Ok(String::new()) }.enqueue(&db.pool).fair(key).await.unwrap().id();
     db.run_while(one_at_a_time(&db), async {
@@ -116,11 +116,11 @@ async fn of_a_fair_key_those_of_its_line_are_counted() {
             fair("b").await;
         }
         let job = fair("b").await;
-        eventually("some stand before it", async || ask(&db, job).await.first().kind == CauseKind::Behind).await;
+        eventually("some are queued before it", async || ask(&db, job).await.first().kind == CauseKind::Behind).await;
         let cause = first(&db, job, CauseKind::Behind).await;
         let before = format!("select count(*) from queue.ready where line = queue.line_id('b') and id < {job}");
         assert_eq!((fact(&cause, "ahead"), fact(&cause, "in_line")), (&db.count(&before).await.into(), &true.into()), "{cause:?}");
-        assert!(cause.says.contains("of its fair key stand before it"), "{}", cause.says);
+        assert!(cause.says.contains("of its fairness key are queued before it"), "{}", cause.says);
         go(&db).await;
         completes(&db, job).await;
     })
@@ -135,7 +135,7 @@ async fn the_next_one_waits_for_a_slot_of_workers_that_are_busy() {
     let db = TestDb::new().await;
     db.run_while(one_at_a_time(&db), async {
         let running = busy(&db).await;
-        // Held in the worker's memory, so that the next one is not.
+        // In the worker's memory, so that the next one is not.
         let job = of_priority(&db, 100).await;
         let last = of_priority(&db, 100).await;
         let waiting = async || db.count("select coalesce(min(id), 0) from queue.ready").await;
@@ -154,7 +154,7 @@ async fn the_next_one_waits_for_a_slot_of_workers_that_are_busy() {
 }
 
 #[tokio::test]
-async fn with_nothing_in_its_way_it_says_so_and_after_long_that_this_is_strange() {
+async fn without_a_cause_it_reports_that_and_after_a_while_that_this_is_unusual() {
     let db = TestDb::new().await;
     let stands = WorkerProcess::start(WORKER, &db.url, &[("TTL_MS", "30000")]);
     eventually("it lives", async || db.count("select count(*) from queue.worker").await == 1).await;
@@ -162,13 +162,13 @@ async fn with_nothing_in_its_way_it_says_so_and_after_long_that_this_is_strange(
     let job = ok(&db).await;
     let cause = first(&db, job, CauseKind::Nothing).await;
     assert_eq!(*fact(&cause, "servers"), 1);
-    assert!(cause.says.contains("should take it within about a second") && cause.fix.is_none(), "{}", cause.says);
+    assert!(cause.says.contains("should claim it within about a second") && cause.fix.is_none(), "{}", cause.says);
     let mut other = connect(&db).await;
     let older = "with r as (delete from queue.ready returning *)
         insert into queue.ready select lane, seq - (20000::bigint << 20), id, attempts from r";
     run(&mut other, older).await;
     assert!(first(&db, job, CauseKind::Nothing).await.says.contains("see the logs of its workers"));
-    // An old snapshot is told beside it, and keeps no job from running.
+    // An old snapshot is shown as an addition, and keeps no job from running.
     run(&mut other, "begin isolation level repeatable read; select").await;
     let said: Vec<(String, String)> =
         sqlx::query_as(sqlx::AssertSqlSafe(format!("select kind, says from queue.why({job}, span => '0 s')")))
@@ -176,7 +176,7 @@ async fn with_nothing_in_its_way_it_says_so_and_after_long_that_this_is_strange(
             .await
             .unwrap();
     assert_eq!(said.iter().map(|(kind, _)| kind.as_str()).collect::<Vec<_>>(), ["nothing", "old_snapshot"], "{said:?}");
-    assert!(said[1].1.contains("keeps vacuum from cleaning up"));
+    assert!(said[1].1.contains("prevents vacuum from cleaning up"));
     assert_eq!(kinds(&ask(&db, job).await), [CauseKind::Nothing], "it is not old enough");
     run(&mut other, "rollback").await;
     stands.signal("CONT");
@@ -185,7 +185,7 @@ async fn with_nothing_in_its_way_it_says_so_and_after_long_that_this_is_strange(
 }
 
 #[tokio::test]
-async fn a_suspect_is_tried_apart_and_says_so() {
+async fn a_quarantined_job_is_tried_separately_and_shown_as_such() {
     let db = TestDb::new().await;
     db.run_while(super::worker(&db), async {
         let running = busy(&db).await;
@@ -202,7 +202,7 @@ async fn a_suspect_is_tried_apart_and_says_so() {
         };
         let cause = first(&db, job, CauseKind::Suspect).await;
         assert_eq!((fact(&cause, "crashes"), fact(&cause, "alone")), (&2.into(), &true.into()));
-        assert!(cause.says.contains("alone, once a process has nothing else to do"), "{}", cause.says);
+        assert!(cause.says.contains("alone, once a process is idle"), "{}", cause.says);
         go(&db).await;
         completes(&db, running).await;
         completes(&db, job).await;
@@ -212,7 +212,7 @@ async fn a_suspect_is_tried_apart_and_says_so() {
 }
 
 #[tokio::test]
-async fn what_is_said_to_cure_a_queue_that_is_behind_lets_it_run() {
+async fn the_fix_for_a_queue_that_is_behind_lets_the_job_run() {
     let db = TestDb::new().await;
     db.run_while(one_at_a_time(&db), async {
         busy(&db).await;

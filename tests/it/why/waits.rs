@@ -1,4 +1,4 @@
-//! It is paused, waits for its time, or behind another job of its key.
+//! It is paused, waits for its time, or for another job of its key.
 
 use std::time::Duration;
 
@@ -11,7 +11,7 @@ use tests::{Act, Do};
 use super::{TestDb, ask, busy, completes, cure, fact, first, go, kinds, ok, until_first};
 
 #[tokio::test]
-async fn a_pause_is_told_with_who_and_why_and_resumed_by_the_command() {
+async fn a_pause_is_shown_with_its_operator_and_reason_and_resumed_by_the_command() {
     let db = TestDb::new().await;
     db.run_while(super::worker(&db), async {
         tests::eventually("a worker lives", async || db.count("select count(*) from queue.worker").await == 1).await;
@@ -42,7 +42,7 @@ async fn a_pause_is_told_with_who_and_why_and_resumed_by_the_command() {
 }
 
 #[tokio::test]
-async fn what_is_scheduled_is_told_with_the_error_of_the_last_attempt_and_hurried_by_the_command() {
+async fn a_scheduled_job_is_shown_with_its_last_error_and_hurried_by_the_command() {
     let db = TestDb::new().await;
     db.run_while(super::worker(&db), async {
         let retried = Do { act: Act::First(Box::new(Act::RetryIn(3_600_000)), Box::new(Act::Ok(String::new()))) };
@@ -63,7 +63,7 @@ async fn what_is_scheduled_is_told_with_the_error_of_the_last_attempt_and_hurrie
 
 #[tokio::test]
 #[ignore = "deep"]
-async fn what_is_due_waits_for_a_worker_that_looks() {
+async fn a_due_job_waits_for_a_worker_that_promotes() {
     let db = TestDb::new().await;
     let hour = Duration::from_hours(1);
     let job = Do { act: Act::Ok(String::new()) }.enqueue(&db.pool).after(hour).await.unwrap().id();
@@ -75,7 +75,7 @@ async fn what_is_due_waits_for_a_worker_that_looks() {
 }
 
 #[tokio::test]
-async fn behind_the_first_of_its_key_it_says_what_that_does() {
+async fn a_job_behind_the_head_of_its_key_shows_the_heads_state() {
     let db = TestDb::new().await;
     Do { act: Act::Ok(String::new()) }.enqueue(&db.pool).key("another").after(Duration::from_hours(1)).await.unwrap();
     let keyed = async |act: Act| Do { act }.enqueue(&db.pool).key("k").key_policy(KeyPolicy::Block).await.unwrap().id();
@@ -111,7 +111,7 @@ async fn behind_the_first_of_its_key_it_says_what_that_does() {
 }
 
 #[tokio::test]
-async fn a_key_that_is_free_waits_for_a_worker_that_looks() {
+async fn a_free_key_waits_for_a_worker_that_promotes() {
     let db = TestDb::new().await;
     let keyed = async || Do { act: Act::Ok(String::new()) }.enqueue(&db.pool).key("k").await.unwrap();
     let (head, job) = (keyed().await, keyed().await.id());
@@ -122,7 +122,7 @@ async fn a_key_that_is_free_waits_for_a_worker_that_looks() {
 }
 
 #[tokio::test]
-async fn a_time_to_begin_that_has_passed_is_told_and_one_that_has_begun_is_not_late() {
+async fn a_passed_expiry_is_shown_and_a_job_that_has_begun_is_not_late() {
     let db = TestDb::new().await;
     let late = Do { act: Act::Ok(String::new()) }.enqueue(&db.pool).expires_in(Duration::from_millis(20)).await.unwrap().id();
     let cause = until_first(&db, late, CauseKind::PastExpiry).await;
@@ -130,7 +130,7 @@ async fn a_time_to_begin_that_has_passed_is_told_and_one_that_has_begun_is_not_l
     db.run_while(super::worker(&db), async {
         db.until(late, JobState::Expired).await;
         let cause = first(&db, late, CauseKind::Expired).await;
-        assert!(cause.says.contains("had not begun in time"), "{}", cause.says);
+        assert!(cause.says.contains("no attempt started in time"), "{}", cause.says);
         let retried = Do { act: Act::RetryIn(3_600_000) }.enqueue(&db.pool).expires_in(Duration::from_secs(5)).await.unwrap().id();
         db.until(retried, JobState::Scheduled).await;
         sqlx::query("update queue.job set system = queue.with_expiry(system, now() - interval '1 s') where id = $1")
@@ -146,14 +146,14 @@ async fn a_time_to_begin_that_has_passed_is_told_and_one_that_has_begun_is_not_l
 }
 
 #[tokio::test]
-async fn a_job_that_was_due_and_is_paused_says_the_pause_first_and_the_time_before_it() {
+async fn a_due_paused_job_shows_the_pause_before_its_time() {
     let db = TestDb::new().await;
     db.run_while(super::worker(&db), async {
         let running = busy(&db).await;
         let later = Do { act: Act::Ok(String::new()) }.enqueue(&db.pool).after(Duration::from_hours(1)).await.unwrap().id();
         operate::pause(&db.pool, Store::default(), &Scope::queue("default"), None).await.unwrap();
         assert_eq!(kinds(&ask(&db, later).await), [CauseKind::Scheduled, CauseKind::Paused], "the time comes first");
-        assert_eq!(kinds(&ask(&db, running).await), [CauseKind::Running], "what runs goes on");
+        assert_eq!(kinds(&ask(&db, running).await), [CauseKind::Running], "running jobs continue");
         go(&db).await;
         completes(&db, running).await;
     })

@@ -1,22 +1,22 @@
-//! As much of PostgreSQL's protocol as it takes to tell that a commit has happened and the client has not heard of it.
+//! The subset of PostgreSQL's protocol needed to detect a commit whose reply has not reached the client.
 
-/// What the server said, cut into messages.
+/// Bytes from the server, split into messages.
 #[derive(Default)]
 pub(super) struct Replies {
     buffer: Vec<u8>,
-    /// Messages kept back: from a command's end on, until the server says whether a transaction is still open.
+    /// Withheld messages, from the end of a command until the server reports the transaction status.
     held: Vec<u8>,
-    /// The commands that `held` tells of.
+    /// Tags of the commands in `held`.
     tags: Vec<String>,
-    /// What the server calls the client by now.
+    /// Application name that the server last reported for the client.
     renamed: Option<String>,
 }
 
-/// What may go to the client now.
+/// Messages that may be forwarded now.
 #[derive(Debug, Default, PartialEq)]
 pub(super) struct Ready {
     pub(super) bytes: Vec<u8>,
-    /// Whether they tell of a commit worth cutting at.
+    /// Whether they report a commit at which to cut.
     pub(super) committed: bool,
 }
 
@@ -25,7 +25,7 @@ impl Replies {
         self.buffer.extend_from_slice(bytes);
     }
 
-    /// Takes the whole messages. While `armed`, what follows the end of a command waits for the state of its transaction.
+    /// Returns the complete messages. While `armed`, messages after the end of a command wait for the transaction status.
     pub(super) fn ready(&mut self, armed: bool, application: &str) -> Ready {
         let mut ready = Ready::default();
         let mut at = 0;
@@ -55,13 +55,14 @@ impl Replies {
     }
 }
 
-/// The length of the message that these bytes begin with, if it is there as a whole.
+/// Returns the length of the first message in these bytes, if it is complete.
 fn length(bytes: &[u8]) -> Option<usize> {
     let length = 1 + u32::from_be_bytes(bytes.get(1..5)?.try_into().ok()?) as usize;
     (length <= bytes.len()).then_some(length)
 }
 
-/// Whether a command with this tag has written something. Of a worker only claims and settles do: with one statement each.
+/// Returns whether a command with this tag has written something. Of a worker's statements only claims and settles count, one statement
+/// each.
 fn changes(tag: &str, application: &str) -> bool {
     match application {
         "queue-worker settle" => true,
@@ -71,14 +72,14 @@ fn changes(tag: &str, application: &str) -> bool {
     }
 }
 
-/// What the server calls the client from now on, if that is what a message says: a worker's connection goes from one of its loops to another.
+/// Returns the new application name, if a message reports one: a worker's connection is passed between its loops.
 fn renamed(message: &[u8]) -> Option<String> {
     let said = message.strip_prefix(b"S")?.get(4..)?;
     let mut words = said.strip_prefix(b"application_name\0")?.split(|byte| *byte == 0);
     words.next().map(|name| String::from_utf8_lossy(name).into_owned())
 }
 
-/// The application that a connection's first message names.
+/// Returns the application name in a connection's startup message.
 pub(super) fn application(startup: &[u8]) -> String {
     let mut words = startup.get(8..).unwrap_or_default().split(|byte| *byte == 0);
     words

@@ -1,4 +1,4 @@
-//! Attacks on statements: in the middle of each other, in any order, beside a model. `cargo torture` runs them.
+//! Attacks on statements: concurrent with each other, in random order, and beside a model. `cargo torture` runs them.
 #![allow(clippy::unwrap_used, reason = "a test that fails may panic")]
 
 mod interleave;

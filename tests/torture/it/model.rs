@@ -1,11 +1,12 @@
-//! Random operations on the statements themselves, beside a small model in memory: after every step the tables hold what the model says.
+//! Runs random operations with the real statements beside a small in-memory model. After every step the tables must match the model.
 //!
-//! A few hundred sequences by default; `PROPTEST_CASES=5000` for more. What fails is shrunk, and kept in `model.regressions`.
+//! Plays a few hundred sequences by default; `PROPTEST_CASES=5000` plays more. A failing sequence is shrunk and saved in
+//! `model.regressions`.
 
 mod allow;
 mod expect;
 mod late;
-mod obey;
+mod workers;
 mod op;
 mod play;
 mod rules;
@@ -21,18 +22,18 @@ use tests::TestDb;
 use op::steps;
 use play::Player;
 
-/// Sequences, unless `PROPTEST_CASES` says how many.
+/// Default number of sequences, unless `PROPTEST_CASES` is set.
 const SEQUENCES: u32 = 400;
 
-/// The seeds of what has failed, tried first.
+/// Seeds of failed sequences, tried first.
 const REGRESSIONS: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/it/model.regressions");
 
 #[test]
-fn whatever_is_done_in_whatever_order_the_tables_hold_what_the_model_says() {
+fn the_tables_match_the_model_after_every_operation() {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
     let db = runtime.block_on(TestDb::new());
     let cases = std::env::var("PROPTEST_CASES").ok().map_or(SEQUENCES, |cases| cases.parse().unwrap());
-    // Of a bug that was put in, nothing is to be kept or learned.
+    // Failures of a seeded bug are not saved.
     let seeded = std::env::var_os("QUEUE_MUTANTS").is_some();
     let config = Config {
         cases,
@@ -40,7 +41,7 @@ fn whatever_is_done_in_whatever_order_the_tables_hold_what_the_model_says() {
         max_shrink_iters: if seeded { 0 } else { 2000 },
         ..Config::default()
     };
-    // What a sequence leaves is deleted before the next, and its connection kept; after a failure there is a new one.
+    // The rows of a sequence are deleted before the next one, and its connection is reused. A failure opens a new connection.
     let idle = Cell::new(None);
     let (sequences, did) = (Cell::new(0), RefCell::new(BTreeMap::new()));
     let outcome = TestRunner::new(config).run(&steps(), |steps| {
@@ -50,7 +51,7 @@ fn whatever_is_done_in_whatever_order_the_tables_hold_what_the_model_says() {
                 let what = player.step(step).await.map_err(|fault| TestCaseError::fail(format!("step {number}, {step:?}: {fault}")))?;
                 *did.borrow_mut().entry(what).or_insert(0) += 1;
             }
-            player.look_as_operators_do().await.map_err(|fault| TestCaseError::fail(format!("at the end: {fault}")))?;
+            player.compare_operator_view().await.map_err(|fault| TestCaseError::fail(format!("at the end: {fault}")))?;
             sequences.set(sequences.get() + 1);
             idle.set(Some(player.leave()));
             Ok(())
@@ -61,8 +62,8 @@ fn whatever_is_done_in_whatever_order_the_tables_hold_what_the_model_says() {
     if let Err(fault) = outcome {
         panic!("{fault}");
     }
-    let seldom: Vec<_> = op::EVENTS.iter().filter(|event| !did.contains_key(*event)).collect();
-    assert!(seldom.is_empty() || cases < SEQUENCES, "these never happened: {seldom:?}");
+    let missing_events: Vec<_> = op::EVENTS.iter().filter(|event| !did.contains_key(*event)).collect();
+    assert!(missing_events.is_empty() || cases < SEQUENCES, "these events never occurred: {missing_events:?}");
     runtime.block_on(async move {
         drop(idle);
         db.finish().await;

@@ -1,4 +1,5 @@
-//! The protocol itself, without tables: every order of its steps, with so many things going wrong, is explored. Broken ones are found out.
+//! Model checker of the protocol itself, without tables. Explores every order of its steps with a bounded number of faults. Broken variants
+//! of the protocol must be detected.
 
 mod state;
 mod step;
@@ -32,19 +33,19 @@ impl Model for Protocol {
                 (0..JOBS).all(|job| state.db.places(job) == usize::from(state.enqueued >> job & 1))
             }),
             Property::always(ONE_LEASE, |_, state: &State| (0..JOBS).all(|job| state.db.leased(job) <= 1)),
-            Property::always(STAYS, |_, state: &State| (0..JOBS).all(|job| state.completed >> job & 1 <= state.db.done[job])),
-            Property::always(OVER, |_, state: &State| (0..JOBS).all(|job| state.db.done[job] == 0 || state.db.places(job) == 1)),
+            Property::always(STAYS_COMPLETED, |_, state: &State| (0..JOBS).all(|job| state.completed >> job & 1 <= state.db.done[job])),
+            Property::always(COMPLETED_ONLY, |_, state: &State| (0..JOBS).all(|job| state.db.done[job] == 0 || state.db.places(job) == 1)),
             Property::always(OWN_LEASE, |_, state: &State| !state.wrong),
-            Property::sometimes("all are completed", |_, state: &State| is_over(state)),
+            Property::sometimes("all are completed", |_, state: &State| is_finished(state)),
             Property::sometimes("a verdict is refused", |_, state: &State| state.refused),
         ];
         if self.punctual {
-            properties.push(Property::always(ALONE, |_, state: &State| (0..JOBS).all(|job| runners(state, job) <= 1)));
+            properties.push(Property::always(ONE_RUNNER, |_, state: &State| (0..JOBS).all(|job| runners(state, job) <= 1)));
         }
         properties
     }
 
-    /// Numbers grow for ever.
+    /// Sequence numbers grow without bound.
     fn within_boundary(&self, state: &State) -> bool {
         state.db.next <= 4 && state.db.attempts.iter().all(|attempts| *attempts <= 4)
     }
@@ -52,12 +53,12 @@ impl Model for Protocol {
 
 const ONE_PLACE: &str = "a job whose enqueue was acknowledged is in exactly one place, others in none";
 const ONE_LEASE: &str = "a job is in at most one lease";
-const STAYS: &str = "a job whose completion was acknowledged stays completed";
-const OVER: &str = "a completed job does not wait or run again";
-const OWN_LEASE: &str = "a verdict counts only under the lease that it is about";
-const ALONE: &str = "no job is run by two";
+const STAYS_COMPLETED: &str = "a job whose completion was acknowledged stays completed";
+const COMPLETED_ONLY: &str = "a completed job is not queued and does not run again";
+const OWN_LEASE: &str = "a verdict takes effect only under its own lease";
+const ONE_RUNNER: &str = "no job runs on two workers";
 
-fn is_over(state: &State) -> bool {
+fn is_finished(state: &State) -> bool {
     state.db.done.iter().all(|done| *done == 1)
 }
 
@@ -65,22 +66,22 @@ fn runners(state: &State, job: usize) -> usize {
     (0..WORKERS).filter(|worker| state.workers[*worker].held.iter().any(|(_, ids)| ids & 1 << job != 0)).count()
 }
 
-/// Explores all there is; panics unless every property holds.
+/// Explores the full state space. Panics unless every property holds.
 fn holds(protocol: Protocol) {
     let checked = protocol.checker().threads(2).spawn_bfs().join();
     println!("{protocol:?}: {} states, {} deep", checked.unique_state_count(), checked.max_depth());
     checked.assert_properties();
 }
 
-/// The shortest way to break a property.
+/// Returns the shortest path that violates a property.
 fn broken(protocol: Protocol, property: &'static str) -> Vec<Step> {
     let checked = protocol.checker().finish_when(HasDiscoveries::AnyOf([property].into())).spawn_bfs().join();
-    let way = checked.discovery(property).unwrap_or_else(|| panic!("nothing is wrong with {protocol:?}")).into_actions();
+    let way = checked.discovery(property).unwrap_or_else(|| panic!("no violation found in {protocol:?}")).into_actions();
     println!("{protocol:?}, {} states: {way:?}", checked.unique_state_count());
     way
 }
 
-/// A state from which, if nothing more goes wrong, not all jobs can be completed any more; and how many states there are.
+/// Returns a state from which the jobs can no longer complete even without further faults, and the number of states.
 fn stuck(protocol: Protocol) -> (Option<State>, usize) {
     let first = State::new(protocol.faults);
     let mut numbers = HashMap::from([(first.clone(), 0)]);
@@ -101,8 +102,8 @@ fn stuck(protocol: Protocol) -> (Option<State>, usize) {
         }
         at += 1;
     }
-    // Backwards from where all is over.
-    let mut good: Vec<bool> = states.iter().map(is_over).collect();
+    // Searches backwards from the states in which all jobs are finished.
+    let mut good: Vec<bool> = states.iter().map(is_finished).collect();
     let mut queue: VecDeque<usize> = (0..states.len()).filter(|at| good[*at]).collect();
     while let Some(at) = queue.pop_front() {
         for before in std::mem::take(&mut from[at]) {
@@ -114,7 +115,7 @@ fn stuck(protocol: Protocol) -> (Option<State>, usize) {
     (good.iter().position(|good| !good).map(|at| states[at].clone()), states.len())
 }
 
-/// How many things go wrong on a way, unless `PROTOCOL_FAULTS` says: as many as the time of a test allows.
+/// Default maximum number of faults on a path, unless `PROTOCOL_FAULTS` is set. Chosen for the duration of a test.
 const FAULTS: u8 = 2;
 
 fn protocol(variant: Variant) -> Protocol {
@@ -123,26 +124,26 @@ fn protocol(variant: Variant) -> Protocol {
 }
 
 #[test]
-fn whatever_is_lost_or_late_every_job_is_in_one_place_and_settled_once() {
+fn despite_losses_and_delays_every_job_is_in_one_place_and_settled_once() {
     holds(protocol(Variant::Ours));
 }
 
 #[test]
-fn from_wherever_it_has_come_to_every_job_can_be_completed() {
+fn every_job_can_complete_from_every_reachable_state() {
     let (stuck, states) = stuck(protocol(Variant::Ours));
     println!("{states} states");
     assert_eq!(stuck, None);
 }
 
 #[test]
-fn while_clocks_can_be_trusted_no_job_is_run_by_two() {
+fn with_accurate_clocks_no_job_runs_on_two_workers() {
     holds(Protocol { punctual: true, ..protocol(Variant::Ours) });
 }
 
 #[test]
 fn a_verdict_that_names_only_its_job_ends_the_attempt_of_another() {
     let way = broken(protocol(Variant::SettlesById), OWN_LEASE);
-    assert!(way.iter().filter(|step| matches!(step, Step::Claim(..))).count() >= 2, "another has claimed it");
+    assert!(way.iter().filter(|step| matches!(step, Step::Claim(..))).count() >= 2, "another worker has claimed it");
 }
 
 #[test]
@@ -158,26 +159,26 @@ fn a_sequence_gives_out_a_token_again_after_a_commit_was_lost() {
 }
 
 #[test]
-fn a_recovery_that_reads_before_it_locks_brings_back_a_completed_job() {
-    let way = broken(protocol(Variant::RecoversAtOnce), OVER);
+fn a_recovery_that_reads_before_it_locks_requeues_a_completed_job() {
+    let way = broken(protocol(Variant::RecoversAtOnce), COMPLETED_ONLY);
     let at = |wanted: fn(&Step) -> bool| way.iter().position(wanted);
     let settled = at(|step| matches!(step, Step::Settle(..) | Step::Retry(..) | Step::LateSettle(_, true)));
     assert!(at(|step| *step == Step::Find) < settled && settled < at(|step| *step == Step::TakeBack), "{way:?}");
 }
 
 #[test]
-fn a_claim_without_an_answer_that_is_never_given_back_holds_its_jobs_for_ever() {
+fn a_claim_without_a_reply_that_is_never_given_back_keeps_its_jobs() {
     let state = stuck(protocol(Variant::ForgetsStrays)).0.unwrap();
-    assert!(state.db.leases.iter().any(|row| row.worker.is_some()), "under a worker that lives: {state:?}");
+    assert!(state.db.leases.iter().any(|row| row.worker.is_some()), "held by a live worker: {state:?}");
 }
 
 #[test]
-fn a_claim_without_an_answer_that_is_given_back_once_may_happen_afterwards() {
+fn a_claim_without_a_reply_may_execute_after_it_was_given_back_once() {
     assert!(stuck(protocol(Variant::GivesBackOnce)).0.is_some());
 }
 
 #[test]
-fn a_worker_that_goes_on_while_its_row_expires_runs_what_another_runs() {
-    let way = broken(Protocol { punctual: true, ..protocol(Variant::GoesOn) }, ALONE);
+fn a_worker_that_continues_while_its_row_expires_runs_jobs_of_another() {
+    let way = broken(Protocol { punctual: true, ..protocol(Variant::NeverFences) }, ONE_RUNNER);
     assert!(way.iter().any(|step| matches!(step, Step::Expire(_))) && way.contains(&Step::TakeBack));
 }

@@ -1,4 +1,4 @@
-//! Bugs that queues have had, to be put into this one: `cargo chaos --bugs` does it, one at a time, in a copy (`docs/RELIABILITY.md`).
+//! Typical queue bugs to be put into this product. `cargo chaos --bugs` applies them one at a time in a copy (`docs/RELIABILITY.md`).
 
 #[cfg(test)]
 mod tests;
@@ -8,30 +8,30 @@ use anyhow::{Context as _, Result, ensure};
 /// One bug, and the scene that must report it.
 #[derive(Debug)]
 pub struct Bug {
-    /// What it is called.
+    /// Name of the bug.
     pub name: &'static str,
-    /// Of `cargo chaos --bugs`.
+    /// Scene of `cargo chaos --bugs`.
     pub scene: &'static str,
-    /// What is changed for it.
+    /// Edits that introduce the bug.
     pub edits: &'static [Edit],
 }
 
 /// A change of one file.
 #[derive(Debug)]
 pub struct Edit {
-    /// From the root of the workspace.
+    /// Path relative to the workspace root.
     pub file: &'static str,
-    /// What stands there, once.
+    /// Text to replace. It occurs exactly once.
     pub from: &'static str,
-    /// What stands there instead.
+    /// Replacement.
     pub to: &'static str,
 }
 
 impl Edit {
-    /// The file's text, changed.
+    /// Returns the text of the file after the edit.
     ///
     /// # Errors
-    /// When it does not fit exactly once: a bug that is not there must not pass for one that was missed.
+    /// If the old text does not occur exactly once: a bug that was not applied must not count as missed.
     pub fn of(&self, text: &str) -> Result<String> {
         let (before, after) = text.split_once(self.from).with_context(|| format!("{} has no {:?}", self.file, self.from))?;
         ensure!(!after.contains(self.from), "{} has {:?} more than once", self.file, self.from);
@@ -53,10 +53,10 @@ const RECOVER: &str = "queue-worker/sql/recover.sql";
 const SETTLE: &str = "queue-worker/sql/settle.sql";
 const TICKS: &str = "queue-core/migrations/13_schedules.sql";
 
-/// The settle's join of what is said with what is leased.
+/// The join of verdicts with leased jobs in the settle statement.
 const FENCE: &str = "join listed l on l.token = s.token and l.id = s.id";
 
-/// All of them.
+/// All bugs.
 pub const BUGS: [Bug; 19] = [
     Bug {
         name: "jobs begin under limits before their claim is on the disk",
@@ -107,15 +107,15 @@ pub const BUGS: [Bug; 19] = [
     Bug {
         name: "idle flag without the second claim",
         scene: "sleep",
-        edits: &[edit("queue-worker/src/live/wake.rs", "Ok(Self::Announced(horizon(connection).await?.1))", "Ok(Self::Asleep)")],
+        edits: &[edit("queue-worker/src/live/sleep.rs", "Ok(Self::Announced(horizon(connection).await?.1))", "Ok(Self::Asleep)")],
     },
     Bug {
         name: "heartbeat on the handlers' runtime",
         scene: "busy",
         edits: &[edit(
             HEARTBEAT,
-            "None => Beating::Thread(beat_alone(beats).map_err(|error| Error::Thread(error.to_string()))?),",
-            "None => Beating::Beside(tokio::spawn(beats)),",
+            "None => HeartbeatRunner::Thread(beat_alone(beats).map_err(|error| Error::Thread(error.to_string()))?),",
+            "None => HeartbeatRunner::Shared(tokio::spawn(beats)),",
         )],
     },
     Bug {
@@ -123,7 +123,7 @@ pub const BUGS: [Bug; 19] = [
         scene: "poison",
         edits: &[edit(RECOVER, "least(coalesce(u.crashes, 0) + 1, 32767)::smallint as crashes", "u.crashes")],
     },
-    // One payload that cannot be read takes all that were claimed with it along.
+    // One unreadable payload fails all jobs of its claim.
     Bug {
         name: "payloads decoded as a batch",
         scene: "unreadable",
@@ -137,7 +137,7 @@ pub const BUGS: [Bug; 19] = [
         }",
         )],
     },
-    // What a handler wrote in its own transaction is committed before the job's verdict.
+    // A handler's own transaction is committed before the job's verdict.
     Bug {
         name: "effects committed before the settle",
         scene: "kills",
@@ -149,7 +149,7 @@ pub const BUGS: [Bug; 19] = [
     sqlx::raw_sql(PREPARE_VERDICT).execute(&mut *tx).await?;",
         )],
     },
-    // The same of what a durable job writes beside its journal.
+    // A step transaction of a durable job is committed before its journal entry.
     Bug {
         name: "effects of steps committed before their journal",
         scene: "durable",
@@ -161,7 +161,7 @@ pub const BUGS: [Bug; 19] = [
     sqlx::raw_sql(PREPARE_VERDICT).execute(&mut *tx).await?;",
         )],
     },
-    // A signal that is committed after the look, and before the job is parked, is seen by nobody.
+    // A signal that is committed after the check, but before the job is parked, does not wake it.
     Bug {
         name: "look, then park",
         scene: "durable",
@@ -171,7 +171,7 @@ pub const BUGS: [Bug; 19] = [
             "from fenced f\n  where false\n), finished",
         )],
     },
-    // Every job is ready at once, and a claim passes over those of which an earlier one of the key is seen: one that is not yet committed is not.
+    // Every job is ready immediately. A claim skips jobs with a visible predecessor of the same key, but an uncommitted one is not visible.
     Bug {
         name: "FIFO by NOT EXISTS",
         scene: "order",
@@ -188,7 +188,7 @@ pub const BUGS: [Bug; 19] = [
             ),
         ],
     },
-    // A claim that was in time is one for ever.
+    // A start deadline that was met at the claim is not checked again.
     Bug {
         name: "expiry looked at before the claim only",
         scene: "expiry",
@@ -199,7 +199,7 @@ pub const BUGS: [Bug; 19] = [
         scene: "pauses",
         edits: &[edit("queue-worker/src/live/pauses.rs", "None => paused.pauses.push(pause),", "None => drop(pause),")],
     },
-    // What failed together is tried again together, for ever.
+    // Jobs that failed in one batch are retried in one batch forever.
     Bug {
         name: "batches tried again as they were",
         scene: "batches",
@@ -209,7 +209,7 @@ pub const BUGS: [Bug; 19] = [
             "most_together(max, 1, job.job.most_attempts(), crashes)",
         )],
     },
-    // A worker fires the tick that it has read, whatever became of it meanwhile. That the history is looked at as well would hide it.
+    // A worker fires the tick that it has read, although the schedule may have changed meanwhile. A check of the history would hide it.
     Bug {
         name: "ticks without compare and set",
         scene: "ticks",

@@ -1,4 +1,4 @@
-//! `cargo stress`: tier 1 five times beside four busy loops, without retries. What fails here depends on the speed of the machine.
+//! `cargo stress`: runs tier 1 five times beside four busy loops, without retries. A failure here depends on the speed of the machine.
 
 use std::{
     env, hint,
@@ -19,7 +19,7 @@ fn main() -> ExitCode {
         }
         let mut cargo = Command::new(env!("CARGO"));
         cargo.args(["nextest", "run", "--workspace", "--profile", "ci", "--retries", "0", "--stress-count", "5"]);
-        // With this package's variables in its environment cargo would build crates again that look at them.
+        // With this package's variables in the environment, cargo would rebuild crates that read them.
         for (name, _) in env::vars_os() {
             if name.to_str().is_some_and(|name| name.starts_with("CARGO_PKG_") || name.starts_with("CARGO_MANIFEST_")) {
                 cargo.env_remove(name);

@@ -1,4 +1,4 @@
-//! An alias is another name.
+//! An alias must differ from the name.
 
 use queue_core::{Context, Handler, JobResult, job};
 use serde::{Deserialize, Serialize};

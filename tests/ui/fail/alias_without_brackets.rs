@@ -1,4 +1,4 @@
-//! Aliases come in a list, also a single one.
+//! Aliases are a list, even a single one.
 
 use queue_core::{Context, Handler, JobResult, job};
 use serde::{Deserialize, Serialize};

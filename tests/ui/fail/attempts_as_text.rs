@@ -1,4 +1,4 @@
-//! A string is not a number.
+//! A string is not accepted as a number.
 
 use queue_core::{Context, Handler, JobResult, job};
 use serde::{Deserialize, Serialize};

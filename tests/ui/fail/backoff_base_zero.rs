@@ -1,4 +1,4 @@
-//! A wait is longer than nothing.
+//! The base of a backoff must be longer than zero.
 
 use queue_core::{Context, Handler, JobResult, job};
 use serde::{Deserialize, Serialize};

@@ -1,4 +1,4 @@
-//! The longest wait is not shorter than the first.
+//! The maximum of a backoff is at least its base.
 
 use queue_core::{Context, Handler, JobResult, job};
 use serde::{Deserialize, Serialize};

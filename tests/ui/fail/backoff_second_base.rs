@@ -1,4 +1,4 @@
-//! Only the base has no name.
+//! Only the base is positional.
 
 use queue_core::{Context, Handler, JobResult, job};
 use serde::{Deserialize, Serialize};

@@ -1,4 +1,4 @@
-//! No wait is longer than thirty days.
+//! A backoff delay is at most thirty days.
 
 use queue_core::{Context, Handler, JobResult, job};
 use serde::{Deserialize, Serialize};

@@ -1,4 +1,4 @@
-//! A misspelt option within a backoff.
+//! A misspelt option of a backoff.
 
 use queue_core::{Context, Handler, JobResult, job};
 use serde::{Deserialize, Serialize};

@@ -1,4 +1,4 @@
-//! A backoff has a base.
+//! A backoff needs a base.
 
 use queue_core::{Context, Handler, JobResult, job};
 use serde::{Deserialize, Serialize};

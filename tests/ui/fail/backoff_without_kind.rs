@@ -1,4 +1,4 @@
-//! A backoff has a kind.
+//! A backoff needs a kind.
 
 use queue_core::{Context, Handler, JobResult, job};
 use serde::{Deserialize, Serialize};

@@ -1,4 +1,4 @@
-//! An alias is a name like any other.
+//! An alias must be a valid name.
 
 use queue_core::{Context, Handler, JobResult, job};
 use serde::{Deserialize, Serialize};

@@ -1,4 +1,4 @@
-//! A duration is written with a unit.
+//! A duration needs a unit.
 
 use queue_core::{Context, Handler, JobResult, job};
 use serde::{Deserialize, Serialize};

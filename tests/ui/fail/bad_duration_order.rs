@@ -1,4 +1,4 @@
-//! The largest unit comes first.
+//! The largest unit of a duration comes first.
 
 use queue_core::{Context, Handler, JobResult, job};
 use serde::{Deserialize, Serialize};

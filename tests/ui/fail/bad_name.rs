@@ -1,4 +1,4 @@
-//! A name has plain characters only.
+//! A name with an invalid character.
 
 use queue_core::{Context, Handler, JobResult, job};
 use serde::{Deserialize, Serialize};

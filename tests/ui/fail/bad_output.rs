@@ -1,4 +1,4 @@
-//! An output is a type.
+//! `output` must be a type.
 
 use queue_core::{Context, Handler, JobResult, job};
 use serde::{Deserialize, Serialize};

@@ -1,4 +1,4 @@
-//! The lines of one handler for many jobs are of none of them.
+//! A job in a batch has no log of its own.
 
 use queue_core::{BatchContext, BatchHandler, JobBatch, JobResult, job};
 use serde::{Deserialize, Serialize};

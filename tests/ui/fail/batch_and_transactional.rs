@@ -1,4 +1,4 @@
-//! A transactional job has a transaction of its own.
+//! A transactional job cannot run in a batch, because it has its own transaction.
 
 use queue_core::{BatchContext, BatchHandler, JobBatch, JobResult, job};
 use serde::{Deserialize, Serialize};

@@ -1,4 +1,4 @@
-//! A handler for batches is one for a job with `batch`.
+//! A batch handler requires `batch`.
 
 use queue_core::{BatchContext, BatchHandler, JobBatch, JobResult, job};
 use serde::{Deserialize, Serialize};

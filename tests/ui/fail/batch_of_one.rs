@@ -1,4 +1,4 @@
-//! A batch has two jobs or more.
+//! A batch has at least two jobs.
 
 use queue_core::{BatchContext, BatchHandler, JobBatch, JobResult, job};
 use serde::{Deserialize, Serialize};

@@ -1,4 +1,4 @@
-//! Jobs wait for a fuller batch for a minute at most.
+//! `batch_wait` is at most one minute.
 
 use queue_core::{BatchContext, BatchHandler, JobBatch, JobResult, job};
 use serde::{Deserialize, Serialize};

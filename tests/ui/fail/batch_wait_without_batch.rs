@@ -1,4 +1,4 @@
-//! Only batches wait for others.
+//! `batch_wait` requires `batch`.
 
 use queue_core::{Context, Handler, JobResult, job};
 use serde::{Deserialize, Serialize};

@@ -1,4 +1,4 @@
-//! A job with `batch` has a handler for batches.
+//! A job with `batch` needs a batch handler.
 
 use queue_core::{Context, Handler, JobResult, job};
 use serde::{Deserialize, Serialize};

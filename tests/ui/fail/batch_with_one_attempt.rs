@@ -1,4 +1,4 @@
-//! The last attempt of a job runs alone.
+//! A batch needs two attempts, because the last attempt of a job runs alone.
 
 use queue_core::{BatchContext, BatchHandler, JobBatch, JobResult, job};
 use serde::{Deserialize, Serialize};

@@ -1,4 +1,4 @@
-//! A payload owns what it holds.
+//! A payload must own its data.
 
 use queue_core::job;
 use serde::{Deserialize, Serialize};

@@ -1,4 +1,4 @@
-//! A job's transaction ends with the job's completion, or its failure.
+//! The transaction of a job ends with `complete` or `fail`, not with `commit`.
 
 use queue_core::{Context, Handler, JobResult, job};
 use serde::{Deserialize, Serialize};

@@ -1,4 +1,4 @@
-//! The same for constants.
+//! A payload cannot have const parameters.
 
 use queue_core::job;
 use serde::{Deserialize, Serialize};

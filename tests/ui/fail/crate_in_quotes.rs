@@ -1,4 +1,4 @@
-//! A path is a path.
+//! A path is not a string.
 
 use queue_core::{Context, Handler, JobResult, job};
 use serde::{Deserialize, Serialize};

@@ -1,4 +1,4 @@
-//! A schedule has one timing.
+//! A schedule has either `cron` or `every`.
 
 use queue_core::{Context, Handler, JobResult, job};
 use serde::{Deserialize, Serialize};

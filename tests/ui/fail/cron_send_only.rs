@@ -1,4 +1,4 @@
-//! Whoever has the handler declares the schedule.
+//! Only a type with a handler can declare a schedule.
 
 use queue_core::job;
 use serde::{Deserialize, Serialize};

@@ -1,4 +1,4 @@
-//! What the clock enqueues is the default of the payload.
+//! A scheduled payload must implement `Default`.
 
 use queue_core::{Context, Handler, JobResult, job};
 use serde::{Deserialize, Serialize};

@@ -1,4 +1,4 @@
-//! A word, not a text.
+//! Durability is an identifier, not a string.
 
 use queue_core::{Context, Handler, JobResult, job};
 use serde::{Deserialize, Serialize};

@@ -1,4 +1,4 @@
-//! What is borrowed already is not borrowed once more, and what is no connection of this crate's driver is none.
+//! A borrowed connection cannot be borrowed again, and connections of other sqlx versions are not accepted.
 
 use queue_core::{
     Job as _, job,

@@ -1,4 +1,4 @@
-//! A job type has one payload.
+//! A payload cannot be an enum.
 
 use queue_core::{Context, Handler, JobResult, job};
 use serde::{Deserialize, Serialize};

@@ -1,4 +1,4 @@
-//! No job waits for longer than a life.
+//! The start deadline has a maximum.
 
 use queue_core::{Context, Handler, JobResult, job};
 use serde::{Deserialize, Serialize};

@@ -1,4 +1,4 @@
-//! A fair key is what can be told as text.
+//! A fair key must implement `ToString`.
 
 use queue_core::job;
 use serde::{Deserialize, Serialize};

@@ -1,4 +1,4 @@
-//! A fair key is of something.
+//! `fair` needs a value.
 
 use queue_core::job;
 use serde::{Deserialize, Serialize};

@@ -1,4 +1,4 @@
-//! The key of the whole queue takes no value.
+//! `fifo` takes no value.
 
 use queue_core::job;
 use serde::{Deserialize, Serialize};

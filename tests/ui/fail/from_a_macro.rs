@@ -1,4 +1,4 @@
-//! Within `macro_rules!` the message sits on what was given to the macro.
+//! Within `macro_rules!` the error points at the tokens passed to the macro.
 
 use queue_core::job;
 use serde::{Deserialize, Serialize};

@@ -1,4 +1,4 @@
-//! A job type has one name, which `SendEmail<A>` and `SendEmail<B>` would share.
+//! A payload cannot be generic: `SendEmail<A>` and `SendEmail<B>` would have the same name.
 
 use queue_core::job;
 use serde::{Deserialize, Serialize};

@@ -1,4 +1,4 @@
-//! The handler returns what `output` says.
+//! The handler must return the type of `output`.
 
 use queue_core::{Context, Handler, JobResult, job};
 use serde::{Deserialize, Serialize};

@@ -1,4 +1,4 @@
-//! A share is not less than nothing.
+//! Jitter cannot be negative.
 
 use queue_core::{Context, Handler, JobResult, job};
 use serde::{Deserialize, Serialize};

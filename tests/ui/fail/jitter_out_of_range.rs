@@ -1,4 +1,4 @@
-//! A share is at most the whole.
+//! Jitter is at most 1.
 
 use queue_core::{Context, Handler, JobResult, job};
 use serde::{Deserialize, Serialize};

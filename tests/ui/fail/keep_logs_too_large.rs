@@ -1,4 +1,4 @@
-//! A log has a mebibyte at most.
+//! The kept log size is at most one mebibyte.
 
 use queue_core::job;
 use serde::{Deserialize, Serialize};

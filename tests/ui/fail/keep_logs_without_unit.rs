@@ -1,4 +1,4 @@
-//! A size has its unit.
+//! A size needs a unit.
 
 use queue_core::job;
 use serde::{Deserialize, Serialize};

@@ -1,4 +1,4 @@
-//! Of a log something is kept.
+//! The kept log size must be greater than zero.
 
 use queue_core::job;
 use serde::{Deserialize, Serialize};

@@ -1,4 +1,4 @@
-//! A job has one ordering key.
+//! A job has only one ordering key.
 
 use queue_core::job;
 use serde::{Deserialize, Serialize};

@@ -1,4 +1,4 @@
-//! A key is of what the payload has.
+//! A key uses fields of the payload.
 
 use queue_core::job;
 use serde::{Deserialize, Serialize};

@@ -1,4 +1,4 @@
-//! A key is a text.
+//! A key must implement `ToString`.
 
 use queue_core::job;
 use serde::{Deserialize, Serialize};

@@ -1,4 +1,4 @@
-//! A key is of something.
+//! `key` needs a value.
 
 use queue_core::job;
 use serde::{Deserialize, Serialize};

@@ -1,4 +1,4 @@
-//! How many is to be said.
+//! A limit needs a concurrency or a rate.
 
 use queue_core::job;
 use serde::{Deserialize, Serialize};

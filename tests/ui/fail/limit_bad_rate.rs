@@ -1,4 +1,4 @@
-//! How many in how long.
+//! A rate is a count per period.
 
 use queue_core::job;
 use serde::{Deserialize, Serialize};

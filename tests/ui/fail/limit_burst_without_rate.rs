@@ -1,4 +1,4 @@
-//! A burst is of a rate.
+//! A burst requires a rate.
 
 use queue_core::job;
 use serde::{Deserialize, Serialize};

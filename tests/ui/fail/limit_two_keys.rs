@@ -1,4 +1,4 @@
-//! A job stands in one line.
+//! Fair queueing and a limit by key must have the same key.
 
 use queue_core::job;
 use serde::{Deserialize, Serialize};

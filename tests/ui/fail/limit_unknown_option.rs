@@ -1,4 +1,4 @@
-//! Known options are named.
+//! The error lists the known options.
 
 use queue_core::job;
 use serde::{Deserialize, Serialize};

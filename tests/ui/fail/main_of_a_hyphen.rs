@@ -1,3 +1,3 @@
-//! Crates are named as code names them.
+//! Crate names use underscores, as in code.
 
 queue_worker::main!(my-app);

@@ -1,3 +1,3 @@
-//! What is made of the pool is `state`.
+//! The factory of the state is named `state`.
 
 queue_worker::main!(std; states = setup);

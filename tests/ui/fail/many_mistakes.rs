@@ -1,4 +1,4 @@
-//! All mistakes are told at once, each where it is.
+//! All mistakes are reported together, each at its position.
 
 use queue_core::{Context, Handler, JobResult, job};
 use serde::{Deserialize, Serialize};

@@ -1,4 +1,4 @@
-//! Options stand between commas.
+//! Options are separated by commas.
 
 use queue_core::{Context, Handler, JobResult, job};
 use serde::{Deserialize, Serialize};

@@ -1,4 +1,4 @@
-//! A key without its value.
+//! An option without its value.
 
 use queue_core::{Context, Handler, JobResult, job};
 use serde::{Deserialize, Serialize};

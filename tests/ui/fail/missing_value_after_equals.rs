@@ -1,4 +1,4 @@
-//! A key with half of its value.
+//! An option with `=` but no value.
 
 use queue_core::{Context, Handler, JobResult, job};
 use serde::{Deserialize, Serialize};

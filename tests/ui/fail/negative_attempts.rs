@@ -1,4 +1,4 @@
-//! A job is not tried less than never.
+//! The number of attempts cannot be negative.
 
 use queue_core::{Context, Handler, JobResult, job};
 use serde::{Deserialize, Serialize};

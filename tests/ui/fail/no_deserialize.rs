@@ -1,4 +1,4 @@
-//! One of serde's derives is not enough.
+//! A payload needs both serde derives, not only one.
 
 use queue_core::{Context, Handler, JobResult, job};
 use serde::Serialize;

@@ -1,4 +1,4 @@
-//! A type that does not say `send_only` has a handler.
+//! A type without `send_only` needs a handler.
 
 use queue_core::job;
 use serde::{Deserialize, Serialize};

@@ -1,4 +1,4 @@
-//! A payload has both of serde's derives.
+//! A payload needs both serde derives.
 
 use queue_core::job;
 use serde as _;

@@ -1,4 +1,4 @@
-//! The name is an option like others, not the first of them.
+//! The name is a named option, not a positional argument.
 
 use queue_core::{Context, Handler, JobResult, job};
 use serde::{Deserialize, Serialize};

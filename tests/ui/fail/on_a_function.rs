@@ -1,4 +1,4 @@
-//! The attribute belongs on the payload, not on what runs it.
+//! The attribute belongs on the payload, not on a function.
 
 use queue_core::job;
 

@@ -1,4 +1,4 @@
-//! What a handler returns is declared.
+//! A handler that returns a value needs `output`.
 
 use queue_core::{Context, Handler, JobResult, job};
 use serde::{Deserialize, Serialize};

@@ -1,4 +1,4 @@
-//! A constant is rustc's to check.
+//! rustc checks the type of a constant.
 
 use queue_core::{Context, Handler, JobResult, job};
 use serde::{Deserialize, Serialize};

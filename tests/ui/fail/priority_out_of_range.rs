@@ -1,4 +1,4 @@
-//! Priorities fit 16 bits.
+//! A priority must fit in 16 bits.
 
 use queue_core::{Context, Handler, JobResult, job};
 use serde::{Deserialize, Serialize};

@@ -1,4 +1,4 @@
-//! A crate that is called something else is named.
+//! A renamed crate needs `crate = ..`.
 
 extern crate queue_core as jobs;
 

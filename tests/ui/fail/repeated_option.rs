@@ -1,4 +1,4 @@
-//! Which of two would count is nobody's to guess.
+//! An option may occur only once.
 
 use queue_core::{Context, Handler, JobResult, job};
 use serde::{Deserialize, Serialize};

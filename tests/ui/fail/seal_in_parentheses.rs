@@ -1,4 +1,4 @@
-//! A keyring is named by a text.
+//! A keyring is named by a string.
 
 use queue_core::{Context, Handler, JobResult, job};
 use serde::{Deserialize, Serialize};

@@ -1,4 +1,4 @@
-//! A keyring has a name, and keys are no part of a program.
+//! A keyring is named. Keys do not belong in source code.
 
 use queue_core::{Context, Handler, JobResult, job};
 use serde::{Deserialize, Serialize};

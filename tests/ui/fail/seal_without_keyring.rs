@@ -1,4 +1,4 @@
-//! Which keys seal it has to be said.
+//! `seal` needs the name of a keyring.
 
 use queue_core::{Context, Handler, JobResult, job};
 use serde::{Deserialize, Serialize};

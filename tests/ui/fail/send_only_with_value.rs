@@ -1,4 +1,4 @@
-//! A flag has no value.
+//! `send_only` takes no value.
 
 use queue_core::{Context, Handler, JobResult, job};
 use serde::{Deserialize, Serialize};

@@ -1,4 +1,4 @@
-//! A state is shared by all handlers.
+//! A state is shared by all handlers, so it must be `Send` and `Sync`.
 
 use queue_core::{Context, Handler, JobResult, job};
 use serde::{Deserialize, Serialize};

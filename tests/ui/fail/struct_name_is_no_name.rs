@@ -1,4 +1,4 @@
-//! A struct's name that is no job type's name asks for one.
+//! A struct whose name is not a valid job type name needs `name`.
 
 use queue_core::{Context, Handler, JobResult, job};
 use serde::{Deserialize, Serialize};

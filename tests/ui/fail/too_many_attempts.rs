@@ -1,4 +1,4 @@
-//! Attempts fit 16 bits.
+//! The number of attempts must fit in 16 bits.
 
 use queue_core::{Context, Handler, JobResult, job};
 use serde::{Deserialize, Serialize};

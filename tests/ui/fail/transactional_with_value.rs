@@ -1,4 +1,4 @@
-//! A word that stands alone.
+//! `transactional` takes no value.
 
 use queue_core::{Context, Handler, JobResult, job};
 use serde::{Deserialize, Serialize};

@@ -1,4 +1,4 @@
-//! An interval has no time zone.
+//! A time zone requires `cron`.
 
 use queue_core::{Context, Handler, JobResult, job};
 use serde::{Deserialize, Serialize};

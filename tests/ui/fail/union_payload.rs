@@ -1,4 +1,4 @@
-//! A union has no payload that could be read.
+//! A payload cannot be a union.
 
 use queue_core::job;
 

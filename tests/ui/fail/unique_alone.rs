@@ -1,4 +1,4 @@
-//! Nor without anything.
+//! `unique` without options is refused too.
 
 use queue_core::job;
 use serde::{Deserialize, Serialize};

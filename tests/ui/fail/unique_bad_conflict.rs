@@ -1,4 +1,4 @@
-//! A word, not a text.
+//! An unknown conflict policy.
 
 use queue_core::job;
 use serde::{Deserialize, Serialize};

@@ -1,4 +1,4 @@
-//! Not a duration.
+//! An invalid duration.
 
 use queue_core::job;
 use serde::{Deserialize, Serialize};

@@ -1,4 +1,4 @@
-//! Not a way to hold a key.
+//! An unknown lifetime of a uniqueness key.
 
 use queue_core::job;
 use serde::{Deserialize, Serialize};

@@ -1,4 +1,4 @@
-//! A field counts once.
+//! A field may be listed only once.
 
 use queue_core::job;
 use serde::{Deserialize, Serialize};

@@ -1,4 +1,4 @@
-//! Fields are named without quotes.
+//! Fields are identifiers, not strings.
 
 use queue_core::job;
 use serde::{Deserialize, Serialize};

@@ -1,4 +1,4 @@
-//! There is no such field: rustc says so, at its name.
+//! rustc reports the unknown field at its name.
 
 use queue_core::job;
 use serde::{Deserialize, Serialize};

@@ -1,4 +1,4 @@
-//! Two mistakes, two messages.
+//! Two mistakes cause two errors.
 
 use queue_core::job;
 use serde::{Deserialize, Serialize};

@@ -1,4 +1,4 @@
-//! Without fields there is no key.
+//! `unique` needs at least one field.
 
 use queue_core::job;
 use serde::{Deserialize, Serialize};

@@ -1,4 +1,4 @@
-//! A kind of backoff that is nearly right.
+//! A similar kind of backoff is suggested for an unknown one.
 
 use queue_core::{Context, Handler, JobResult, job};
 use serde::{Deserialize, Serialize};

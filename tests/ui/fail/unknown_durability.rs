@@ -1,4 +1,4 @@
-//! A commit waits for the disk or does not.
+//! An unknown durability.
 
 use queue_core::{Context, Handler, JobResult, job};
 use serde::{Deserialize, Serialize};

@@ -1,4 +1,4 @@
-//! A dead job holds up its key or does not.
+//! An unknown policy for dead jobs of a key.
 
 use queue_core::job;
 use serde::{Deserialize, Serialize};

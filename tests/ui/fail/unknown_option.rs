@@ -1,4 +1,4 @@
-//! A key that is nearly right is answered with the right one.
+//! A similar option is suggested for an unknown one.
 
 use queue_core::{Context, Handler, JobResult, job};
 use serde::{Deserialize, Serialize};

@@ -1,4 +1,4 @@
-//! A key that is like no other is answered with all of them.
+//! All options are listed for an unknown one without a similar name.
 
 use queue_core::{Context, Handler, JobResult, job};
 use serde::{Deserialize, Serialize};

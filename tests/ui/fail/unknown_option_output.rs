@@ -1,4 +1,4 @@
-//! A misspelt `output` is one mistake: the handler's type is not blamed for it.
+//! A misspelt `output` causes one error: none about the type of the handler.
 
 use queue_core::{Context, Handler, JobResult, job};
 use serde::{Deserialize, Serialize};

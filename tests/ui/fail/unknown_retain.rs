@@ -1,4 +1,4 @@
-//! Nothing between everything and nothing.
+//! An unknown retention.
 
 use queue_core::{Context, Handler, JobResult, job};
 use serde::{Deserialize, Serialize};

@@ -1,4 +1,4 @@
-//! An older version is a number.
+//! An earlier version is a number.
 
 use queue_core::{Context, Handler, JobResult, job};
 use serde::{Deserialize, Serialize};

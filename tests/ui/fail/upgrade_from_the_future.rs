@@ -1,4 +1,4 @@
-//! An upgrade is from an older version.
+//! An upgrade must be from an earlier version.
 
 use queue_core::{Context, Handler, JobResult, job};
 use serde::{Deserialize, Serialize};

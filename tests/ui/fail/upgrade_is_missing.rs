@@ -1,4 +1,4 @@
-//! Each older version is read somehow.
+//! Each earlier version needs an upgrade.
 
 use queue_core::{Context, Handler, JobResult, job};
 use serde::{Deserialize, Serialize};

@@ -1,4 +1,4 @@
-//! What an upgrade returns is the payload.
+//! An upgrade must return the payload.
 
 use queue_core::{Context, Handler, JobResult, job};
 use serde::{Deserialize, Serialize};

@@ -1,4 +1,4 @@
-//! A version is read in one way.
+//! A version has only one upgrade.
 
 use queue_core::{Context, Handler, JobResult, job};
 use serde::{Deserialize, Serialize};

@@ -1,4 +1,4 @@
-//! An error might hold the payload.
+//! The error of an upgrade is `&'static str`: another type might contain the payload.
 
 use queue_core::{Context, Handler, JobResult, job};
 use serde::{Deserialize, Serialize};

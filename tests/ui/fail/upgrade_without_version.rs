@@ -1,4 +1,4 @@
-//! Nothing is before the first version.
+//! The first version has nothing to upgrade from.
 
 use queue_core::{Context, Handler, JobResult, job};
 use serde::{Deserialize, Serialize};

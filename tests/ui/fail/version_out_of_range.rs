@@ -1,4 +1,4 @@
-//! There is no version 0.
+//! Version 0 does not exist.
 
 use queue_core::{Context, Handler, JobResult, job};
 use serde::{Deserialize, Serialize};

@@ -1,4 +1,4 @@
-//! Jobs of the versions before may be waiting.
+//! A later version needs an upgrade, because jobs of earlier versions may be queued.
 
 use queue_core::{Context, Handler, JobResult, job};
 use serde::{Deserialize, Serialize};

@@ -1,4 +1,4 @@
-//! A number is not a string, a string not a number.
+//! A number is not accepted as a string, nor a string as a number.
 
 use queue_core::{Context, Handler, JobResult, job};
 use serde::{Deserialize, Serialize};

@@ -1,4 +1,4 @@
-//! No attempt ends in no time.
+//! The timeout must be longer than zero.
 
 use queue_core::{Context, Handler, JobResult, job};
 use serde::{Deserialize, Serialize};

@@ -1,4 +1,4 @@
-//! A renamed type answers to its old names.
+//! A renamed type keeps its old names as aliases.
 
 use queue_core::{Context, Handler, JobResult, JobType, Registry, job};
 use serde::{Deserialize, Serialize};

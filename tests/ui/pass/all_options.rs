@@ -1,4 +1,4 @@
-//! Every option reaches the constant it stands for.
+//! Every option sets its constant.
 
 use std::time::Duration;
 

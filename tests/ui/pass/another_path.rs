@@ -1,4 +1,4 @@
-//! `crate = ..` names `queue_core` where it goes by another path; nothing then asks for `::queue_core`.
+//! `crate = ..` gives another path of `queue_core`; the expansion then does not use `::queue_core`.
 
 mod vendor {
     pub mod deep {
@@ -8,7 +8,7 @@ mod vendor {
 
 use vendor::deep::queue::{Backoff, Context, Handler, JobResult, JobType, Registry, Retain, job};
 
-/// Shadows what an expansion without a leading `::` would find.
+/// Shadows names that an expansion without a leading `::` would use.
 mod queue_core {}
 
 struct Mailer;

@@ -1,4 +1,4 @@
-//! Each kind of backoff, with and without its own options.
+//! Each kind of backoff, with and without its options.
 
 use std::time::Duration;
 

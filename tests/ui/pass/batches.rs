@@ -1,4 +1,4 @@
-//! A job that is run in batches.
+//! A job type with a batch handler.
 
 use std::time::Duration;
 
@@ -22,7 +22,7 @@ impl BatchHandler for Push {
     }
 }
 
-/// Others enqueue it.
+/// Batch job that this crate only enqueues.
 #[job(batch = 2, send_only)]
 #[derive(Serialize, Deserialize)]
 struct Elsewhere;

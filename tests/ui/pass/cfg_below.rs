@@ -1,4 +1,4 @@
-//! A struct that is configured away takes its job type along, wherever the `cfg` stands.
+//! A struct removed by `cfg` removes its job type, wherever the `cfg` is.
 
 use queue_core::{JobType, Registry, job};
 use serde::{Deserialize, Serialize};

@@ -1,4 +1,4 @@
-//! A job type on its way out may be deprecated; only those who name it are warned.
+//! A job type may be deprecated. Only its users are warned, not the expansion.
 
 #![deny(warnings)]
 

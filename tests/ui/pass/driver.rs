@@ -1,4 +1,4 @@
-//! The driver is at hand under the crate that it goes with.
+//! The driver is re-exported by the crate.
 
 use queue_core::{Error, Job as _, job, sqlx};
 use serde::{Deserialize, Serialize};

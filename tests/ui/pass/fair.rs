@@ -1,4 +1,4 @@
-//! Fair keys: of any expression over the payload, beside an ordering key.
+//! Fair keys from any expression over the payload, combined with an ordering key.
 
 use queue_core::{JobType, job};
 use serde::{Deserialize, Serialize};

@@ -1,4 +1,4 @@
-//! A job type may be local to a function, and is registered whether or not that is called.
+//! A job type local to a function is registered even if the function is never called.
 
 use queue_core::{Context, Handler, JobResult, JobType, Registry, job};
 use serde::{Deserialize, Serialize};

@@ -1,4 +1,4 @@
-//! Job types of one name in two modules are two types; only their stored names must differ.
+//! Job types of the same name in two modules are distinct; only their stored names must differ.
 
 use queue_core::{JobType, Registry};
 
@@ -17,7 +17,7 @@ mod mail {
     }
 
     pub(crate) mod deep {
-        /// Nothing is imported here: the expansion stands on full paths.
+        /// No imports here: the expansion uses full paths.
         #[queue_core::job(name = "deep.send")]
         #[derive(serde::Serialize, serde::Deserialize)]
         pub(crate) struct Send;

@@ -1,4 +1,4 @@
-//! Ordering keys: of any expression over the payload, one for the queue, or given with the job.
+//! Ordering keys: from any expression over the payload, one for the queue, or set per job.
 
 use std::fmt;
 

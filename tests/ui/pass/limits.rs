@@ -1,4 +1,4 @@
-//! Limits of a type's own, those that types share, and those of each key.
+//! Limits of one type, limits shared by types, and limits by key.
 
 use std::time::Duration;
 

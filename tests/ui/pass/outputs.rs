@@ -1,4 +1,4 @@
-//! An output may be any type that serde can carry; its commas end no option.
+//! An output may be any serde type; commas inside of it do not end the option.
 
 use std::collections::BTreeMap;
 

@@ -1,4 +1,4 @@
-//! A priority is a literal or anything that rustc can evaluate.
+//! A priority is a literal or any constant expression.
 
 use queue_core::{JobType, Priority, job};
 use serde::{Deserialize, Serialize};

@@ -1,4 +1,4 @@
-//! A payload with a default has a schedule of its own.
+//! A payload with `Default` declares a schedule.
 
 use std::time::Duration;
 

@@ -1,4 +1,4 @@
-//! A type that only sends needs no handler, and no worker takes it for its own.
+//! A `send_only` type needs no handler, and no worker registers it.
 
 use queue_core::{JobType, Registry, job};
 use serde::{Deserialize, Serialize};

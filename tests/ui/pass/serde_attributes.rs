@@ -1,15 +1,15 @@
-//! The struct's tokens stay as they are: serde's attributes and other derives work above and below.
+//! The struct's tokens are unchanged: serde attributes and other derives work above and below.
 
 use queue_core::{Context, Handler, JobResult, JobType, Registry, job};
 use serde::{Deserialize, Serialize};
 
-/// Invoices somebody.
+/// Sends an invoice.
 #[derive(Debug, PartialEq, Serialize)]
 #[job(queue = "above")]
 #[derive(Clone, Deserialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 struct Invoice {
-    /// The number.
+    /// The invoice number.
     invoice_number: u64,
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     lines: Vec<String>,

@@ -1,4 +1,4 @@
-//! The expansion passes in a crate that forbids unsafe code and denies what rustc can warn of.
+//! The expansion compiles in a crate that forbids unsafe code and denies all rustc lints.
 
 #![forbid(unsafe_code)]
 #![deny(missing_docs, missing_debug_implementations, unreachable_pub, unused, unused_qualifications, nonstandard_style, warnings)]
@@ -7,7 +7,7 @@
 use queue_core::{Context, Handler, JobResult, JobType, Priority, Registry, job};
 use serde::{Deserialize, Serialize};
 
-/// Does nothing, strictly.
+/// Does nothing.
 #[job(priority = Priority::BACKFILL, max_attempts = 3, backoff = fixed("1s", jitter = 1), timeout = "10s", state(u8))]
 #[derive(Debug, Serialize, Deserialize)]
 struct Strict {

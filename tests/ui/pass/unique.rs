@@ -1,4 +1,4 @@
-//! What makes a job unique reaches its key and its options, whatever shape the struct has.
+//! `unique` sets the key and the options for every kind of struct.
 
 use queue_core::{JobType, OnConflict, Unique, UniqueKey, While, job};
 use serde::{Deserialize, Serialize};

@@ -1,4 +1,4 @@
-//! Each older version is read by its own function: of a type, of JSON, of the impl, in place.
+//! Each earlier version has its own upgrade: a function of a type, of JSON, of the impl, or a closure.
 
 use queue_core::{Context, Handler, JobResult, JobType, Options, job};
 use serde::{Deserialize, Serialize};
@@ -33,7 +33,7 @@ impl Handler for SendEmail {
     }
 }
 
-/// Whoever only sends needs no upgrade.
+/// A `send_only` type needs no upgrade.
 #[job(send_only, version = 2)]
 #[derive(Serialize, Deserialize)]
 struct Sent;

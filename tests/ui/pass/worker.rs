@@ -1,4 +1,4 @@
-//! A worker takes this crate's types, and its command line what makes their state.
+//! A worker registers the types of this crate, and its command line takes a factory of their state.
 
 use queue_core::{Context, Handler, JobResult, job, sqlx::PgPool};
 use queue_worker::Worker;

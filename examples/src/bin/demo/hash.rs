@@ -16,19 +16,19 @@ use tokio_util::sync::CancellationToken;
 
 use crate::{table, walk};
 
-/// Stores the digest of one file of a run. A file that cannot be read is tried three times in all; then its job is a dead letter.
+/// Stores the digest of one file of a run. An unreadable file is tried three times in total; then its job becomes a dead letter.
 #[job(name = "demo_hash_file", queue = "demo", max_attempts = 3, backoff = fixed("200ms"), state(Folder, Stored))]
 #[derive(Serialize, Deserialize)]
 pub(crate) struct HashFile {
     pub(crate) run: i64,
-    /// As `walk::text` writes it.
+    /// The path as encoded by `walk::text`.
     pub(crate) path: String,
 }
 
-/// The folder that paths are relative to.
+/// The folder to which paths are relative.
 pub(crate) struct Folder(pub(crate) PathBuf);
 
-/// How many digests this process has stored.
+/// Number of digests that this process has stored.
 #[derive(Clone, Default)]
 pub(crate) struct Stored(pub(crate) Arc<AtomicU64>);
 
@@ -36,9 +36,9 @@ impl Handler for HashFile {
     async fn run(self, cx: &Context) -> JobResult {
         let path = cx.state::<Folder>().0.join(walk::path(&self.path));
         let stop = cx.cancelled().clone();
-        // Reading files blocks its thread, which handlers must not.
+        // Reading files blocks the thread, which a handler must not do.
         let (digest, bytes) = tokio::task::spawn_blocking(move || hash(&path, &stop)).await??;
-        // An attempt may be repeated, its effect may not: the statement leaves a digest alone that is there already.
+        // An attempt may be repeated, its effect must not: the statement does not overwrite an existing digest.
         if table::store(cx.pool(), &self, digest, bytes).await? {
             cx.state::<Stored>().0.fetch_add(1, Relaxed);
         }
@@ -46,7 +46,7 @@ impl Handler for HashFile {
     }
 }
 
-/// The digest of a file of any size, and its length.
+/// Returns the digest of a file of any size, and its length.
 fn hash(path: &Path, stop: &CancellationToken) -> Result<([u8; 32], u64), Failure> {
     if !fs::metadata(path)?.is_file() {
         return Err(Failure::terminal("is no longer a file")); // opening a pipe would wait for its writer

@@ -1,6 +1,6 @@
 //! `cargo demo [FOLDER]` finds duplicate files. Each file is a job, enqueued in the transaction that writes its row.
 //!
-//! The story is `find_duplicates` below; `hash` has the job and its handler, `table` the SQL, `walk` the files, `report` the output.
+//! The program flow is `find_duplicates` below; `hash` has the job and its handler, `table` the SQL, `walk` the files, `report` the output.
 
 mod hash;
 mod report;
@@ -58,15 +58,15 @@ fn main() -> ExitCode {
         }
     };
     let result = runtime.block_on(find_duplicates(&folder));
-    // A read that hangs (a network drive) must not hold up the exit.
+    // A read that hangs (a network drive) must not block the exit.
     runtime.shutdown_background();
     result.unwrap_or_else(|error| {
-        eprintln!("error: {error}"); // the errors of the queue name their causes themselves
+        eprintln!("error: {error}"); // errors of the queue contain their causes
         ExitCode::FAILURE
     })
 }
 
-/// The folder asked for; `None` when help was.
+/// Returns the requested folder, or `None` if help was requested.
 fn folder(arguments: &[OsString]) -> Result<Option<PathBuf>, String> {
     let asked = match arguments {
         [] => {
@@ -120,7 +120,7 @@ async fn find_duplicates(folder: &Path) -> anyhow::Result<ExitCode> {
     Ok(ExitCode::SUCCESS)
 }
 
-/// What the jobs, the handlers and the table say must be the same number.
+/// Checks that the jobs, the handlers and the table agree on the number of files.
 fn check(run: &Run, counts: &Counts, stored: u64, digests: u64) -> anyhow::Result<()> {
     let Counts { completed, dead, .. } = *counts;
     let same = completed + dead == run.files && completed == stored && stored == digests;
@@ -138,9 +138,9 @@ enum End {
     Interrupted,
 }
 
-/// Runs a worker until every job of the run is over, or somebody presses Ctrl-C: then what is running ends, and the rest waits.
+/// Runs a worker until every job of the run is finished, or until Ctrl-C: then running jobs finish, and the others stay in the queue.
 async fn hash_all(pool: &PgPool, run: &Run, folder: &Path, stored: &Stored, bar: &ProgressBar) -> anyhow::Result<End> {
-    // A few a core, because they wait for the disk and the database, too.
+    // A few handlers per core, because they also wait for the disk and the database.
     let handlers = 4 * thread::available_parallelism().map_or(1, NonZero::get).min(4);
     let mut end = Ok(End::Interrupted);
     Worker::new(pool.clone())
@@ -159,7 +159,7 @@ async fn hash_all(pool: &PgPool, run: &Run, folder: &Path, stored: &Stored, bar:
     Ok(end?)
 }
 
-/// The handlers' own count tells cheaply how far they are. The last word is the store's, which is asked at the end, and every second.
+/// Polls the handlers' counter, which is cheap. The database is queried every second, and at the end.
 async fn wait_until_over(pool: &PgPool, run: &Run, stored: &Stored, bar: &ProgressBar) -> sqlx::Result<()> {
     for tick in 1_u64.. {
         let troubles = run.troubles(pool).await?;

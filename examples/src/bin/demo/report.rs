@@ -1,4 +1,4 @@
-//! What the demo prints. Knows no database and no job.
+//! Output of the demo. Has no access to the database or to jobs.
 
 use std::{
     io::{self, Write as _},
@@ -13,18 +13,18 @@ use crate::{
     walk::{FilesFound, printable},
 };
 
-/// How many groups and dead letters are shown.
+/// Maximum number of groups and dead letters shown.
 const SHOWN: usize = 10;
 
-/// How many paths of a group are shown.
+/// Maximum number of paths shown per group.
 const PATHS: usize = 3;
 
-/// Prints a line. When nobody reads any more (`| head`), the work goes on all the same.
+/// Prints a line. Ignores a closed output (`| head`): the work continues.
 pub(crate) fn line(text: &str) {
     let _ = writeln!(io::stdout(), "{text}");
 }
 
-/// One step of what happened.
+/// Prints one step of the run.
 pub(crate) fn step(name: &str, what: &str) {
     line(&format!("{name:<10}{what}"));
 }
@@ -61,18 +61,18 @@ pub(crate) fn checked(digests: u64) -> String {
     format!("{} stored, each exactly once", count(digests, "digest"))
 }
 
-/// What the bar says beside its figures.
+/// Formats the message beside the bar's numbers.
 pub(crate) fn troubles(counts: &Counts) -> String {
     if counts.scheduled == 0 { String::new() } else { format!("({} to be tried again)", HumanCount(counts.scheduled)) }
 }
 
-/// Draws nothing when the error output is no terminal.
+/// Creates the progress bar. It draws nothing when standard error is not a terminal.
 pub(crate) fn bar(files: u64) -> ProgressBar {
     let style = ProgressStyle::with_template("{prefix:<9} {wide_bar} {human_pos}/{human_len} {msg}");
     ProgressBar::new(files).with_style(style.unwrap_or_else(|_| ProgressStyle::default_bar())).with_prefix("hashing")
 }
 
-/// Duplicates, then what could not be read.
+/// Prints the duplicates, then the files and folders that could not be read.
 pub(crate) fn findings(groups: &[Group], dead: &[DeadLetter], unlisted: &[String]) {
     line("");
     if groups.is_empty() {
@@ -129,7 +129,7 @@ fn count(n: u64, what: &str) -> String {
     format!("{} {what}{}", HumanCount(n), if n == 1 { "" } else { "s" })
 }
 
-/// Three digits are enough.
+/// Formats a duration with three digits.
 fn took(time: Duration) -> String {
     if time < Duration::from_secs(1) { format!("{} ms", time.as_millis()) } else { format!("{:.1} s", time.as_secs_f64()) }
 }

@@ -1,11 +1,11 @@
-//! The demo's own tables, beside the queue's in the same database: what an application would have anyway.
+//! The demo's own tables, in the same database as the queue, like an application's.
 
 use queue_core::{Job as _, JobHandle, JobId};
 use sqlx::PgPool;
 
 use crate::hash::HashFile;
 
-/// One row a run, one a file of it. Runs of the last day are kept, to be looked at.
+/// One row per run, and one per file of a run. Runs of the last day are kept for inspection.
 const TABLES: &str = "
 select pg_advisory_xact_lock(hashtext('demo'));
 create schema if not exists demo;
@@ -27,23 +27,23 @@ create table if not exists demo.file (
 delete from demo.run where started_at < now() - interval '1 day';
 ";
 
-/// One run of the demo. Its jobs have a queue of their own, so that runs on one server do not meet.
+/// One run of the demo. Its jobs have their own queue, so that concurrent runs on one server are separate.
 pub(crate) struct Run {
     pub(crate) id: i64,
     pub(crate) queue: String,
     pub(crate) files: u64,
-    /// The lowest and the highest id of its jobs.
+    /// Lowest and highest id of its jobs.
     jobs: (Option<JobId>, Option<JobId>),
 }
 
-/// The jobs of a run by their state.
+/// Number of jobs of a run by state.
 #[derive(Clone, Copy, Default)]
 pub(crate) struct Counts {
     pub(crate) completed: u64,
     pub(crate) dead: u64,
-    /// To be tried again.
+    /// Waiting for a retry.
     pub(crate) scheduled: u64,
-    /// Not over: scheduled, ready or running.
+    /// Not finished: scheduled, ready or running.
     pub(crate) left: u64,
 }
 
@@ -68,7 +68,7 @@ pub(crate) async fn create(pool: &PgPool) -> sqlx::Result<()> {
     sqlx::raw_sql(TABLES).execute(pool).await.map(drop)
 }
 
-/// Writes a row and enqueues a job for each file, all in one transaction: a job exists if and only if its row does.
+/// Writes a row and enqueues a job for each file in one transaction: a job exists if and only if its row does.
 pub(crate) async fn enqueue(pool: &PgPool, folder: &str, files: &[String]) -> anyhow::Result<Run> {
     let mut tx = pool.begin().await?;
     let id: i64 = sqlx::query_scalar("insert into demo.run (folder) values ($1) returning id").bind(folder).fetch_one(&mut *tx).await?;
@@ -80,7 +80,7 @@ pub(crate) async fn enqueue(pool: &PgPool, folder: &str, files: &[String]) -> an
     Ok(Run { id, queue, files: files.len() as u64, jobs: (ids().min(), ids().max()) })
 }
 
-/// Stores a digest unless it is there; returns whether it was stored now.
+/// Stores a digest unless there is one; returns whether it stored it.
 pub(crate) async fn store(pool: &PgPool, job: &HashFile, digest: [u8; 32], bytes: u64) -> sqlx::Result<bool> {
     let statement = "update demo.file set digest = $3, bytes = $4 where run = $1 and path = $2 and digest is null";
     let done = sqlx::query(statement).bind(job.run).bind(&job.path).bind(digest).bind(bytes.cast_signed()).execute(pool).await?;
@@ -88,13 +88,13 @@ pub(crate) async fn store(pool: &PgPool, job: &HashFile, digest: [u8; 32], bytes
 }
 
 impl Run {
-    /// Every job, by its state.
+    /// Counts all jobs by state.
     pub(crate) async fn counts(&self, pool: &PgPool) -> sqlx::Result<Counts> {
-        // A range of ids is a range of time, which spares the database the history.
+        // A range of ids is a range of time, so the database does not scan the whole history.
         self.count(pool, "select state, count(*) from queue.jobs where id between $1 and $2 and queue = $3 group by state").await
     }
 
-    /// What went wrong so far. Costs little however many jobs there are, because few go wrong.
+    /// Counts the jobs with failures. Cheap for any number of jobs, because few fail.
     pub(crate) async fn troubles(&self, pool: &PgPool) -> sqlx::Result<Counts> {
         let statement = "
             select state, count(*)
@@ -112,14 +112,14 @@ impl Run {
         Ok(Counts { completed: of("completed"), dead: of("dead"), scheduled, left: scheduled + of("ready") + of("running") })
     }
 
-    /// How many of its files have a digest.
+    /// Counts its files with a digest, and their total size in bytes.
     pub(crate) async fn digests(&self, pool: &PgPool) -> sqlx::Result<(u64, u64)> {
         let statement = "select count(*), coalesce(sum(bytes), 0)::bigint from demo.file where run = $1 and digest is not null";
         let (files, bytes): (i64, i64) = sqlx::query_as(statement).bind(self.id).fetch_one(pool).await?;
         Ok((files.unsigned_abs(), bytes.unsigned_abs()))
     }
 
-    /// Files with equal contents, the largest waste first.
+    /// Loads the groups of files with equal contents, the largest waste first.
     pub(crate) async fn duplicates(&self, pool: &PgPool) -> sqlx::Result<Vec<Group>> {
         let statement = "
             select bytes, count(*) as copies, bytes * (count(*) - 1) as wasted, (array_agg(path order by path))[:4] as paths
@@ -131,7 +131,7 @@ impl Run {
         sqlx::query_as(statement).bind(self.id).fetch_all(pool).await
     }
 
-    /// The jobs that will not be tried again by themselves.
+    /// Loads the dead letters.
     pub(crate) async fn dead_letters(&self, pool: &PgPool) -> sqlx::Result<Vec<DeadLetter>> {
         let statement = "
             select payload ->> 'path' as path, attempts::smallint as attempts, error

@@ -1,4 +1,4 @@
-//! Finds the files of a folder as git sees them, each file once. Reads names and kinds, and opens no file.
+//! Finds the files of a folder as git sees them, each file once. Reads names and types only, and opens no file.
 
 use std::{
     collections::HashSet,
@@ -10,22 +10,22 @@ use std::{
 
 use ignore::{DirEntry, WalkBuilder};
 
-/// What is in a folder.
+/// Contents of a folder.
 #[derive(Default)]
 pub(crate) struct FilesFound {
-    /// Files to be read, relative to the folder, as [`text`].
+    /// Files to read, relative to the folder, as [`text`].
     pub(crate) files: Vec<String>,
-    /// Symbolic links: their targets are found where they are, if at all.
+    /// Number of symbolic links. Their targets are found in their own folders, if at all.
     pub(crate) links: usize,
-    /// Further names of files found already (hard links): they waste nothing.
+    /// Number of further names of files already found (hard links), which waste no space.
     pub(crate) names: usize,
-    /// Pipes, sockets and devices, which are never opened.
+    /// Number of pipes, sockets and devices, which are never opened.
     pub(crate) special: usize,
-    /// Folders that could not be listed, and why.
+    /// Folders that could not be listed, with the error.
     pub(crate) unlisted: Vec<String>,
 }
 
-/// Walks `folder`. A `.gitignore` in it is honoured, one above it is not: a folder that is asked for by name is looked at.
+/// Walks `folder`. Honours a `.gitignore` in it but none above it, because the user named the folder explicitly.
 pub(crate) fn walk(folder: &Path) -> FilesFound {
     let (mut found, mut known) = (FilesFound::default(), HashSet::new());
     let mut entries = WalkBuilder::new(folder);
@@ -45,7 +45,7 @@ impl FilesFound {
         if kind.is_dir() {
             return;
         }
-        // A link that leads nowhere is a file that cannot be read, and gets its job like every file.
+        // A dangling link is an unreadable file, and gets a job like every file.
         if kind.is_symlink() && fs::metadata(entry.path()).is_ok() {
             self.links += 1;
         } else if !kind.is_file() && !kind.is_symlink() {
@@ -58,7 +58,7 @@ impl FilesFound {
     }
 }
 
-/// Device and inode of a file that has several names.
+/// Returns device and inode of a file that has several names.
 #[cfg(unix)]
 fn other_name(data: &fs::Metadata) -> Option<(u64, u64)> {
     use std::os::unix::fs::MetadataExt as _;
@@ -70,7 +70,7 @@ fn other_name(_: &fs::Metadata) -> Option<(u64, u64)> {
     None
 }
 
-/// A path as text that survives JSON and a terminal: `%`, control characters and what is not UTF-8 are written as `%XX`.
+/// Encodes a path as text that is valid in JSON and on a terminal: `%`, control characters and bytes that are not UTF-8 become `%XX`.
 pub(crate) fn text(path: &Path) -> String {
     let mut text = String::new();
     for chunk in path.as_os_str().as_encoded_bytes().utf8_chunks() {
@@ -89,7 +89,7 @@ fn escape(text: &mut String, bytes: &[u8]) {
     }
 }
 
-/// The path that [`text`] wrote.
+/// Decodes a path encoded by [`text`].
 pub(crate) fn path(text: &str) -> PathBuf {
     let (mut bytes, mut rest) = (Vec::with_capacity(text.len()), text.as_bytes());
     while let [first, after @ ..] = rest {
@@ -115,7 +115,7 @@ fn os_string(bytes: Vec<u8>) -> OsString {
     String::from_utf8_lossy(&bytes).into_owned().into()
 }
 
-/// A message without what would steer the terminal.
+/// Removes the characters of a message that would control the terminal.
 pub(crate) fn printable(message: &str) -> String {
     message.chars().map(|char| if char.is_control() { ' ' } else { char }).collect()
 }

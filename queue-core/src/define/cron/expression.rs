@@ -1,10 +1,10 @@
-//! A cron expression: the civil times that match it. Knows no time zone.
+//! Parser and matcher of cron expressions in civil time, without a time zone.
 
 use chrono::{Datelike as _, Days, Duration, Months, NaiveDate, NaiveDateTime, NaiveTime, Timelike as _, Weekday};
 
-use super::field::{DAY, HOUR, MINUTE, MONTH, SECOND, WEEKDAY, number};
+use super::field::{DAY, HOUR, MINUTE, MONTH, SECOND, WEEKDAY, parse_number};
 
-/// Each field as a set of bits.
+/// Parsed expression: each field as a set of bits.
 #[derive(Clone)]
 pub(super) struct Expression {
     seconds: u64,
@@ -13,36 +13,36 @@ pub(super) struct Expression {
     months: u64,
     days: MonthDays,
     weekdays: Weekdays,
-    /// A date has to match both days; else one is enough.
+    /// Whether a date must match both day fields. Otherwise one is enough.
     needs_both: bool,
-    /// Its minutes or hours begin with `*`.
-    pub(super) is_of_intervals: bool,
+    /// Whether the minutes or the hours begin with `*`.
+    pub(super) runs_at_intervals: bool,
 }
 
 #[derive(Clone, Default)]
 struct MonthDays {
     plain: u64,
-    /// `15W`: the weekday (Monday to Friday) in the month that is nearest to a day.
+    /// `15W`: the weekday (Monday to Friday) of the month that is nearest to a day.
     nearest: u64,
-    /// `L`.
+    /// `L`: the last day of the month.
     last: bool,
-    /// `LW`.
+    /// `LW`: the last weekday (Monday to Friday) of the month.
     last_weekday: bool,
 }
 
 #[derive(Clone, Default)]
 struct Weekdays {
-    /// `FRI#2`: the first to the fifth of a month; without `#`, each of them.
+    /// `FRI#2`: the first to the fifth occurrence in a month. Without `#`, all of them are set.
     nth: [u64; 5],
-    /// `FRIL`.
+    /// `FRIL`: the last occurrence in a month.
     last: u64,
 }
 
 impl Expression {
-    /// Reads an expression without spaces around it.
+    /// Parses an expression without surrounding spaces.
     pub(super) fn new(text: &str) -> Result<Self, String> {
         let fields: Vec<&str> = match text.strip_prefix('@') {
-            Some(nickname) => nicknamed(nickname)?,
+            Some(nickname) => expand_nickname(nickname)?,
             None => text,
         }
         .split_whitespace()
@@ -54,29 +54,29 @@ impl Expression {
                 return Err(format!("it has {} fields; write five fields, or six with seconds first, as in `30 4 * * MON-FRI`", all.len()));
             }
         };
-        // As in Debian's cron, a field that begins with a star counts as one.
+        // As in Debian's cron, a field that begins with a star counts as a star.
         let any_day = [day, weekday].iter().any(|field| field.starts_with(['*', '?']));
         let (both, weekday) = weekday.strip_prefix('+').map_or((false, weekday), |weekday| (true, weekday));
         Ok(Self {
-            seconds: SECOND.list(second)?,
-            minutes: MINUTE.list(minute)?,
-            hours: HOUR.list(hour)?,
-            months: MONTH.list(month)?,
+            seconds: SECOND.parse_list(second)?,
+            minutes: MINUTE.parse_list(minute)?,
+            hours: HOUR.parse_list(hour)?,
+            months: MONTH.parse_list(month)?,
             days: MonthDays::new(&day.replace('?', "*"))?,
             weekdays: Weekdays::new(&weekday.replace('?', "*"))?,
             needs_both: any_day || both,
-            is_of_intervals: [minute, hour].iter().any(|field| field.starts_with('*')),
+            runs_at_intervals: [minute, hour].iter().any(|field| field.starts_with('*')),
         })
     }
 
-    /// The first civil time after this one that matches, up to the horizon.
+    /// Returns the first matching civil time after the given one, up to the horizon.
     pub(super) fn next(&self, after: NaiveDateTime, horizon: NaiveDateTime) -> Option<NaiveDateTime> {
         let from = after.with_nanosecond(0)?.checked_add_signed(Duration::seconds(1))?;
         let (mut date, mut earliest) = (from.date(), from.time());
         while date <= horizon.date() {
             if !has(self.months, date.month()) {
                 date = date.with_day(1)?.checked_add_months(Months::new(1))?;
-            } else if let Some(time) = self.is_on(date).then(|| self.time(earliest)).flatten() {
+            } else if let Some(time) = self.matches_date(date).then(|| self.next_time(earliest)).flatten() {
                 return Some(date.and_time(time));
             } else {
                 date = date.checked_add_days(Days::new(1))?;
@@ -86,18 +86,18 @@ impl Expression {
         None
     }
 
-    /// Whether this day of a matching month matches.
-    fn is_on(&self, date: NaiveDate) -> bool {
+    /// Whether a date of a matching month matches the day fields.
+    fn matches_date(&self, date: NaiveDate) -> bool {
         let (day, weekday) = (self.days.has(date), self.weekdays.has(date));
         if self.needs_both { day && weekday } else { day || weekday }
     }
 
-    /// The first time of a day from this one on.
-    fn time(&self, from: NaiveTime) -> Option<NaiveTime> {
+    /// Returns the first matching time of a day, starting with the given one.
+    fn next_time(&self, from: NaiveTime) -> Option<NaiveTime> {
         let (hour, minute, second) = (from.hour(), from.minute(), from.second());
-        let in_minute = || Some((hour, minute, lowest(self.seconds, second)?)).filter(|_| has(self.minutes, minute));
-        let in_hour = || Some((hour, lowest(self.minutes, minute + 1)?, lowest(self.seconds, 0)?));
-        let in_day = || Some((lowest(self.hours, hour + 1)?, lowest(self.minutes, 0)?, lowest(self.seconds, 0)?));
+        let in_minute = || Some((hour, minute, next_bit(self.seconds, second)?)).filter(|_| has(self.minutes, minute));
+        let in_hour = || Some((hour, next_bit(self.minutes, minute + 1)?, next_bit(self.seconds, 0)?));
+        let in_day = || Some((next_bit(self.hours, hour + 1)?, next_bit(self.minutes, 0)?, next_bit(self.seconds, 0)?));
         let found = in_minute().or_else(in_hour).filter(|_| has(self.hours, hour)).or_else(in_day);
         found.and_then(|(hour, minute, second)| NaiveTime::from_hms_opt(hour, minute, second))
     }
@@ -106,7 +106,7 @@ impl Expression {
 impl MonthDays {
     fn new(text: &str) -> Result<Self, String> {
         let mut days = Self::default();
-        for entry in DAY.entries(text)? {
+        for entry in DAY.split_entries(text)? {
             let upper = entry.to_ascii_uppercase();
             if let Some(part) = entry.split(['-', '/']).find(|part| part.len() < entry.len() && is_special(part)) {
                 return Err(format!(
@@ -118,8 +118,8 @@ impl MonthDays {
             match upper.strip_suffix('W') {
                 _ if upper == "L" => days.last = true,
                 Some("L") => days.last_weekday = true,
-                Some(day) if number(day).is_some() => days.nearest |= DAY.entry(day)?,
-                _ => days.plain |= DAY.entry(entry)?,
+                Some(day) if parse_number(day).is_some() => days.nearest |= DAY.parse_entry(day)?,
+                _ => days.plain |= DAY.parse_entry(entry)?,
             }
         }
         Ok(days)
@@ -135,13 +135,13 @@ impl MonthDays {
     }
 }
 
-/// Whether this is `L`, `LW` or a day such as `15W`, which stand for themselves.
+/// Whether this is `L`, `LW` or a day such as `15W`. None of them is allowed in a range.
 fn is_special(day: &str) -> bool {
     let plain = day.strip_suffix(['W', 'w']);
-    plain.unwrap_or(day).eq_ignore_ascii_case("L") || plain.is_some_and(|plain| number(plain).is_some())
+    plain.unwrap_or(day).eq_ignore_ascii_case("L") || plain.is_some_and(|plain| parse_number(plain).is_some())
 }
 
-/// The weekday (Monday to Friday) in a date's month that is nearest to it.
+/// Returns the weekday (Monday to Friday) of a date's month that is nearest to the date.
 fn nearest_weekday(date: NaiveDate) -> u32 {
     let day = date.day();
     match date.weekday() {
@@ -156,24 +156,27 @@ fn nearest_weekday(date: NaiveDate) -> u32 {
 impl Weekdays {
     fn new(text: &str) -> Result<Self, String> {
         let mut days = Self::default();
-        for entry in WEEKDAY.entries(text)? {
+        for entry in WEEKDAY.split_entries(text)? {
             if entry.split(['-', '/']).any(|part| part.eq_ignore_ascii_case("L")) {
-                return Err(format!("the {} `{text}` says last of which; write `FRIL` for the last Friday of the month", WEEKDAY.name));
+                return Err(format!("the {} `{text}` has `L` without a day; write `FRIL` for the last Friday of the month", WEEKDAY.name));
             }
             let (span, nth) = entry.split_once('#').map_or((entry, None), |(span, nth)| (span, Some(nth)));
             let (span, is_last) = match span.strip_suffix(['L', 'l']) {
                 Some(span) if nth.is_none() => (span, true),
                 _ => (span, nth.is_some_and(|nth| nth.eq_ignore_ascii_case("L"))),
             };
-            let bits = WEEKDAY.entry(span)?;
-            // 7 is Sunday, too.
+            let bits = WEEKDAY.parse_entry(span)?;
+            // Sunday is also 7.
             let bits = bits & 0x7F | bits >> 7;
-            match nth.map(number) {
+            match nth.map(parse_number) {
                 _ if is_last => days.last |= bits,
                 None => days.nth.iter_mut().for_each(|nth| *nth |= bits),
                 Some(Some(nth @ 1..=5)) => days.nth[nth as usize - 1] |= bits,
                 Some(_) => {
-                    return Err(format!("the {} `{entry}` counts wrong; write `{span}#1` to `{span}#5`, or `{span}L`", WEEKDAY.name));
+                    return Err(format!(
+                        "the {} `{entry}` has no such occurrence; write `{span}#1` to `{span}#5`, or `{span}L`",
+                        WEEKDAY.name
+                    ));
                 }
             }
         }
@@ -187,8 +190,8 @@ impl Weekdays {
     }
 }
 
-/// The expression that a name such as `@daily` stands for.
-fn nicknamed(name: &str) -> Result<&'static str, String> {
+/// Returns the expression of a nickname such as `@daily`.
+fn expand_nickname(name: &str) -> Result<&'static str, String> {
     Ok(match name.to_ascii_lowercase().as_str() {
         "yearly" | "annually" => "0 0 1 1 *",
         "monthly" => "0 0 1 * *",
@@ -198,14 +201,15 @@ fn nicknamed(name: &str) -> Result<&'static str, String> {
         every if every.split_whitespace().next() == Some("every") => {
             let interval: String = name.split_whitespace().skip(1).collect();
             let interval = if is_interval(&interval) { &interval } else { "90m" };
-            return Err(format!("`@every` is no cron expression; use `--every {interval}`, or the option `every = \"{interval}\"`"));
+            return Err(format!("`@every` is not a cron expression; use `--every {interval}`, or the option `every = \"{interval}\"`"));
         }
-        "reboot" => return Err("`@reboot` is no time; enqueue the job where the program starts".to_owned()),
+        "reboot" => return Err("`@reboot` is not a time; enqueue the job where the program starts".to_owned()),
         _ => return Err("there is no such name; write `@hourly`, `@daily`, `@weekly`, `@monthly` or `@yearly`".to_owned()),
     })
 }
 
-/// Whether `--every` and the option both take this, such as `1h30m`: the option has no weeks, and less than a second is refused.
+/// Whether both `--every` and the option `every` accept this text, such as `1h30m`. The option has no weeks, and rejects intervals below
+/// one second.
 fn is_interval(text: &str) -> bool {
     let mut units = text.split(|letter: char| letter.is_ascii_digit()).filter(|unit| !unit.is_empty());
     text.starts_with(|first: char| ('1'..='9').contains(&first))
@@ -217,8 +221,8 @@ fn has(bits: u64, value: u32) -> bool {
     bits >> value & 1 == 1
 }
 
-/// The lowest value from this one, at most 60, on.
-fn lowest(bits: u64, from: u32) -> Option<u32> {
+/// Returns the lowest value in the set that is not below `from`, which is at most 60.
+fn next_bit(bits: u64, from: u32) -> Option<u32> {
     let rest = bits >> from << from;
     (rest != 0).then(|| rest.trailing_zeros())
 }

@@ -1,4 +1,4 @@
-//! An oracle: a matcher of its own, asked at every minute of the real time around each change of the clocks.
+//! Tests against an oracle: an independent matcher, applied to every minute around each clock change.
 
 use std::{collections::BTreeSet, ops::Range};
 
@@ -81,7 +81,7 @@ const EXPRESSIONS: [&str; 50] = [
     "*/7 0,30 * L,1 * ?",
 ];
 
-/// The civil time of every minute of the real time from a moment on, both in minutes since 1970.
+/// Civil time of every minute from `begin` on. Both are in minutes since 1970.
 struct Clock {
     begin: i64,
     civil: Vec<i64>,
@@ -95,23 +95,23 @@ impl Clock {
         Self { begin, civil: (begin..end).map(civil).collect() }
     }
 
-    /// Two days before and after each change.
+    /// Returns the two days before and after each clock change.
     fn changes(&self) -> Vec<Range<usize>> {
         const SPAN: usize = 2 * 1440;
         let all = SPAN + 1..self.civil.len() - SPAN;
         all.filter(|at| self.civil[*at] != self.civil[at - 1] + 1).map(|at| at - SPAN..at + SPAN).collect()
     }
 
-    /// The real seconds at which the expression runs. Clocks change at a whole minute.
+    /// Returns the Unix times in seconds at which the expression runs. Clocks change at whole minutes.
     fn runs(&self, pattern: &Pattern, span: &Range<usize>) -> Vec<i64> {
         let mut runs = BTreeSet::new();
         let (mut highest, mut before) = (i64::MIN, None);
         for at in span.start.saturating_sub(3000)..span.end {
             let (civil, real) = (self.civil[at], (self.begin + at as i64) * 60);
-            if (pattern.is_of_intervals || civil > highest) && pattern.names(civil) {
+            if (pattern.runs_at_intervals || civil > highest) && pattern.names(civil) {
                 runs.extend(pattern.seconds.iter().map(|second| real + i64::from(*second)));
             }
-            if !pattern.is_of_intervals && civil > highest {
+            if !pattern.runs_at_intervals && civil > highest {
                 let mut passed_over = before.map_or(civil, |before: i64| before.max(highest) + 1)..civil;
                 runs.extend(passed_over.any(|civil| pattern.names(civil)).then_some(real));
                 highest = civil;
@@ -123,7 +123,7 @@ impl Clock {
     }
 }
 
-/// What is wrong in these minutes, and how often the expression runs in them.
+/// Returns the first difference from the oracle in this span of minutes, and how often the expression runs in it.
 fn compare(clock: &Clock, zone: &str, expression: &str, span: &Range<usize>) -> (Option<String>, usize) {
     let cron = Cron::new(expression, zone).unwrap();
     let moment = |at: usize| DateTime::from_timestamp((clock.begin + at as i64) * 60, 0).unwrap();
@@ -136,7 +136,8 @@ fn compare(clock: &Clock, zone: &str, expression: &str, span: &Range<usize>) -> 
     (fault, wanted.len())
 }
 
-/// Compares all expressions in these zones around the changes of their clocks, or at every minute of five years; returns the numbers of changes and runs.
+/// Compares all expressions in these zones with the oracle, around clock changes or at every minute of five years. Returns the numbers of
+/// clock changes and of runs.
 fn agree_with_the_oracle(zones: &[&str], all: bool) -> (usize, usize) {
     let (mut faults, mut runs, mut changes) = (Vec::new(), 0, 0);
     for zone in zones {
@@ -154,30 +155,30 @@ fn agree_with_the_oracle(zones: &[&str], all: bool) -> (usize, usize) {
 }
 
 #[test]
-fn fifty_expressions_run_as_the_oracle_says_in_one_zone() {
+fn fifty_expressions_match_the_oracle_in_one_zone() {
     let (changes, runs) = agree_with_the_oracle(&ZONES[..1], false);
     assert!(changes > 0 && runs > 10_000, "{changes} changes, {runs} runs");
 }
 
-/// `QUEUE_TEST_DST=1` looks at all minutes of five years, and not only at those around the changes of the clocks.
+/// With `QUEUE_TEST_DST=1`, compares every minute of five years instead of those around clock changes only.
 #[test]
 #[ignore = "deep"]
-fn fifty_expressions_run_as_the_oracle_says_in_eleven_zones() {
+fn fifty_expressions_match_the_oracle_in_eleven_zones() {
     let (changes, runs) = agree_with_the_oracle(&ZONES, std::env::var_os("QUEUE_TEST_DST").is_some());
     assert!(changes >= 70 && runs > 500_000, "{changes} changes, {runs} runs");
 }
 
-/// On 30 December 2011 there was no day in Apia.
+/// Apia skipped 30 December 2011.
 #[test]
-fn a_day_that_was_passed_over_has_its_runs_at_its_end() {
+fn a_skipped_day_runs_at_its_end() {
     let clock = Clock::of("Pacific/Apia".parse().unwrap(), 2011..2013);
     let faults: Vec<String> =
         clock.changes().iter().flat_map(|span| EXPRESSIONS.map(|it| compare(&clock, "Pacific/Apia", it, span).0)).flatten().collect();
     assert!(faults.is_empty(), "{}", faults.join("\n"));
 }
 
-/// Entries of one field: mostly right ones, some of them of the field's own `forms`, in which `1` stands for a value; some with a value or a step
-/// out of range, a name of any field, a range that is turned, or nothing.
+/// Generates the entries of one field. Most are valid, some of them in the field's `forms`, where `1` is replaced with a value. Others have
+/// a value or a step out of range, a name from any field, a reversed range, or nothing.
 fn entries((first, last): (u32, u32), names: &'static [&'static str], forms: &'static [&'static str]) -> impl Strategy<Value = String> {
     let right = (first..=last, first..=last, 0..60u32, any::<bool>(), 0..5).prop_map(move |(one, other, step, named, form)| {
         let shown = |value: u32| match names.get((value - first) as usize) {
@@ -210,7 +211,7 @@ fn entries((first, last): (u32, u32), names: &'static [&'static str], forms: &'s
     prop::collection::vec(prop_oneof![20 => right, 10 => own, 1 => wrong], 1..4).prop_map(|entries| entries.join(","))
 }
 
-/// Expressions of five fields, of six, and nicknames, in either case.
+/// Generates expressions of five and of six fields, and nicknames, in either case.
 fn expressions() -> impl Strategy<Value = String> {
     let seconds = prop_oneof![2 => Just(String::new()), 1 => entries((0, 59), &[], &[]).prop_map(|second| second + " ")];
     let days = entries((1, 31), &[], &["L", "LW", "1W", "?"]);
@@ -225,15 +226,15 @@ fn expressions() -> impl Strategy<Value = String> {
     (all, any::<bool>()).prop_map(|(text, is_lower)| if is_lower { text.to_ascii_lowercase() } else { text.to_ascii_uppercase() })
 }
 
-/// So many ticks of each expression are compared.
+/// Number of ticks compared for each expression.
 const TICKS: usize = 7;
 
-/// The forms of an expression that are counted, by what only they have.
+/// Forms of expressions whose occurrences are counted, by the text that distinguishes them.
 const FORMS: [&str; 9] = ["L ", "LW", "W", "#", "#L", "?", "+", "@", "six"];
 
-/// The seed is the same each time.
+/// The seed is fixed.
 #[test]
-fn ten_thousand_expressions_run_as_the_oracle_says_or_are_refused_as_it_says() {
+fn ten_thousand_expressions_match_the_oracle() {
     let (mut counts, mut ran) = ([0; 3], [0; FORMS.len()]);
     let config = ProptestConfig { cases: 10_000, failure_persistence: None, ..ProptestConfig::default() };
     let mut runner = TestRunner::new_with_rng(config, TestRng::deterministic_rng(RngAlgorithm::XorShift));
@@ -258,11 +259,11 @@ fn ten_thousand_expressions_run_as_the_oracle_says_or_are_refused_as_it_says() {
         }
         prop_assert!(
             read.is_ok() || read.is_err_and(|why| ["; write ", "; use ", "; enqueue "].iter().any(|fix| why.contains(fix))),
-            "a refusal has its fix"
+            "a rejection proposes a fix"
         );
         Ok(())
     });
     assert_eq!(agree, Ok(()), "{counts:?}");
-    assert!(counts[0] > 1000 && counts[2] > 5000, "so many were refused, had no date and ran: {counts:?}");
-    assert!(ran.iter().all(|count| *count > 100), "of each of {FORMS:?} so many ran: {ran:?}");
+    assert!(counts[0] > 1000 && counts[2] > 5000, "rejected, without a date, and run: {counts:?}");
+    assert!(ran.iter().all(|count| *count > 100), "runs of each of {FORMS:?}: {ran:?}");
 }

@@ -1,4 +1,4 @@
-//! What a flow is made with.
+//! Builder of flows.
 
 use std::{
     fmt, mem,
@@ -13,7 +13,7 @@ use super::{
     handle::FlowHandle,
     nested::Nested,
     node::Node,
-    plan::{Graph, Plan, Planned, checked},
+    plan::{FlowGraph, FlowPlan, PlannedNode, resolve},
     write::write,
 };
 use crate::{
@@ -25,10 +25,10 @@ use crate::{
     trace,
 };
 
-/// Jobs to be enqueued together, of which some wait for the ends of others. A job of it is a node, and has a name.
+/// Jobs that are enqueued together, some of which wait for the ends of others. Each job is a node and has a name.
 ///
-/// Nodes that wait for nobody are ready at once, the others are parked until those before them are over. A node can only wait for nodes that were
-/// added before it, so there are no cycles.
+/// Nodes that wait for no other node are ready immediately; the others are parked until the nodes before them have finished. A node can only wait
+/// for nodes that were added before it, so there are no cycles.
 ///
 /// ```no_run
 /// # use queue_core::{Counts, Flow, IfDead, Of, job};
@@ -54,7 +54,7 @@ use crate::{
 /// # async fn example(pool: sqlx::PgPool) -> Result<(), Box<dyn std::error::Error>> {
 /// let mut flow = Flow::new("import");
 /// let fetch = flow.add("fetch", Fetch { url: "https://example.org".into() });
-/// let parse = flow.add("parse", Parse { page: fetch.output() }); // waits for it, and is given what it returned
+/// let parse = flow.add("parse", Parse { page: fetch.output() }); // waits for `fetch` and receives its output
 /// flow.add("done", Mail { text: "imported".into() }).after(&parse);
 /// flow.add("sorry", Mail { text: "not fetched".into() }).on_dead(&fetch);
 ///
@@ -69,34 +69,35 @@ pub struct Flow {
     name: String,
     store: Store,
     durability: Option<Durability>,
-    plan: Arc<Plan>,
+    plan: Arc<FlowPlan>,
 }
 
 impl Flow {
-    /// An empty flow for the default store. The name is for people: it is stored with each of its jobs, and `queue-worker show` prints it.
+    /// Creates an empty flow for the default store. The name is informational: it is stored with each of the jobs, and `queue-worker show` prints
+    /// it.
     pub fn new(name: impl Into<String>) -> Self {
         static FLOWS: AtomicU64 = AtomicU64::new(0);
         let name = name.into();
-        let plan = Plan::new(FLOWS.fetch_add(1, Ordering::Relaxed), name.clone());
+        let plan = FlowPlan::new(FLOWS.fetch_add(1, Ordering::Relaxed), name.clone());
         Self { name, store: Store::default(), durability: None, plan: Arc::new(plan) }
     }
 
     enqueue_methods!();
 
-    /// Adds a job under a name of 1 to 200 bytes that no other node of the flow has. What is wrong with it is said by [`enqueue`](Self::enqueue).
+    /// Adds a job under a name of 1 to 200 bytes that no other node of the flow has. Errors are reported by [`enqueue`](Self::enqueue).
     pub fn add<J: JobType>(&mut self, name: impl Into<String>, job: J) -> Node<J> {
         Node::add(&self.plan, None, name.into(), job)
     }
 
-    /// Adds many jobs of one type as one node: it has completed once all of them are over, whatever they came to, and its output is how many came to
-    /// what. They are encoded as they are written, a thousand at a time, so that there may be a hundred thousand.
+    /// Adds many jobs of one type as one node. The node completes once all of them have finished, regardless of their outcomes; its output is the
+    /// number of jobs by outcome.
     ///
-    /// They run beside each other, at most [`in_flight`](Node::in_flight) of them at once. What waits for the node waits for all of them; if the node
-    /// itself waits, so do they. To say of each what differs from the type's options, use [`each`](Node::each). In the payloads of many there is no
-    /// [`Of`](crate::Of).
+    /// The jobs are encoded as they are written, a thousand at a time, so there may be a hundred thousand. They run in parallel, at most
+    /// [`in_flight`](Node::in_flight) of them at the same time. A node that waits for this one waits for all of them; if this node waits, so do
+    /// they. Use [`each`](Node::each) to set options of each job that differ from the type's. Their payloads cannot contain an [`Of`](crate::Of).
     ///
-    /// The node is a job of its own, of the type `queue:gather`, in the queue of the many: it holds no slot while they run. A dead letter among them
-    /// counts as over, and once: requeued, it changes nothing of what was counted.
+    /// The node is a job of its own, of the type `queue:gather`, in the queue of the many jobs. It holds no slot while they run. A dead letter
+    /// among them counts as finished, and is counted once: requeuing it does not change the counts.
     ///
     /// ```no_run
     /// # use queue_core::{Counts, Flow, Of, job};
@@ -116,7 +117,7 @@ impl Flow {
     /// # async fn example(pool: sqlx::PgPool) -> Result<(), queue_core::Error> {
     /// let mut flow = Flow::new("import");
     /// let rows = flow.add_all("rows", (0..100_000).map(|row| ImportRow { row })).in_flight(50);
-    /// flow.add("report", Report { rows: rows.output() }); // once all are over
+    /// flow.add("report", Report { rows: rows.output() }); // after all rows
     /// flow.enqueue(&pool).await?;
     /// # Ok(()) }
     /// ```
@@ -129,37 +130,37 @@ impl Flow {
         Node::add_all(&self.plan, None, &name.into(), jobs.into_iter())
     }
 
-    /// A flow in this one, whose nodes have names that begin with this one and a slash. See [`Nested`].
+    /// Adds a nested flow, whose nodes have this name and a slash as prefix. See [`Nested`].
     pub fn nested(&mut self, name: impl Into<String>) -> Nested {
         Nested::within(&self.plan, None, &name.into())
     }
 
-    /// How many nodes it has, those of nested flows with them.
+    /// Returns the number of nodes, including those of nested flows.
     pub fn len(&self) -> usize {
         self.plan.graph().nodes.len()
     }
 
-    /// Whether it has none.
+    /// Returns whether the flow has no nodes.
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }
 
-    /// Enqueues all of it: in your transaction, in which it exists if and only if that commits, or in one of its own.
+    /// Enqueues the flow in your transaction, in which it exists if and only if that commits, or in a transaction of its own.
     ///
     /// # Errors
-    /// [`Error::Node`] says which node, and what is wrong with it: as of an enqueue, or that it waits for a node of another flow or one that was added
-    /// later, or that what others give is to be put into a payload that is stored encrypted. The database refuses an empty flow, a name that is not
-    /// one, a node that waits and has an ordering key, a fair key or a time to run at, and one whose uniqueness key is held.
+    /// [`Error::Node`] names the node at fault and the cause: an error of its enqueue; a wait for a node of another flow, or for one that was
+    /// added later; or an output of another node in a payload that is stored encrypted. The database rejects an empty flow, an invalid name, a
+    /// waiting node with an ordering key, a fair key or a time to run at, and a node whose uniqueness key is held.
     pub async fn enqueue<'c>(self, on: impl IntoConnection<'c>) -> Result<FlowHandle, Error> {
-        let Graph { mut nodes, nested } = mem::take(&mut *self.plan.graph());
+        let FlowGraph { mut nodes, nested } = mem::take(&mut *self.plan.graph());
         let (tenant, mut store) = (on.tenant(), self.store);
-        for Planned { options, many, .. } in nodes.iter_mut().filter(|_| tenant.is_some()) {
+        for PlannedNode { options, many, .. } in nodes.iter_mut().filter(|_| tenant.is_some()) {
             for options in std::iter::once(options).chain(many.as_mut().map(|many| &mut many.options)) {
-                store = options.place(tenant.clone()).unwrap_or(store);
+                store = options.set_tenant(tenant.clone()).unwrap_or(store);
             }
         }
         let span = trace::enqueue_span(None, None);
-        let mut flow = checked(nodes, &nested, trace::current_context(&span).as_ref())?;
+        let mut flow = resolve(nodes, &nested, trace::current_context(&span).as_ref())?;
         let sent = write(on.into_connection(), (store, self.durability), &mut flow).await;
         trace::record_bulk_enqueue(&span, sent.as_ref().map(|ids| ids.len() as u64));
         Ok(FlowHandle { store, flow: self.plan.flow, ids: sent?, names: flow.names })

@@ -1,4 +1,4 @@
-//! A flow that is enqueued.
+//! Handles of enqueued flows.
 
 use super::node::Node;
 use crate::{
@@ -8,7 +8,7 @@ use crate::{
     schema::Store,
 };
 
-/// A flow that is enqueued: it exists once its transaction has committed.
+/// Handle of an enqueued flow. The flow exists once its transaction has committed.
 #[derive(Clone, Debug)]
 pub struct FlowHandle {
     pub(super) store: Store,
@@ -18,21 +18,21 @@ pub struct FlowHandle {
 }
 
 impl FlowHandle {
-    /// The flow's id: that of its first job.
+    /// Returns the flow's id, which is that of its first job.
     pub fn id(&self) -> JobId {
         self.ids[0]
     }
 
-    /// The job of a node.
+    /// Returns the handle of a node's job.
     ///
     /// # Panics
-    /// The node is of another flow.
+    /// Panics if the node belongs to another flow.
     pub fn job<J>(&self, node: &Node<J>) -> JobHandle<J> {
-        assert_eq!(node.flow(), self.flow, "the node `{}` is of another flow", node.name());
+        assert_eq!(node.flow(), self.flow, "the node `{}` belongs to another flow", node.name());
         JobHandle::enqueued(JobRef::from_id(self.ids[node.at]).in_store(self.store), Enqueued::New)
     }
 
-    /// The names of its nodes and their jobs, in the order in which they were added.
+    /// Returns the names and jobs of all nodes, in the order in which they were added.
     pub fn jobs(&self) -> impl Iterator<Item = (&str, JobId)> {
         self.names.iter().map(String::as_str).zip(self.ids.iter().copied())
     }

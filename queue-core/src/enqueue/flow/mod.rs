@@ -1,4 +1,4 @@
-//! A flow: jobs that are enqueued together, of which some wait for the ends of others.
+//! Flows: jobs that are enqueued together, some of which wait for the ends of others.
 
 mod builder;
 mod gather;

@@ -1,20 +1,21 @@
-//! A flow in a flow.
+//! Nested flows.
 
 use std::{fmt, sync::Arc};
 
 use super::{
     gather::Gather,
     node::Node,
-    plan::{Before, Edge, Plan, Waiting, Where},
+    plan::{Edge, EdgeSource, EdgeTarget, FlowPlan, SourcePosition},
     source::{Sealed, Source},
 };
 use crate::define::JobType;
 
-/// A flow in a [`Flow`](crate::Flow): a name before those of its nodes, and one thing to wait for and that waits. From
-/// [`Flow::nested`](crate::Flow::nested).
+/// Flow within a [`Flow`](crate::Flow); from [`Flow::nested`](crate::Flow::nested). It prefixes the names of its nodes, and can wait and be
+/// waited for as a whole.
 ///
-/// It is enqueued with the flow that it is in, and its nodes are nodes of that. What is [`after`](Node::after) it waits for those of its nodes after
-/// which no other of it comes; and what it is [`after`](Self::after) is waited for by those of its nodes that wait for no other of it.
+/// It is enqueued with the outer flow, and its nodes are nodes of that flow. A node that runs [`after`](Node::after) a nested flow waits for its
+/// last nodes, those that no other of its nodes waits for. If the nested flow itself is [`after`](Self::after) something, its first nodes wait
+/// for that, those that wait for no other of its nodes.
 ///
 /// ```
 /// # use queue_core::{Flow, Nested, job};
@@ -31,21 +32,21 @@ use crate::define::JobType;
 /// flow.add("ship", Work(3)).after(&billing); // waits for the receipt
 /// ```
 pub struct Nested {
-    pub(super) plan: Arc<Plan>,
+    pub(super) plan: Arc<FlowPlan>,
     pub(super) at: usize,
 }
 
 impl Nested {
-    pub(super) fn within(plan: &Arc<Plan>, within: Option<usize>, name: &str) -> Self {
-        Self { plan: Arc::clone(plan), at: plan.nest(within, name) }
+    pub(super) fn within(plan: &Arc<FlowPlan>, within: Option<usize>, name: &str) -> Self {
+        Self { plan: Arc::clone(plan), at: plan.add_nested(within, name) }
     }
 
-    /// As [`Flow::add`](crate::Flow::add).
+    /// Adds a job, as [`Flow::add`](crate::Flow::add).
     pub fn add<J: JobType>(&mut self, name: impl Into<String>, job: J) -> Node<J> {
         Node::add(&self.plan, Some(self.at), name.into(), job)
     }
 
-    /// As [`Flow::add_all`](crate::Flow::add_all).
+    /// Adds many jobs as one node, as [`Flow::add_all`](crate::Flow::add_all).
     pub fn add_all<J, I>(&mut self, name: impl Into<String>, jobs: I) -> Node<Gather>
     where
         J: JobType,
@@ -55,16 +56,17 @@ impl Nested {
         Node::add_all(&self.plan, Some(self.at), &name.into(), jobs.into_iter())
     }
 
-    /// A flow in this one.
+    /// Adds a flow nested in this one.
     #[must_use = "its nodes are added to it"]
     pub fn nested(&mut self, name: impl Into<String>) -> Self {
         Self::within(&self.plan, Some(self.at), &name.into())
     }
 
-    /// Its first nodes wait until that node, or all of that nested flow, has completed: those of it that wait for no other of it.
-    #[must_use = "it returns what was changed"]
+    /// Makes the flow's first nodes wait until that node, or all of that nested flow, has completed. First nodes are those that wait for no other
+    /// node of this flow.
+    #[must_use = "returns the changed value"]
     pub fn after(self, source: &impl Source) -> Self {
-        self.plan.wait(Waiting::Nested(self.at), source.place(), Edge::default());
+        self.plan.add_edge(EdgeTarget::Nested(self.at), source.place(), Edge::default());
         self
     }
 }
@@ -72,8 +74,8 @@ impl Nested {
 impl Source for Nested {}
 
 impl Sealed for Nested {
-    fn place(&self) -> Where {
-        Where(self.plan.flow, Before::Nested(self.at))
+    fn place(&self) -> SourcePosition {
+        SourcePosition(self.plan.flow, EdgeSource::Nested(self.at))
     }
 }
 

@@ -1,20 +1,20 @@
-//! A job of a flow to be: for whom it waits, and what becomes of those that wait for it.
+//! Nodes of a flow that is not enqueued yet: what each waits for, and what happens to the nodes after it.
 
 use std::{fmt, marker::PhantomData, sync::Arc};
 
 use super::{
-    gather::{Gather, Many},
-    plan::{Before, Edge, IfDead, Plan, Waiting, Where},
+    gather::{Gather, ManyJobs},
+    plan::{Edge, EdgeSource, EdgeTarget, FlowPlan, IfDead, SourcePosition},
     source::{Sealed, Source},
 };
 use crate::{
-    define::{JobType, Of, Place, places_in},
-    enqueue::{options::EnqueueOptions, row::Encoded},
+    define::{JobType, NodeRef, Of, collect_node_refs},
+    enqueue::{options::EnqueueOptions, row::EncodedJob},
 };
 
-/// A job of a [`Flow`](crate::Flow) that is not enqueued yet.
+/// Job of a [`Flow`](crate::Flow) that is not enqueued yet.
 pub struct Node<J> {
-    plan: Arc<Plan>,
+    plan: Arc<FlowPlan>,
     name: Arc<str>,
     pub(super) at: usize,
     job_type: PhantomData<fn() -> J>,
@@ -23,25 +23,26 @@ pub struct Node<J> {
 impl<J> Source for Node<J> {}
 
 impl<J> Sealed for Node<J> {
-    fn place(&self) -> Where {
-        Where(self.plan.flow, Before::Node(self.at))
+    fn place(&self) -> SourcePosition {
+        SourcePosition(self.plan.flow, EdgeSource::Node(self.at))
     }
 }
 
 impl<J: JobType> Node<J> {
-    #[allow(clippy::needless_pass_by_value, reason = "a job is given away, here as everywhere")]
-    pub(super) fn add(plan: &Arc<Plan>, within: Option<usize>, name: String, job: J) -> Self {
-        let (encoded, places) = places_in(|| Encoded::of(&job));
+    #[allow(clippy::needless_pass_by_value, reason = "jobs are passed by value throughout the API")]
+    pub(super) fn add(plan: &Arc<FlowPlan>, within: Option<usize>, name: String, job: J) -> Self {
+        let (encoded, places) = collect_node_refs(|| EncodedJob::encode(&job));
         let (at, name) = plan.add::<J>(within, &name, encoded, None);
         for place in places {
-            plan.give(at, place);
+            plan.add_output_edge(at, place);
         }
         Self { plan: Arc::clone(plan), name: name.into(), at, job_type: PhantomData }
     }
 
-    /// What it returns, as a field of a payload that is added later: the place is an edge too. Do not add the same edge with [`after`](Self::after).
+    /// Returns a placeholder for this node's output, for the payload of a node that is added later. That node also waits for this one, so do not
+    /// add the same edge with [`after`](Self::after).
     pub fn output(&self) -> Of<J::Output> {
-        Of::place(Arc::clone(&self.name), Place { flow: self.plan.flow, node: self.at })
+        Of::pending(Arc::clone(&self.name), NodeRef { flow: self.plan.flow, node: self.at })
     }
 }
 
@@ -54,24 +55,24 @@ impl<J> Node<J> {
         self.plan.flow
     }
 
-    /// It waits until that node, or all of that nested flow, has completed. See [`IfDead`] for what happens if that dies. One that is cancelled or
-    /// expires, or is discarded, cancels the nodes after it, unless it is to [`Continue`](IfDead::Continue).
-    #[allow(clippy::return_self_not_must_use, reason = "mostly the last word on a node")]
+    /// Makes this node wait until that node, or all of that nested flow, has completed. See [`IfDead`] for what happens if that dies. If it is
+    /// cancelled, expires or is discarded, the nodes after it are cancelled, unless it is set to [`Continue`](IfDead::Continue).
+    #[allow(clippy::return_self_not_must_use, reason = "usually the last call on a node")]
     pub fn after(self, source: &impl Source) -> Self {
-        self.plan.wait(Waiting::Node(self.at), source.place(), Edge::default());
+        self.plan.add_edge(EdgeTarget::Node(self.at), source.place(), Edge::default());
         self
     }
 
-    /// It runs only if that node dies, is cancelled or expires; if that completes, it is cancelled. It has run once: a dead letter that is requeued after
-    /// that does not run it again.
-    #[allow(clippy::return_self_not_must_use, reason = "mostly the last word on a node")]
+    /// Makes this node run only if that node dies, is cancelled or expires; if that node completes, this one is cancelled. This node runs at most
+    /// once: requeuing the dead letter afterwards does not run it again.
+    #[allow(clippy::return_self_not_must_use, reason = "usually the last call on a node")]
     pub fn on_dead<K>(self, source: &Node<K>) -> Self {
-        self.plan.wait(Waiting::Node(self.at), source.place(), Edge { on_dead: true, gives: false });
+        self.plan.add_edge(EdgeTarget::Node(self.at), source.place(), Edge { on_dead: true, passes_output: false });
         self
     }
 
-    /// What becomes of the nodes after it if it dies. Default: [`IfDead::Hold`].
-    #[allow(clippy::return_self_not_must_use, reason = "mostly the last word on a node")]
+    /// Sets what happens to the nodes after this one if it dies. Default: [`IfDead::Hold`].
+    #[allow(clippy::return_self_not_must_use, reason = "usually the last call on a node")]
     pub fn if_dead(self, if_dead: IfDead) -> Self {
         if let Some(node) = self.plan.graph().nodes.get_mut(self.at) {
             node.if_dead = if_dead;
@@ -79,7 +80,7 @@ impl<J> Node<J> {
         self
     }
 
-    /// Says of the job what differs from its type's options: its queue, its priority, its attempts.
+    /// Changes options of the job that differ from its type's, such as its queue, priority or attempts.
     ///
     /// ```
     /// # use queue_core::{Flow, job};
@@ -87,7 +88,7 @@ impl<J> Node<J> {
     /// let mut flow = Flow::new("ticks");
     /// flow.add("first", Tick).with(|job| job.queue("clock").max_attempts(1));
     /// ```
-    #[allow(clippy::return_self_not_must_use, reason = "mostly the last word on a node")]
+    #[allow(clippy::return_self_not_must_use, reason = "usually the last call on a node")]
     pub fn with(self, say: impl FnOnce(&mut EnqueueOptions) -> &mut EnqueueOptions) -> Self {
         if let Some(node) = self.plan.graph().nodes.get_mut(self.at) {
             say(&mut node.options);
@@ -98,27 +99,28 @@ impl<J> Node<J> {
 
 impl Node<Gather> {
     pub(super) fn add_all<J: JobType>(
-        plan: &Arc<Plan>,
+        plan: &Arc<FlowPlan>,
         within: Option<usize>,
         name: &str,
         jobs: impl Iterator<Item = J> + Send + 'static,
     ) -> Self {
-        let (at, name) = plan.add::<Gather>(within, name, Encoded::of(&Gather {}), Some(Many::of(jobs)));
+        let (at, name) = plan.add::<Gather>(within, name, EncodedJob::encode(&Gather {}), Some(ManyJobs::new(jobs)));
         let node = Self { plan: Arc::clone(plan), name: name.into(), at, job_type: PhantomData };
         node.many(|_| ());
         node
     }
 
-    /// At most so many of its jobs are ready or running at once, at least 1: the others are parked, in their order, until some have ended. Those that
-    /// wait for another try count, and a dead letter does not. Default: all.
-    #[allow(clippy::return_self_not_must_use, reason = "mostly the last word on a node")]
+    /// Limits how many of its jobs are ready or running at the same time; at least 1. Default: unlimited.
+    ///
+    /// The other jobs are parked, in their order, until some have ended. Jobs that wait for a retry count, dead letters do not.
+    #[allow(clippy::return_self_not_must_use, reason = "usually the last call on a node")]
     pub fn in_flight(self, most: u32) -> Self {
         self.many(|many| many.in_flight = Some(most));
         self
     }
 
-    /// Says of each of its jobs what differs from their type's options; the node goes to the queue that they go to. If it waits for others, they take
-    /// no ordering key and no time to run at.
+    /// Changes options of each of its jobs that differ from their type's. The node itself uses the queue of its jobs. If the node waits for
+    /// others, its jobs cannot have an ordering key or a time to run at.
     ///
     /// ```
     /// # use queue_core::{Flow, job};
@@ -126,7 +128,7 @@ impl Node<Gather> {
     /// let mut flow = Flow::new("ticks");
     /// flow.add_all("many", (0..10).map(|_| Tick)).each(|job| job.priority(-5));
     /// ```
-    #[allow(clippy::return_self_not_must_use, reason = "mostly the last word on a node")]
+    #[allow(clippy::return_self_not_must_use, reason = "usually the last call on a node")]
     pub fn each(self, say: impl FnOnce(&mut EnqueueOptions) -> &mut EnqueueOptions) -> Self {
         self.many(|many| {
             say(&mut many.options);
@@ -134,8 +136,8 @@ impl Node<Gather> {
         self
     }
 
-    /// The node is in the queue of its jobs: whoever serves those sees to it.
-    fn many(&self, change: impl FnOnce(&mut Many)) {
+    /// Changes the jobs, and puts the node into their queue, so that the workers that serve the jobs run it too.
+    fn many(&self, change: impl FnOnce(&mut ManyJobs)) {
         let mut graph = self.plan.graph();
         let Some(node) = graph.nodes.get_mut(self.at) else { return };
         if let Some(many) = &mut node.many {

@@ -1,12 +1,12 @@
-//! Who may be waited for.
+//! What a node can wait for.
 
-use super::plan::Where;
+use super::plan::SourcePosition;
 
-/// What a node may wait for: a [`Node`](crate::Node), or all of a [`Nested`](crate::Nested) flow.
+/// What a node can wait for: a [`Node`](crate::Node), or all of a [`Nested`](crate::Nested) flow.
 pub trait Source: Sealed {}
 
-/// Where it is.
+/// Position of a source; keeps the trait from being implemented elsewhere.
 pub trait Sealed {
     #[doc(hidden)]
-    fn place(&self) -> Where;
+    fn place(&self) -> SourcePosition;
 }

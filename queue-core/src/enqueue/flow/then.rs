@@ -1,4 +1,4 @@
-//! A job, and another once it has completed.
+//! Chains: jobs that run one after the other.
 
 use std::{collections::BTreeSet, fmt};
 
@@ -10,7 +10,7 @@ use crate::{
     schema::Store,
 };
 
-/// Jobs that run one after the other, each once the one before it has completed; from [`Job::then`](crate::Job::then).
+/// Chain of jobs, each of which runs once the one before it has completed; from [`Job::then`](crate::Job::then).
 #[must_use = "nothing is enqueued until `enqueue` is awaited"]
 pub struct Then<J> {
     flow: Flow,
@@ -25,7 +25,7 @@ impl<J: JobType> Then<J> {
         Self { last: flow.add(name, job), flow, names: BTreeSet::from([name.to_owned()]) }
     }
 
-    /// And this one after it, which may have what it returned in its payload.
+    /// Adds the next job, whose payload may contain the output of the previous one.
     pub fn then<N: JobType>(self, next: impl FnOnce(Of<J::Output>) -> N) -> Then<N> {
         let Self { mut flow, last, mut names } = self;
         let name = N::OPTIONS.name;
@@ -35,17 +35,17 @@ impl<J: JobType> Then<J> {
         Then { flow, last: next, names }
     }
 
-    /// Into this store instead of the default one.
+    /// Enqueues into this store instead of the default one.
     pub fn store(self, store: Store) -> Self {
         Self { flow: self.flow.store(store), ..self }
     }
 
-    /// As [`Flow::durability`].
+    /// Sets the durability, as [`Flow::durability`].
     pub fn durability(self, durability: Durability) -> Self {
         Self { flow: self.flow.durability(durability), ..self }
     }
 
-    /// Enqueues all of them, as a [`Flow`] whose nodes are called as their types.
+    /// Enqueues all jobs, as a [`Flow`] whose nodes are named after their types.
     ///
     /// # Errors
     /// As [`Flow::enqueue`].

@@ -1,8 +1,8 @@
-//! What counts as wrong.
+//! Thresholds of the doctor.
 
 use std::time::Duration;
 
-/// From where on something is found to be wrong.
+/// Thresholds from which on a condition is a finding.
 ///
 /// ```
 /// use std::time::Duration;
@@ -14,37 +14,37 @@ use std::time::Duration;
 /// ```
 #[derive(Clone, Debug)]
 pub struct Checkup {
-    /// How long a look may take. Default: 2 s.
+    /// Maximum duration of a check. Default: 2 s.
     pub patience: Duration,
-    /// For how long a transaction may be open. Default: 5 minutes.
+    /// Maximum age of an open transaction. Default: 5 minutes.
     pub transaction: Duration,
-    /// How many transactions old a snapshot may be whose time is not known. Default: 1,000,000.
+    /// Maximum age of a snapshot whose time is not known, in transactions. Default: 1,000,000.
     pub transactions: u32,
-    /// How many dead rows a table may have, unless that is less than a fifth of the living ones. Default: 500,000.
+    /// Maximum number of dead rows per table. Fewer than a fifth of the live rows are never a finding. Default: 500,000.
     pub dead_rows: u32,
-    /// How old the oldest transaction may be that rows are left of. Default: 1,200,000,000; at 2,147,000,000 a server stops.
+    /// Maximum age of the oldest unfrozen transaction id, in transactions. Default: 1,200,000,000; at 2,147,000,000 a server stops.
     pub oldest: u32,
-    /// How much of a sequence may be used. Default: 0.8.
+    /// Maximum used share of a sequence. Default: 0.8.
     pub sequence: f64,
-    /// How many more sessions must fit. Default: 10.
+    /// Minimum number of free sessions. Default: 10.
     pub sessions: u32,
-    /// From where on a timeout of the login's statements is short. Default: 5 s.
+    /// Minimum timeout of the login's statements and locks. Default: 5 s.
     pub timeout: Duration,
-    /// Networks in which a connection need not be encrypted. Default: this machine.
+    /// Networks in which connections need no encryption. Default: this machine.
     pub trusted_networks: Vec<String>,
-    /// How many days ahead have to be there. Default: 2; workers make 7.
+    /// Minimum number of day partitions that exist ahead. Default: 2; workers create 7.
     pub days_ahead: u16,
-    /// How many days of history there may be. Default: 60.
+    /// Maximum number of days of history. Default: 60.
     pub days: u16,
-    /// How many of the newest dead letters are asked whether they hold up others. Default: 1000.
+    /// Number of the newest dead letters that are checked for blocking an ordering key. Default: 1000.
     pub dead_letters: u16,
-    /// For how long the first job of a queue may have waited while a limit has no room. Default: 10 minutes.
+    /// Maximum wait of the first job of a queue while a limit has no permit. Default: 10 minutes.
     pub waited: Duration,
-    /// How long counts of attempts may wait to be added up. Default: 15 minutes.
+    /// Maximum time until counts of attempts are aggregated. Default: 15 minutes.
     pub tallies: Duration,
-    /// How far the clocks of this machine and the server may be apart. Default: 2 s.
+    /// Maximum difference between the clocks of this machine and of the server. Default: 2 s.
     pub clock: Duration,
-    /// What the names of the store's roles begin with. Default: the schema.
+    /// Prefix of the names of the store's roles. Default: the schema.
     pub role_prefix: Option<String>,
 }
 

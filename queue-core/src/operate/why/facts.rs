@@ -1,4 +1,4 @@
-//! Facts by name, as SQL says them, and how people read them.
+//! Facts of a cause by name, as returned by SQL, and their formatting for people.
 
 use std::time::Duration;
 
@@ -10,17 +10,17 @@ use crate::{
     schema::Store,
 };
 
-/// The facts of a cause, or of a job.
+/// Facts of a cause or of a job.
 #[derive(Clone, Copy)]
 pub(super) struct Facts<'a>(pub(super) &'a Map<String, Value>);
 
-/// What is looked at: which job, when, and where it was.
-pub(super) struct Look<'a> {
+/// The examined job, its state, and the time of the query.
+pub(super) struct WhyContext<'a> {
     pub(super) store: Store,
     pub(super) job: JobId,
     pub(super) at: DateTime<Utc>,
     pub(super) state: Option<JobState>,
-    pub(super) of_job: Option<Facts<'a>>,
+    pub(super) job_facts: Option<Facts<'a>>,
 }
 
 impl<'a> Facts<'a> {
@@ -37,7 +37,7 @@ impl<'a> Facts<'a> {
         self.0.get(name)?.as_f64()
     }
 
-    pub(super) fn is(self, name: &str) -> bool {
+    pub(super) fn is_true(self, name: &str) -> bool {
         self.0.get(name).and_then(Value::as_bool) == Some(true)
     }
 
@@ -45,56 +45,56 @@ impl<'a> Facts<'a> {
         DateTime::parse_from_rfc3339(self.text(name)?).ok().map(|time| time.to_utc())
     }
 
-    pub(super) fn of(self, name: &str) -> Option<Facts<'a>> {
+    pub(super) fn object(self, name: &str) -> Option<Facts<'a>> {
         self.0.get(name)?.as_object().map(Facts)
     }
 
-    pub(super) fn each(self, name: &str) -> impl Iterator<Item = Facts<'a>> {
+    pub(super) fn objects(self, name: &str) -> impl Iterator<Item = Facts<'a>> {
         self.0.get(name).and_then(Value::as_array).into_iter().flatten().filter_map(Value::as_object).map(Facts)
     }
 
-    /// The texts of a list.
-    pub(super) fn texts(self, name: &str) -> Vec<&'a str> {
+    /// Returns the strings of a list.
+    pub(super) fn strings(self, name: &str) -> Vec<&'a str> {
         self.0.get(name).and_then(Value::as_array).into_iter().flatten().filter_map(Value::as_str).collect()
     }
 
-    /// The sessions that this one waits for.
+    /// Returns the process ids of the sessions that this one waits for.
     pub(super) fn blockers(self) -> Vec<i64> {
         self.0.get("waits_for").and_then(Value::as_array).into_iter().flatten().filter_map(Value::as_i64).collect()
     }
 
-    /// `7`, or `10000+` if that is how far was counted.
-    pub(super) fn counted(self, name: &str) -> String {
-        format!("{}{}", self.number(name).unwrap_or(0), if self.is("partial") { "+" } else { "" })
+    /// Formats a count: `7`, or `10000+` if counting stopped there.
+    pub(super) fn format_count(self, name: &str) -> String {
+        format!("{}{}", self.number(name).unwrap_or(0), if self.is_true("partial") { "+" } else { "" })
     }
 }
 
-impl Look<'_> {
-    /// A time, and how long ago or hence that is: `2026-11-23 12:00:05Z (2m ago)`.
-    pub(super) fn when(&self, time: DateTime<Utc>) -> String {
+impl WhyContext<'_> {
+    /// Formats a time with its distance from now: `2026-11-23 12:00:05Z (2m ago)`.
+    pub(super) fn format_time(&self, time: DateTime<Utc>) -> String {
         let shown = time.round_subsecs(0).format("%Y-%m-%d %H:%M:%SZ");
         match (self.at - time).to_std() {
-            Ok(ago) => format!("{shown} ({} ago)", span(ago)),
-            Err(_) => format!("{shown} (in {})", span((time - self.at).to_std().unwrap_or_default())),
+            Ok(ago) => format!("{shown} ({} ago)", format_duration(ago)),
+            Err(_) => format!("{shown} (in {})", format_duration((time - self.at).to_std().unwrap_or_default())),
         }
     }
 
-    /// The same of a fact; nothing if it is not there.
-    pub(super) fn since(&self, facts: Facts<'_>, name: &str) -> String {
-        facts.time(name).map_or_else(String::new, |time| format!(" since {}", self.when(time)))
+    /// Formats a time as ` since ..`; empty without such a fact.
+    pub(super) fn format_since(&self, facts: Facts<'_>, name: &str) -> String {
+        facts.time(name).map_or_else(String::new, |time| format!(" since {}", self.format_time(time)))
     }
 }
 
-/// How long that is, as people say it: its two largest units.
-pub(super) fn span(span: Duration) -> String {
-    if span < Duration::from_secs(1) {
-        return format!("{}ms", span.as_millis());
+/// Formats a duration for people, in its two largest units.
+pub(super) fn format_duration(duration: Duration) -> String {
+    if duration < Duration::from_secs(1) {
+        return format!("{}ms", duration.as_millis());
     }
-    let text = humantime(span.as_secs());
+    let text = format_seconds(duration.as_secs());
     if text.is_empty() { "0s".to_owned() } else { text }
 }
 
-fn humantime(seconds: u64) -> String {
+fn format_seconds(seconds: u64) -> String {
     let units = [("d", 86_400), ("h", 3600), ("m", 60), ("s", 1)];
     let mut parts: Vec<String> = Vec::new();
     let mut rest = seconds;
@@ -107,7 +107,7 @@ fn humantime(seconds: u64) -> String {
     parts.join(" ")
 }
 
-/// Ms as a span; what cannot be one is none.
-pub(super) fn ms(ms: f64) -> String {
-    span(Duration::try_from_secs_f64(ms.max(0.0) / 1000.0).unwrap_or_default())
+/// Formats milliseconds as a duration; invalid values as zero.
+pub(super) fn format_ms(ms: f64) -> String {
+    format_duration(Duration::try_from_secs_f64(ms.max(0.0) / 1000.0).unwrap_or_default())
 }

@@ -1,103 +1,103 @@
-//! What to do about a cause: a command, a statement, or advice.
+//! Fixes for causes: a command, an SQL statement, or advice.
 
 use super::{
     CauseKind,
-    facts::{Facts, Look},
+    facts::{Facts, WhyContext},
 };
 
-/// One line; `None` if there is nothing to be done.
-pub(super) fn fix(kind: CauseKind, facts: Facts<'_>, look: &Look<'_>) -> Option<String> {
-    let id = look.job.to_string();
-    let said = match kind {
-        CauseKind::NoSuchJob => absent(facts),
+/// Returns the fix on one line; `None` if nothing needs to be done.
+pub(super) fn find_fix(kind: CauseKind, facts: Facts<'_>, context: &WhyContext<'_>) -> Option<String> {
+    let id = context.job.to_string();
+    let fix = match kind {
+        CauseKind::NoSuchJob => fix_absent(facts),
         CauseKind::TableLocked | CauseKind::LimitLocked | CauseKind::Locked | CauseKind::LeaseLocked | CauseKind::OldSnapshot => {
-            end_of_sessions(facts)?
+            terminate_sessions(facts)?
         }
-        CauseKind::Cancelled | CauseKind::Expired | CauseKind::Dead => command(look, &["requeue", &id]),
+        CauseKind::Cancelled | CauseKind::Expired | CauseKind::Dead => command(context, &["requeue", &id]),
         CauseKind::SilentWorker if facts.number("workers") == Some(0) => "start a worker: `queue-worker run`".to_owned(),
-        CauseKind::Scheduled => command(look, &["run-now", &id]),
-        CauseKind::Parked => parked(facts, look)?,
-        CauseKind::Blocked => of_head(facts, look)?,
-        CauseKind::NoWorker | CauseKind::Unserved => serve(kind, facts, look),
-        CauseKind::Paused => resume(facts, look),
-        CauseKind::LimitUnknown => "stop these workers, or deploy them anew; a silent one is not waited for".to_owned(),
-        CauseKind::Limited => limited(facts, look)?,
+        CauseKind::Scheduled => command(context, &["run-now", &id]),
+        CauseKind::Parked => fix_parked(facts, context)?,
+        CauseKind::Blocked => fix_blocked(facts, context)?,
+        CauseKind::NoWorker | CauseKind::Unserved => fix_unserved(kind, facts, context),
+        CauseKind::Paused => fix_paused(facts, context),
+        CauseKind::LimitUnknown => "stop these workers, or redeploy them; silent workers are not waited for".to_owned(),
+        CauseKind::Limited => fix_limited(facts, context)?,
         CauseKind::Starved | CauseKind::Behind => {
-            let priority = look.of_job.and_then(|job| job.number("priority")).unwrap_or(0);
+            let priority = context.job_facts.and_then(|job| job.number("priority")).unwrap_or(0);
             let higher = priority.saturating_add(1).min(32_767).to_string();
             format!(
-                "start more workers, give them more concurrency, or let it go first: `{}`",
-                command(look, &["priority", &id, "--to", &higher])
+                "start more workers, raise their concurrency, or raise its priority: `{}`",
+                command(context, &["priority", &id, "--to", &higher])
             )
         }
-        CauseKind::WorkersBusy => "start more workers, or give them more concurrency: `queue-worker run --queue NAME=N`".to_owned(),
+        CauseKind::WorkersBusy => "start more workers, or raise their concurrency: `queue-worker run --queue NAME=N`".to_owned(),
         _ => return None,
     };
-    Some(said)
+    Some(fix)
 }
 
-/// A command for each of the first few.
-fn parked(facts: Facts<'_>, look: &Look<'_>) -> Option<String> {
+/// Returns a command for each of the first few awaited jobs or signals.
+fn fix_parked(facts: Facts<'_>, context: &WhyContext<'_>) -> Option<String> {
     const MOST: usize = 3;
     let dead: Vec<&str> = facts
-        .each("parents")
-        .filter(|parent| parent.text("state") == Some("dead") && !parent.is("on_dead"))
+        .objects("parents")
+        .filter(|parent| parent.text("state") == Some("dead") && !parent.is_true("on_dead"))
         .filter_map(|parent| parent.text("id"))
         .take(MOST)
         .collect();
     if !dead.is_empty() {
-        return Some(command(look, &[&["requeue"], &*dead].concat()));
+        return Some(command(context, &[&["requeue"], &*dead].concat()));
     }
-    let id = look.job.to_string();
-    let children: Vec<Facts<'_>> = facts.each("children").collect();
+    let id = context.job.to_string();
+    let children: Vec<Facts<'_>> = facts.objects("children").collect();
     let is_child = |name: &&str| children.iter().any(|child| child.text("wait") == Some(name));
-    // No signal is called as the end of what it has mapped.
+    // The end of a map has a reserved suffix that no signal has.
     let is_signal = |name: &&str| !is_child(name) && !name.ends_with(" (join)");
-    let signals: Vec<&str> = facts.texts("signals").into_iter().filter(is_signal).collect();
+    let signals: Vec<&str> = facts.strings("signals").into_iter().filter(is_signal).collect();
     let first = |commands: Vec<String>| {
         let others = if commands.len() > MOST { format!(", or one of {} others", commands.len() - MOST) } else { String::new() };
         let first: Vec<String> = commands.into_iter().take(MOST).map(|command| format!("`{command}`")).collect();
         (!first.is_empty()).then(|| first.join(" or ") + &others)
     };
-    let why = children.iter().filter_map(|child| Some(command(look, &["why", child.text("id")?])));
-    let why = first(why.collect()).map(|commands| format!("see why the child is not over: {commands}"));
-    let send = first(signals.iter().map(|name| command(look, &["signal", &id, name])).collect());
+    let why = children.iter().filter_map(|child| Some(command(context, &["why", child.text("id")?])));
+    let why = first(why.collect()).map(|commands| format!("see why the child has not finished: {commands}"));
+    let send = first(signals.iter().map(|name| command(context, &["signal", &id, name])).collect());
     let before = if signals.iter().take(MOST).any(|name| name.starts_with('-')) { " before `--`" } else { "" };
-    let send = send.map(|commands| format!("send it, with --payload JSON{before} if it is to say something: {commands}"));
+    let send = send.map(|commands| format!("send it, with --payload JSON{before} if it has a payload: {commands}"));
     let both: Vec<String> = [why, send].into_iter().flatten().collect();
     (!both.is_empty()).then(|| both.join("; or "))
 }
 
-/// A command of ours on this store, to be typed as it stands.
-fn command(look: &Look<'_>, words: &[&str]) -> String {
-    typed(look.store.schema(), words)
+/// Formats a CLI command for this store, quoted for a shell.
+fn command(context: &WhyContext<'_>, words: &[&str]) -> String {
+    cli_command(context.store.schema(), words)
 }
 
-fn typed(schema: &str, words: &[&str]) -> String {
-    let of_store: &[&str] = if schema == "queue" { &[] } else { &["--schema", schema] };
-    // What somebody has called so is no option: it stands last, behind what ends the options.
+fn cli_command(schema: &str, words: &[&str]) -> String {
+    let schema_option: &[&str] = if schema == "queue" { &[] } else { &["--schema", schema] };
+    // A signal whose name begins with `-` would be parsed as an option, so it goes last, after `--`.
     let (words, last) = match words {
         ["signal", id, name] if name.starts_with('-') => (&["signal", *id][..], &["--", *name][..]),
         words => (words, &[][..]),
     };
-    let words: Vec<String> = words.iter().chain(of_store).chain(last).map(|word| quoted(word)).collect();
+    let words: Vec<String> = words.iter().chain(schema_option).chain(last).map(|word| shell_quoted(word)).collect();
     format!("queue-worker {}", words.join(" "))
 }
 
-/// A word as a shell takes it. Between double quotes it is the same to the shells of POSIX and to both of Windows, unless it holds what one of them
-/// looks for there; then it is quoted for POSIX alone.
-fn quoted(word: &str) -> String {
+/// Quotes a word for a shell. Double quotes mean the same in POSIX shells and in both shells of Windows, unless the word has a character
+/// that one of them expands there. Such a word is quoted for POSIX only.
+fn shell_quoted(word: &str) -> String {
     let is_plain = |letter: char| letter.is_ascii_alphanumeric() || "_.:-/=".contains(letter);
-    let acts_in_quotes = |letter: char| "\"$`\\!%^“”„".contains(letter) || letter.is_control();
+    let expands_in_quotes = |letter: char| "\"$`\\!%^“”„".contains(letter) || letter.is_control();
     match word {
         "" => "\"\"".to_owned(),
         _ if word.chars().all(is_plain) => word.to_owned(),
-        _ if !word.contains(acts_in_quotes) => format!("\"{word}\""),
+        _ if !word.contains(expands_in_quotes) => format!("\"{word}\""),
         _ => format!("'{}'", word.replace('\'', r"'\''")),
     }
 }
 
-fn absent(facts: Facts<'_>) -> String {
+fn fix_absent(facts: Facts<'_>) -> String {
     let stores: Vec<String> = facts
         .0
         .get("stores")
@@ -105,23 +105,23 @@ fn absent(facts: Facts<'_>) -> String {
         .into_iter()
         .flatten()
         .filter_map(|name| name.as_str())
-        .map(quoted)
+        .map(shell_quoted)
         .collect();
-    if facts.each("sessions").next().is_some() {
-        return "commit there, and ask again".to_owned();
+    if facts.objects("sessions").next().is_some() {
+        return "commit there, and try again".to_owned();
     }
     if stores.is_empty() {
-        return "look whether this is the database that it was enqueued into, and whether that transaction was committed".to_owned();
+        return "check that this is the database it was enqueued into, and that the transaction was committed".to_owned();
     }
-    format!("ask another store of this database with `--schema`: {}", stores.join(", "))
+    format!("try another store of this database with `--schema`: {}", stores.join(", "))
 }
 
-/// What ends these sessions, for whoever may; of one that waits for others, those.
-fn end_of_sessions(facts: Facts<'_>) -> Option<String> {
+/// Returns the statements that end these sessions. For a session that waits for others, those that end the others.
+fn terminate_sessions(facts: Facts<'_>) -> Option<String> {
     let literal = |text: &str| format!("'{}'", text.replace('\'', "''"));
     let end = |pid: i64| format!("select pg_terminate_backend({pid})");
     let mut ends: Vec<String> = Vec::new();
-    for session in facts.each("sessions") {
+    for session in facts.objects("sessions") {
         match (session.text("prepared"), session.text("slot"), session.blockers().as_slice()) {
             (Some(name), ..) => ends.push(format!("rollback prepared {}", literal(name))),
             (_, Some(name), _) => ends.push(format!("select pg_drop_replication_slot({})", literal(name))),
@@ -133,30 +133,30 @@ fn end_of_sessions(facts: Facts<'_>) -> Option<String> {
     (!ends.is_empty()).then(|| ends.join("; "))
 }
 
-fn of_head(facts: Facts<'_>, look: &Look<'_>) -> Option<String> {
+fn fix_blocked(facts: Facts<'_>, context: &WhyContext<'_>) -> Option<String> {
     let head = facts.text("head")?;
     Some(match facts.text("head_state") {
-        Some("dead") => command(look, &["requeue", head]),
-        Some("scheduled") => command(look, &["run-now", head]),
-        _ => command(look, &["why", head]),
+        Some("dead") => command(context, &["requeue", head]),
+        Some("scheduled") => command(context, &["run-now", head]),
+        _ => command(context, &["why", head]),
     })
 }
 
-fn serve(kind: CauseKind, facts: Facts<'_>, look: &Look<'_>) -> String {
-    let of_job = |name| look.of_job.and_then(|job| job.text(name)).unwrap_or_default();
-    let (queue, job_type) = (of_job("queue"), of_job("job_type"));
+fn fix_unserved(kind: CauseKind, facts: Facts<'_>, context: &WhyContext<'_>) -> String {
+    let job_text = |name| context.job_facts.and_then(|job| job.text(name)).unwrap_or_default();
+    let (queue, job_type) = (job_text("queue"), job_text("job_type"));
     if kind == CauseKind::NoWorker || facts.number("draining") > Some(0) {
         return format!("start a worker whose binary has the type {job_type}: `queue-worker run`");
     }
     if facts.number("of_queue") == Some(0) {
-        return format!("start a worker that serves it: `queue-worker run --queue {}`", quoted(queue));
+        return format!("start a worker that serves it: `queue-worker run --queue {}`", shell_quoted(queue));
     }
-    let version = look.of_job.and_then(|job| job.number("version")).unwrap_or(1);
+    let version = context.job_facts.and_then(|job| job.number("version")).unwrap_or(1);
     let which = if version > 1 { format!("version {version} of the type {job_type}") } else { format!("the type {job_type}") };
     format!("deploy a worker that serves the queue {queue} and has {which}; `queue-worker jobs` shows what a binary has")
 }
 
-fn resume(facts: Facts<'_>, look: &Look<'_>) -> String {
+fn fix_paused(facts: Facts<'_>, context: &WhyContext<'_>) -> String {
     let mut words = vec!["resume"];
     if let Some(queue) = facts.text("queue") {
         words.extend(["--queue", queue]);
@@ -167,17 +167,17 @@ fn resume(facts: Facts<'_>, look: &Look<'_>) -> String {
     if words.len() == 1 {
         words.push("--all");
     }
-    command(look, &words)
+    command(context, &words)
 }
 
-fn limited(facts: Facts<'_>, look: &Look<'_>) -> Option<String> {
+fn fix_limited(facts: Facts<'_>, context: &WhyContext<'_>) -> Option<String> {
     let name = facts.text("limit")?;
     let more = facts.number("concurrency").map(|most| most.saturating_add(1).max(1).to_string());
-    if let (true, Some(key), Some(more), None) = (facts.is("keyed"), facts.text("key"), &more, facts.float("next_ms")) {
-        return Some(command(look, &["limits", "set", name, "--key", key, "--concurrency", more]));
+    if let (true, Some(key), Some(more), None) = (facts.is_true("keyed"), facts.text("key"), &more, facts.float("next_ms")) {
+        return Some(command(context, &["limits", "set", name, "--key", key, "--concurrency", more]));
     }
-    if facts.is("by_operator") {
-        return Some(command(look, &["limits", "unset", name]));
+    if facts.is_true("by_operator") {
+        return Some(command(context, &["limits", "unset", name]));
     }
     let mut words = vec!["limits", "set", name];
     match (facts.float("next_ms"), &more) {
@@ -185,23 +185,23 @@ fn limited(facts: Facts<'_>, look: &Look<'_>) -> Option<String> {
         (None, Some(more)) => words.extend(["--concurrency", more]),
         (None, None) => return None,
     }
-    Some(command(look, &words))
+    Some(command(context, &words))
 }
 
 #[cfg(test)]
 mod tests {
-    use super::{quoted, typed};
+    use super::{cli_command, shell_quoted};
 
     #[test]
-    fn a_signal_that_is_called_as_an_option_is_no_option() {
-        assert_eq!(typed("queue", &["signal", "7", "-x"]), "queue-worker signal 7 -- -x");
-        assert_eq!(typed("jobs", &["signal", "7", "--all of it"]), "queue-worker signal 7 --schema jobs -- \"--all of it\"");
-        assert_eq!(typed("jobs", &["signal", "7", "paid"]), "queue-worker signal 7 paid --schema jobs");
+    fn signal_names_like_options_are_not_options() {
+        assert_eq!(cli_command("queue", &["signal", "7", "-x"]), "queue-worker signal 7 -- -x");
+        assert_eq!(cli_command("jobs", &["signal", "7", "--all of it"]), "queue-worker signal 7 --schema jobs -- \"--all of it\"");
+        assert_eq!(cli_command("jobs", &["signal", "7", "paid"]), "queue-worker signal 7 paid --schema jobs");
     }
 
     #[test]
-    fn a_word_is_quoted_for_every_shell_that_can_be_and_else_for_those_of_posix() {
-        for (word, wanted) in [
+    fn words_are_quoted_for_all_shells_or_for_posix() {
+        for (word, expected) in [
             ("mail-2", "mail-2"),
             ("", "\"\""),
             ("acme corp", "\"acme corp\""),
@@ -212,7 +212,7 @@ mod tests {
             ("it's `ls`", r"'it'\''s `ls`'"),
             ("tail\\", r"'tail\'"),
         ] {
-            assert_eq!(quoted(word), wanted, "{word}");
+            assert_eq!(shell_quoted(word), expected, "{word}");
         }
     }
 }

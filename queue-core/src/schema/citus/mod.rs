@@ -1,19 +1,20 @@
-//! A store in a distributed schema of a Citus cluster: all its tables are on one node, which may change. On that node its statements name the shards
-//! themselves, and cost what they cost on plain PostgreSQL; on the others its functions lead there. Knows nothing of jobs.
+//! A store in a distributed schema of a Citus cluster. All its tables are on one node, which may change. On that node its statements name
+//! the shards directly and cost as much as on plain PostgreSQL; on other nodes its functions forward calls to that node. Independent of
+//! jobs.
 
-mod doors;
-mod home;
+mod entry_points;
+mod node_names;
 mod statements;
 
 use std::sync::{Mutex, PoisonError};
 
 use sqlx::{AssertSqlSafe, PgConnection, PgExecutor, postgres::PgConnectOptions};
 
-pub(super) use self::home::Home;
-use self::{home::here, statements::statements};
+pub(super) use self::node_names::NodeNames;
+use self::{node_names::local_schema, statements::statements};
 use crate::schema::store::Store;
 
-/// Whether the schema is a distributed one.
+/// Returns whether the schema is distributed.
 pub(super) async fn is_distributed<C>(connection: &mut C, store: Store) -> sqlx::Result<bool>
 where
     for<'c> &'c mut C: PgExecutor<'c>,
@@ -25,20 +26,20 @@ where
         && sqlx::query_scalar(IS_DISTRIBUTED).bind(store.schema()).fetch_one(connection).await?)
 }
 
-/// Before the first migration of a distributed store.
+/// Prepares the first migration of a distributed store.
 pub(super) async fn prepare(connection: &mut PgConnection, store: Store) -> sqlx::Result<()> {
     const IS_THERE: &str = "select pg_catalog.to_regnamespace($1) is not null";
     apply_each(connection, "set local citus.multi_shard_modify_mode = 'sequential'; set local check_function_bodies = off").await?;
-    // Who owns the store need not be one who may make schemas.
-    if sqlx::query_scalar(IS_THERE).bind(here(store.schema())).fetch_one(&mut *connection).await? {
+    // The owner of the store may lack the privilege to create schemas.
+    if sqlx::query_scalar(IS_THERE).bind(local_schema(store.schema())).fetch_one(&mut *connection).await? {
         return Ok(());
     }
-    let made = format!("set local citus.enable_schema_based_sharding = off; create schema {}", here(store.schema()));
+    let made = format!("set local citus.enable_schema_based_sharding = off; create schema {}", local_schema(store.schema()));
     apply_each(connection, &made).await?;
     apply_each(connection, "set local citus.enable_schema_based_sharding = on").await
 }
 
-/// A text, a statement at a time.
+/// Executes a text one statement at a time.
 pub(crate) async fn apply_each(connection: &mut PgConnection, text: &str) -> sqlx::Result<()> {
     for statement in statements(text) {
         sqlx::raw_sql(AssertSqlSafe(statement)).execute(&mut *connection).await?;
@@ -46,10 +47,10 @@ pub(crate) async fn apply_each(connection: &mut PgConnection, text: &str) -> sql
     Ok(())
 }
 
-/// One migration.
+/// Applies one migration.
 pub(super) async fn apply(connection: &mut PgConnection, text: &str) -> sqlx::Result<()> {
     for statement in statements(text) {
-        // No way to say it there: only what is compressed hangs on it.
+        // Not supported in a cluster, and only affects compression.
         if statement.contains(" set storage external") {
             continue;
         }
@@ -58,29 +59,29 @@ pub(super) async fn apply(connection: &mut PgConnection, text: &str) -> sqlx::Re
     Ok(())
 }
 
-/// After the last migration: what a store has besides there.
+/// Creates the additional objects of a distributed store after the last migration.
 pub(super) async fn finish(connection: &mut PgConnection, store: Store, is_fresh: bool) -> sqlx::Result<()> {
     if is_fresh {
         apply(connection, store.text(include_str!("../../../citus/tables.sql"))).await?;
         apply(connection, store.text(include_str!("../../../citus/sequences.sql"))).await?;
     }
-    if let Some(home) = doors::home(connection, store).await? {
+    if let Some(home) = entry_points::load_node_names(connection, store).await? {
         let place = home.shards().get("place").cloned().unwrap_or_default();
         let texts =
             [include_str!("../../../citus/here.sql"), include_str!("../../../citus/arrive.sql"), include_str!("../../../citus/tell.sql")];
         for text in texts {
-            let text = home.renamed(text).replace("queue_here.", &format!("{}.", here(store.schema())));
+            let text = home.replace_names(text).replace("queue_here.", &format!("{}.", local_schema(store.schema())));
             let text = text.replace("place_shard", &place).replace("queue_schema", store.schema());
-            apply(connection, &store.rewritten(&text)).await?;
+            apply(connection, &store.rewrite_text(&text)).await?;
         }
     }
-    doors::make(connection, store).await?;
+    entry_points::create_functions(connection, store).await?;
     let closed = include_str!("../../../citus/closed.sql").replace("queue_schema", store.schema());
     sqlx::raw_sql(AssertSqlSafe(closed)).execute(&mut *connection).await?;
     if is_fresh {
-        // It arrives before anybody works with it.
-        let arrive = format!("select h.held from queue.place p cross join lateral {}.held() h (held)", here(store.schema()));
-        sqlx::raw_sql(AssertSqlSafe(store.rewritten(&arrive))).execute(connection).await?;
+        // Registers the node before the store is in use.
+        let arrive = format!("select h.held from queue.place p cross join lateral {}.held() h (held)", local_schema(store.schema()));
+        sqlx::raw_sql(AssertSqlSafe(store.rewrite_text(&arrive))).execute(connection).await?;
     }
     Ok(())
 }
@@ -91,36 +92,36 @@ pub struct ClusterNode {
     host: String,
     #[sqlx(try_from = "i32")]
     port: u16,
-    /// It is the one that was asked. How it is named may lead there from other nodes only.
+    /// Whether this is the connected node. Its name may be valid only from other nodes.
     is_here: bool,
 }
 
 impl ClusterNode {
-    /// Its port.
+    /// Returns the port.
     pub fn port(&self) -> u16 {
         self.port
     }
 
-    /// Whether it is the one that was asked.
+    /// Returns whether this is the connected node.
     pub fn is_here(&self) -> bool {
         self.is_here
     }
 
-    /// Whether both are one.
+    /// Returns whether both are the same node.
     pub fn is_same(&self, other: &Self) -> bool {
         (&self.host, self.port) == (&other.host, other.port)
     }
 
-    /// What leads to it, from what led to the node that was asked.
+    /// Returns the options to connect to this node, from those of the connected node.
     ///
     /// # Errors
-    /// A Unix socket leads to no other node.
+    /// A Unix socket cannot reach another node.
     pub fn lead(&self, asked: PgConnectOptions) -> sqlx::Result<PgConnectOptions> {
         if self.is_here {
             Ok(asked)
         } else if asked.get_socket().is_some() {
             Err(sqlx::Error::Configuration(
-                "the store is on another node of its cluster, and the address is a Unix socket: name a host".into(),
+                "the store is on another node of its cluster, which a Unix socket cannot reach: use a host name".into(),
             ))
         } else {
             Ok(asked.host(&self.host).port(self.port))
@@ -134,35 +135,35 @@ impl std::fmt::Display for ClusterNode {
     }
 }
 
-/// Where a distributed store is.
+/// Location of a distributed store.
 #[derive(Clone, Debug)]
-pub struct Owner {
-    /// The node that it is on.
+pub struct StoreLocation {
+    /// The node that holds the store.
     pub node: ClusterNode,
-    /// Where partitions are made.
+    /// The node that creates partitions.
     pub coordinator: ClusterNode,
     /// The store, with statements for its node.
     pub store: Store,
 }
 
-/// Where the store is, as any node of its cluster knows; nothing if it is not distributed.
+/// Locates the store, from any node of its cluster; `None` if it is not distributed.
 ///
 /// # Errors
-/// The database's; a cluster that does not name its coordinator.
-pub async fn locate(connection: &mut PgConnection, store: Store) -> sqlx::Result<Option<Owner>> {
-    const NO_COORDINATOR: &str = "the cluster does not say where its coordinator is: call citus_set_coordinator_host('HOST') there";
+/// Database errors, and a cluster that does not name its coordinator.
+pub async fn locate(connection: &mut PgConnection, store: Store) -> sqlx::Result<Option<StoreLocation>> {
+    const NO_COORDINATOR: &str = "the coordinator of the cluster is not configured: call citus_set_coordinator_host('HOST') on it";
     let Some(node) = place(connection, store).await? else { return Ok(None) };
-    let Some(home) = doors::home(connection, store).await? else { return Ok(None) };
+    let Some(home) = entry_points::load_node_names(connection, store).await? else { return Ok(None) };
     let coordinator =
         sqlx::query_as(store.anywhere().sql(include_str!("../../../citus/coordinator.sql"))).fetch_optional(connection).await?;
     let coordinator = coordinator.ok_or_else(|| sqlx::Error::Configuration(NO_COORDINATOR.into()))?;
-    Ok(Some(Owner { node, coordinator, store: store.at(kept(home)) }))
+    Ok(Some(StoreLocation { node, coordinator, store: store.at(intern_names(home)) }))
 }
 
-/// Its node only.
+/// Returns only the store's node.
 ///
 /// # Errors
-/// The database's.
+/// Database errors.
 pub async fn place<C>(connection: &mut C, store: Store) -> sqlx::Result<Option<ClusterNode>>
 where
     for<'c> &'c mut C: PgExecutor<'c>,
@@ -174,22 +175,22 @@ where
     statement.bind(store.text("queue.place")).fetch_optional(connection).await
 }
 
-/// Tells what those left to be told who have come over other nodes; on the node that the store is on. Whether there was anything.
+/// Sends the notifications that transactions on other nodes have recorded. Must run on the store's node. Returns whether there were any.
 ///
 /// # Errors
-/// The database's.
+/// Database errors.
 pub async fn relay(connection: &mut PgConnection, store: Store) -> sqlx::Result<bool> {
-    sqlx::query_scalar(AssertSqlSafe(format!("select {}.relay()", here(store.schema())))).fetch_one(connection).await
+    sqlx::query_scalar(AssertSqlSafe(format!("select {}.relay()", local_schema(store.schema())))).fetch_one(connection).await
 }
 
-/// Keeps one copy for ever.
-fn kept(home: Home) -> &'static Home {
-    static KEPT: Mutex<Vec<&'static Home>> = Mutex::new(Vec::new());
+/// Keeps one copy for the lifetime of the process.
+fn intern_names(home: NodeNames) -> &'static NodeNames {
+    static KEPT: Mutex<Vec<&'static NodeNames>> = Mutex::new(Vec::new());
     let mut kept = KEPT.lock().unwrap_or_else(PoisonError::into_inner);
     if let Some(known) = kept.iter().find(|known| ***known == home) {
         return known;
     }
-    let leaked: &'static Home = Box::leak(Box::new(home));
+    let leaked: &'static NodeNames = Box::leak(Box::new(home));
     kept.push(leaked);
     leaked
 }

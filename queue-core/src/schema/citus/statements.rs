@@ -1,9 +1,9 @@
-//! The statements of a migration, one by one, as a cluster takes them. A body that is bound when it is made holds on to whatever it names, which
-//! cannot be made on other nodes in an order that suits all; so bodies are texts there, in which everything is named with its schema.
+//! Splits a migration into statements, as a cluster requires. A function body parsed at creation depends on every object that it names, and
+//! these cannot be created on other nodes in a suitable order. Bodies are therefore turned into texts with schema-qualified names.
 
 use crate::schema::qualify::qualify;
 
-/// The statements of a text.
+/// Returns the statements of a text.
 pub(super) fn statements(text: &str) -> Vec<String> {
     let (mut found, mut begin, mut at) = (Vec::new(), 0, 0);
     let mut is_atomic = false;
@@ -31,7 +31,7 @@ pub(super) fn statements(text: &str) -> Vec<String> {
     found.into_iter().map(|statement| as_text(&statement)).collect()
 }
 
-/// The same, with a body that is a text.
+/// Turns the body of a function into a text.
 fn as_text(statement: &str) -> String {
     if !statement.contains("create function ") {
         return statement.to_owned();
@@ -51,7 +51,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_text_is_taken_apart_where_its_statements_end() {
+    fn a_text_is_split_into_its_statements() {
         let text = "-- a; b\ncreate table t (a text default ';');\ncreate function f() returns int\n  language sql\nbegin atomic\n  select case when a = b then 1 end;\nend;\n\
             create function g() returns int\n  language sql\n  return 1 + 2;\ncreate function h() returns int as $$ begin; end $$;\n-- end\n";
         let found = statements(text);

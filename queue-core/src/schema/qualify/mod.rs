@@ -1,19 +1,19 @@
-//! A statement in which nothing is looked for in the caller's `search_path`: operators, functions and types are named with their schema.
+//! Rewrites a statement so that it does not depend on the caller's `search_path`: operators, functions and types get their schema.
 //!
-//! Our files are written as one reads SQL. Whoever may create objects in a schema of somebody's path could else have an operator of
-//! theirs run as that somebody. `operator(..)` binds otherwise than the operator in it, so what binds tighter gets parentheses. It
-//! knows as much of the language as our statements use; a test compares what the server makes of each, before and after. It knows nothing of
-//! what a statement means.
+//! Our files use plain SQL. Without this rewrite, a user who may create objects in a schema of another user's path could make that user run
+//! an operator of their choice. `operator(..)` has another precedence than the operator in it, so tighter operands get parentheses. It
+//! covers only the grammar that our statements use; a test compares what the server makes of each, before and after. It does not interpret
+//! statements.
 
 mod tokens;
 
-use self::tokens::{Kind, Token, tokens};
+use self::tokens::{Token, TokenKind, tokens};
 
-/// Names with a parenthesis that are no functions.
-const FORMS: &[&str] =
+/// Names followed by a parenthesis that are not functions.
+const SPECIAL_FORMS: &[&str] =
     &["all", "any", "array", "cast", "coalesce", "exists", "extract", "greatest", "least", "nullif", "operator", "row", "some"];
 
-/// Types that are words of the language, which no schema has.
+/// Types that are keywords of the language, which no schema has.
 const TYPES: &[&str] = &[
     "bigint",
     "bit",
@@ -32,11 +32,11 @@ const TYPES: &[&str] = &[
     "varchar",
 ];
 
-/// Types that may stand before their literal.
+/// Types that may precede their literal.
 const LITERALS: &[&str] = &["date", "jsonb", "text", "timestamptz", "uuid", "xid8"];
 
-/// Words between which an expression stands.
-const BOUNDS: &[&str] = &[
+/// Keywords that delimit expressions.
+const BOUNDARIES: &[&str] = &[
     "and",
     "as",
     "asc",
@@ -108,7 +108,7 @@ const BOUNDS: &[&str] = &[
     "with",
 ];
 
-/// How tight operators bind, from comparisons on; `in` and all that have no place of their own are between.
+/// Precedence of operators, comparisons first. `in` and all operators without a level of their own are in between.
 const COMPARES: u8 = 1;
 const CONTAINS: u8 = 2;
 const OTHER: u8 = 3;
@@ -116,28 +116,28 @@ const ADDS: u8 = 4;
 const MULTIPLIES: u8 = 5;
 const RAISES: u8 = 6;
 
-/// The statement, which means the same whatever the `search_path` is.
+/// Returns the statement with schema-qualified operators, functions and types.
 pub(super) fn qualify(statement: &str) -> String {
     let (tokens, rest) = tokens(statement);
-    let mut reader = Reader { tokens: &tokens, at: 0 };
+    let mut reader = TokenReader { tokens: &tokens, at: 0 };
     let mut out = String::with_capacity(statement.len() * 2);
     while reader.peek().is_some() {
         reader.region(&mut out);
-        // A bracket that closes nothing stays where it is.
+        // An unmatched closing bracket is copied.
         reader.copy(&mut out, "");
     }
     out + rest
 }
 
-struct Reader<'t, 'a> {
+struct TokenReader<'t, 'a> {
     tokens: &'t [Token<'a>],
     at: usize,
 }
 
-/// An expression, and whether an operator holds it together.
+/// Text of an expression, and whether an operator is at its top level.
 type Expression = (String, bool);
 
-impl<'a> Reader<'_, 'a> {
+impl<'a> TokenReader<'_, 'a> {
     fn peek(&self) -> Option<Token<'a>> {
         self.tokens.get(self.at).copied()
     }
@@ -152,14 +152,14 @@ impl<'a> Reader<'_, 'a> {
         Some(token)
     }
 
-    /// Expressions and the words between them, up to the bracket or the `end` that closes them.
+    /// Copies expressions and the keywords between them, up to the closing bracket or `end`.
     fn region(&mut self, out: &mut String) {
         let (mut sets, mut begins) = (false, false);
         while let Some(token) = self.peek() {
-            if token.kind == Kind::Close || token.is("end") {
+            if token.kind == TokenKind::Close || token.is("end") {
                 return;
             } else if sets && begins {
-                // What an update assigns to is no expression, and `=` no operator.
+                // The target of an assignment is not an expression, and its `=` is not an operator.
                 while let Some(token) = self.next_if(|_| true) {
                     push(out, token);
                     if token.is("=") {
@@ -167,7 +167,7 @@ impl<'a> Reader<'_, 'a> {
                     }
                 }
                 begins = false;
-            } else if token.kind == Kind::Mark || token.is_one_of(BOUNDS) && !token.is("case") {
+            } else if token.kind == TokenKind::Mark || token.is_one_of(BOUNDARIES) && !token.is("case") {
                 self.at += 1;
                 push(out, token);
                 sets = token.is("set") || sets && !token.is_one_of(&["from", "where", "returning"]);
@@ -178,14 +178,14 @@ impl<'a> Reader<'_, 'a> {
         }
     }
 
-    /// What operators hold together that bind at least as tight.
+    /// Parses an expression of operators with at least this precedence.
     fn expression(&mut self, least: u8) -> Expression {
         let mut left = (self.operand(), false);
         while let Some(token) = self.peek() {
             let is_not_in = token.is("not") && self.after().is_some_and(|next| next.is("in"));
             let tight = match token.kind {
-                Kind::Qualified => OTHER,
-                Kind::Operator => tightness(token.text),
+                TokenKind::Qualified => OTHER,
+                TokenKind::Operator => precedence(token.text),
                 _ if is_not_in || token.is("in") => CONTAINS,
                 _ => break,
             };
@@ -198,14 +198,14 @@ impl<'a> Reader<'_, 'a> {
                 (self.contains(&left_text, is_not_in), true)
             } else {
                 let right = wrap(self.expression(tight + 1));
-                let operator = if token.kind == Kind::Qualified { token.text.to_owned() } else { qualified(token.text) };
+                let operator = if token.kind == TokenKind::Qualified { token.text.to_owned() } else { qualified(token.text) };
                 (format!("{left_text}{}{operator}{right}", token.space), true)
             };
         }
         left
     }
 
-    /// `in`, whose list or query comes next.
+    /// Parses the list or query after `in`.
     fn contains(&mut self, left: &str, is_not_in: bool) -> String {
         let is_query = self.after().is_some_and(|token| token.is_one_of(&["select", "values", "with"]));
         let mut right = String::new();
@@ -219,22 +219,22 @@ impl<'a> Reader<'_, 'a> {
         }
     }
 
-    /// A bracket and what is in it.
+    /// Copies a bracket and its content.
     fn group(&mut self, out: &mut String) {
-        if let Some(open) = self.next_if(|token| token.kind == Kind::Open) {
+        if let Some(open) = self.next_if(|token| token.kind == TokenKind::Open) {
             push(out, open);
             self.region(out);
-            if let Some(close) = self.next_if(|token| token.kind == Kind::Close) {
+            if let Some(close) = self.next_if(|token| token.kind == TokenKind::Close) {
                 push(out, close);
             }
         }
     }
 
-    /// What stands between two operators; at least one token.
+    /// Parses an operand, consuming at least one token.
     fn operand(&mut self) -> String {
         let mut out = String::new();
         let mut after_dot = false;
-        if let Some(sign) = self.next_if(|token| token.kind == Kind::Operator) {
+        if let Some(sign) = self.next_if(|token| token.kind == TokenKind::Operator) {
             let is_number = self.peek().is_some_and(|next| next.text.starts_with(|c: char| c.is_ascii_digit()));
             if sign.is("*") || is_number && sign.is("-") && self.after().is_none_or(|next| next.text != "::") {
                 push(&mut out, sign);
@@ -246,20 +246,20 @@ impl<'a> Reader<'_, 'a> {
         while let Some(token) = self.peek() {
             let calls = self.after().is_some_and(|next| next.text == "(" && next.space.is_empty());
             match token.kind {
-                Kind::Open => self.group(&mut out),
-                Kind::Mark if token.is("::") => self.cast(&mut out),
-                Kind::Mark if token.is(".") || token.is(":") => self.copy(&mut out, ""),
-                Kind::Operator if after_dot => self.copy(&mut out, ""),
-                Kind::Word if token.is("case") && !after_dot => {
+                TokenKind::Open => self.group(&mut out),
+                TokenKind::Mark if token.is("::") => self.cast(&mut out),
+                TokenKind::Mark if token.is(".") || token.is(":") => self.copy(&mut out, ""),
+                TokenKind::Operator if after_dot => self.copy(&mut out, ""),
+                TokenKind::Word if token.is("case") && !after_dot => {
                     self.copy(&mut out, "");
                     self.region(&mut out);
                     self.copy(&mut out, "");
                 }
-                Kind::Word if calls && !after_dot => {
-                    let is_form = token.is_one_of(FORMS) || token.is("unnest") && self.has_many_arguments();
+                TokenKind::Word if calls && !after_dot => {
+                    let is_form = token.is_one_of(SPECIAL_FORMS) || token.is("unnest") && self.has_many_arguments();
                     self.copy(&mut out, if is_form { "" } else { CATALOG });
                 }
-                Kind::Word if after_dot || !token.is_one_of(BOUNDS) => {
+                TokenKind::Word if after_dot || !token.is_one_of(BOUNDARIES) => {
                     let is_literal = token.is_one_of(LITERALS) && self.after().is_some_and(|next| next.text.starts_with('\''));
                     self.copy(&mut out, if is_literal && !after_dot { CATALOG } else { "" });
                 }
@@ -270,11 +270,11 @@ impl<'a> Reader<'_, 'a> {
         out
     }
 
-    /// Whether the call that comes next has several arguments. `unnest` of several arrays is a word of the language: no schema has it.
+    /// Whether the next call has several arguments. `unnest` of several arrays is a keyword of the language, which no schema has.
     fn has_many_arguments(&self) -> bool {
         let mut depth = 0;
         for token in &self.tokens[self.at + 1..] {
-            depth += i32::from(token.kind == Kind::Open) - i32::from(token.kind == Kind::Close);
+            depth += i32::from(token.kind == TokenKind::Open) - i32::from(token.kind == TokenKind::Close);
             if depth == 0 || depth == 1 && token.text == "," {
                 return depth == 1;
             }
@@ -282,16 +282,16 @@ impl<'a> Reader<'_, 'a> {
         false
     }
 
-    /// `::` and the type's name.
+    /// Copies `::` and the type's name.
     fn cast(&mut self, out: &mut String) {
         self.copy(out, "");
         let has_schema = self.after().is_some_and(|next| next.text == ".");
-        if let Some(name) = self.peek().filter(|name| name.kind == Kind::Word) {
+        if let Some(name) = self.peek().filter(|name| name.kind == TokenKind::Word) {
             self.copy(out, if has_schema || name.is_one_of(TYPES) { "" } else { CATALOG });
         }
     }
 
-    /// The next token, with something before its name.
+    /// Copies the next token, with a prefix before its name.
     fn copy(&mut self, out: &mut String, before: &str) {
         if let Some(token) = self.next_if(|_| true) {
             out.push_str(token.space);
@@ -309,11 +309,11 @@ fn push(out: &mut String, token: Token<'_>) {
 }
 
 fn qualified(operator: &str) -> String {
-    // The one operator that the language has two names for.
+    // The only operator with two names.
     format!("operator({CATALOG}{})", if operator == "!=" { "<>" } else { operator })
 }
 
-/// Parentheses around what an operator holds together.
+/// Adds parentheses around a compound expression.
 fn wrap((text, is_compound): Expression) -> String {
     if !is_compound {
         return text;
@@ -322,12 +322,12 @@ fn wrap((text, is_compound): Expression) -> String {
     format!("{space}({body})")
 }
 
-/// The white space that a text begins with, and the rest.
+/// Splits a text after its leading white space.
 fn split(text: &str) -> (&str, &str) {
     text.split_at(text.len() - text.trim_start().len())
 }
 
-fn tightness(operator: &str) -> u8 {
+fn precedence(operator: &str) -> u8 {
     match operator {
         "<" | ">" | "=" | "<=" | ">=" | "<>" | "!=" => COMPARES,
         "+" | "-" => ADDS,
@@ -342,7 +342,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn operators_keep_what_they_bind() {
+    fn operators_keep_their_precedence() {
         for (written, want) in [
             ("where a = b + c * 2 and d", "where a operator(pg_catalog.=) (b operator(pg_catalog.+) (c operator(pg_catalog.*) 2)) and d"),
             ("a - b - c", "(a operator(pg_catalog.-) b) operator(pg_catalog.-) c"),
@@ -372,14 +372,14 @@ mod tests {
     }
 
     #[test]
-    fn what_is_assigned_or_named_is_no_operator() {
+    fn assignments_and_named_arguments_are_unchanged() {
         for written in ["update t set a = $1, (b, c) = (select d) from e", "f.g(h => $1)", "a operator(pg_catalog.+) b", "select i.*"] {
             assert_eq!(qualify(written), written);
         }
     }
 
     #[test]
-    fn nothing_is_lost_of_what_is_no_statement() {
+    fn invalid_statements_lose_no_characters() {
         for text in ["", ")", "(", "'", "case", "end end", "a ] b", "::", "queue.wake", "--", "x -- y", "operator(", "é.ü"] {
             let kept = qualify(text);
             assert!(text.chars().filter(|c| !c.is_whitespace()).all(|c| kept.contains(c)), "{text}: {kept}");

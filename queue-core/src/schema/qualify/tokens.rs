@@ -1,24 +1,24 @@
-//! What a statement is written with: words, operators and brackets, each with the white space before it. It knows nothing of schemas.
+//! Lexer for statements: words, operators and brackets, each with the white space before it. Independent of schemas.
 
 #[derive(Clone, Copy, PartialEq)]
-pub(super) enum Kind {
+pub(super) enum TokenKind {
     /// A name, a keyword, a parameter or a literal.
     Word,
     Operator,
-    /// `operator(schema.+)`, as it stands.
+    /// `operator(schema.+)`, which is already qualified.
     Qualified,
     Open,
     Close,
-    /// `.`, `::` and the like.
+    /// `.`, `::` and other punctuation.
     Mark,
 }
 
 #[derive(Clone, Copy)]
 pub(super) struct Token<'a> {
-    /// White space and comments before it.
+    /// White space and comments before the token.
     pub(super) space: &'a str,
     pub(super) text: &'a str,
-    pub(super) kind: Kind,
+    pub(super) kind: TokenKind,
 }
 
 impl Token<'_> {
@@ -27,11 +27,11 @@ impl Token<'_> {
     }
 
     pub(super) fn is_one_of(self, words: &[&str]) -> bool {
-        self.kind == Kind::Word && words.iter().any(|word| self.is(word))
+        self.kind == TokenKind::Word && words.iter().any(|word| self.is(word))
     }
 }
 
-/// The tokens of a text, and what stands after the last of them.
+/// Returns the tokens of a text and the rest after the last one.
 pub(super) fn tokens(text: &str) -> (Vec<Token<'_>>, &str) {
     let mut found = Vec::new();
     let mut rest = text;
@@ -41,15 +41,15 @@ pub(super) fn tokens(text: &str) -> (Vec<Token<'_>>, &str) {
             return (found, rest);
         };
         let (kind, long) = match first {
-            '\'' | '"' => (Kind::Word, literal(token, first)),
-            '(' | '[' => (Kind::Open, 1),
-            ')' | ']' => (Kind::Close, 1),
+            '\'' | '"' => (TokenKind::Word, literal(token, first)),
+            '(' | '[' => (TokenKind::Open, 1),
+            ')' | ']' => (TokenKind::Close, 1),
             _ if is_word(first) => word(token),
             _ if is_operator(first) => operator(token),
-            _ if token.starts_with("::") || token.starts_with(":=") => (Kind::Mark, 2),
-            _ => (Kind::Mark, first.len_utf8()),
+            _ if token.starts_with("::") || token.starts_with(":=") => (TokenKind::Mark, 2),
+            _ => (TokenKind::Mark, first.len_utf8()),
         };
-        let kind = if &token[..long] == "=>" { Kind::Mark } else { kind };
+        let kind = if &token[..long] == "=>" { TokenKind::Mark } else { kind };
         found.push(Token { space: &rest[..rest.len() - token.len()], text: &token[..long], kind });
         rest = &token[long..];
     }
@@ -63,7 +63,7 @@ fn is_operator(c: char) -> bool {
     "+-*/<>=~!@#%^&|`?".contains(c)
 }
 
-/// How long the white space and the comments are that a text begins with.
+/// Returns the length of leading white space and comments.
 fn space(text: &str) -> usize {
     let mut rest = text.trim_start();
     while rest.starts_with("--") {
@@ -72,7 +72,7 @@ fn space(text: &str) -> usize {
     text.len() - rest.len()
 }
 
-/// A quote is written twice within.
+/// Returns the length of a quoted literal, in which quotes are doubled.
 fn literal(text: &str, quote: char) -> usize {
     let mut at = 1;
     while let Some(end) = text[at..].find(quote) {
@@ -85,23 +85,24 @@ fn literal(text: &str, quote: char) -> usize {
     text.len()
 }
 
-/// A name, a number, a parameter; an operator with its schema; a literal with its prefix.
-fn word(text: &str) -> (Kind, usize) {
+/// Returns the kind and length of a name, number or parameter, of an operator with its schema, or of a literal with a prefix.
+fn word(text: &str) -> (TokenKind, usize) {
     let is_number = text.starts_with(|c: char| c.is_ascii_digit());
     let end = text.find(|c| !(is_word(c) || is_number && c == '.')).unwrap_or(text.len());
     let rest = &text[end..];
     if text[..end].eq_ignore_ascii_case("operator") && rest.starts_with('(') {
-        return (Kind::Qualified, rest.find(')').map_or(text.len(), |close| end + close + 1));
+        return (TokenKind::Qualified, rest.find(')').map_or(text.len(), |close| end + close + 1));
     }
-    (Kind::Word, if end == 1 && rest.starts_with('\'') { end + literal(rest, '\'') } else { end })
+    (TokenKind::Word, if end == 1 && rest.starts_with('\'') { end + literal(rest, '\'') } else { end })
 }
 
-/// A comment ends an operator. So does a sign, unless one of the less common characters is before it.
-fn operator(text: &str) -> (Kind, usize) {
+/// Returns the kind and length of an operator. A comment ends an operator. So does a sign, unless one of the less common characters
+/// precedes it.
+fn operator(text: &str) -> (TokenKind, usize) {
     let mut end = text.find(|c| !is_operator(c)).unwrap_or(text.len());
     end = text[..end].find("--").unwrap_or(end);
     while end > 1 && text[..end].ends_with(['+', '-']) && !text[..end].contains(['~', '!', '@', '#', '%', '^', '&', '|', '`', '?']) {
         end -= 1;
     }
-    (Kind::Operator, end)
+    (TokenKind::Operator, end)
 }

@@ -1,4 +1,4 @@
-//! What is done to jobs of many stores: to those named, or to all of a kind in every store.
+//! Operations on jobs of many stores: on named jobs, or on all jobs that match a filter in every store.
 
 use std::{pin::pin, process::ExitCode, sync::Arc};
 
@@ -12,18 +12,18 @@ use tokio::{sync::Semaphore, time::timeout};
 use tokio_util::sync::CancellationToken;
 
 use super::{
-    open::{About, Opened, PATIENCE},
-    told::{Trouble, tell},
+    failures::{FailedStore, report_failures},
+    open::{QUERY_TIMEOUT, StoreScope, StoreSession},
 };
 use crate::{
     cli::{
-        act::{Answers, COUNTED, DRY_RUN, confirm, is_asked_for, told, would},
-        act_args::{ActCommand, Asked},
-        chosen::Chosen,
-        known_queue::{Unknown, check_names, tell_unknown},
-        noted::note,
+        act::{ActResults, CONFIRM_HINT, COUNT_LIMIT, confirm, format_done, format_preview, needs_confirmation},
+        act_args::{ActCommand, ActRequest},
+        audit::audit_note,
+        name_check::{UnknownNames, check_names, warn_of_unknown_names},
         print,
         problem::Problem,
+        selection::JobSelection,
         settings::Settings,
         values::counted_jobs,
     },
@@ -31,20 +31,20 @@ use crate::{
 };
 
 pub(super) async fn act(settings: &Settings, command: ActCommand<StoreJob>) -> Result<ExitCode, Problem> {
-    let asked = command.asked()?;
+    let asked = command.into_request()?;
     if asked.chosen.all { all(settings, &asked).await } else { each(settings, asked.act, &asked.chosen).await }
 }
 
-/// A store that fails does not keep the others' jobs from it.
-async fn each(settings: &Settings, act: Act, chosen: &Chosen<StoreJob>) -> Result<ExitCode, Problem> {
+/// Runs the operation on named jobs. A failed store does not affect jobs of other stores.
+async fn each(settings: &Settings, act: Act, chosen: &JobSelection<StoreJob>) -> Result<ExitCode, Problem> {
     let names: Vec<&str> = chosen.ids.iter().map(StoreJob::store).collect();
-    let opened = Opened::to_write(settings, About::Stores(&names)).await?;
-    // Before anything is done for a name that is wrong.
+    let opened = StoreSession::for_writing(settings, StoreScope::Stores(&names)).await?;
+    // Checked before any operation is run.
     let unknown = names.iter().find(|name| opened.record(name).is_err());
     if let Some(name) = unknown {
         opened.record(name)?;
     }
-    let (mut answers, mut failed) = (Answers::default(), Vec::<Trouble>::new());
+    let (mut answers, mut failed) = (ActResults::default(), Vec::<FailedStore>::new());
     for job in &chosen.ids {
         if failed.iter().any(|trouble| trouble.store == job.store()) {
             continue;
@@ -53,54 +53,54 @@ async fn each(settings: &Settings, act: Act, chosen: &Chosen<StoreJob>) -> Resul
             let member = opened.store(job.store()).await?;
             answers.act((member.pool(), member.store(), job.id()), job, act).await
         };
-        let acted = timeout(PATIENCE, acting).await.unwrap_or_else(|_| Err(Error::Database(sqlx::Error::PoolTimedOut).into()));
+        let acted = timeout(QUERY_TIMEOUT, acting).await.unwrap_or_else(|_| Err(Error::Database(sqlx::Error::PoolTimedOut).into()));
         if let Err(problem) = acted {
-            failed.push(Trouble::of(job.store(), problem.whole()));
+            failed.push(FailedStore::of(job.store(), problem.text_with_fix()));
         }
     }
     let document = chosen.output.json.then(|| Map::from_iter([("failed".to_owned(), json!(failed))]));
-    let code = answers.tell(act, document)?;
-    let code = tell(&failed, code);
+    let code = answers.print(act, document)?;
+    let code = report_failures(&failed, code);
     opened.close().await;
     Ok(code)
 }
 
-/// How many there are of which a store was asked.
+/// Matching jobs in a store.
 struct MatchCount {
     jobs: u64,
-    /// The names that it does not know.
-    unknown: Unknown,
+    /// Names of the filter that the store does not know.
+    unknown: UnknownNames,
 }
 
-async fn all(settings: &Settings, asked: &Asked<StoreJob>) -> Result<ExitCode, Problem> {
-    let Asked { act, chosen, .. } = asked;
+async fn all(settings: &Settings, asked: &ActRequest<StoreJob>) -> Result<ExitCode, Problem> {
+    let ActRequest { act, chosen, .. } = asked;
     let (act, filter) = (*act, chosen.filter());
     check_names(&filter)?;
-    let mut opened = Opened::to_write(settings, About::All).await?;
-    let is_counted = chosen.dry_run || is_asked_for(act) && !chosen.yes;
-    let most = if chosen.dry_run && chosen.exact { u64::MAX } else { COUNTED };
+    let mut opened = StoreSession::for_writing(settings, StoreScope::All).await?;
+    let is_counted = chosen.dry_run || needs_confirmation(act) && !chosen.yes;
+    let most = if chosen.dry_run && chosen.exact { u64::MAX } else { COUNT_LIMIT };
     let count = if is_counted { Some(most) } else { None };
-    let is_patient = most != COUNTED;
-    let found = opened.ask(is_patient, |member| find(member, filter.clone(), act, count)).await?;
-    tell_unknown(&filter, &found.iter().map(|(_, found)| &found.unknown).collect::<Vec<_>>());
+    let is_patient = most != COUNT_LIMIT;
+    let found = opened.query_all(is_patient, |member| find(member, filter.clone(), act, count)).await?;
+    warn_of_unknown_names(&filter, &found.iter().map(|(_, found)| &found.unknown).collect::<Vec<_>>());
     if chosen.dry_run {
         return dry_run(opened, act, &found, most, chosen.output.json).await;
     }
-    let jobs: u64 = found.iter().map(|(_, found)| found.jobs.min(COUNTED)).sum();
+    let jobs: u64 = found.iter().map(|(_, found)| found.jobs.min(COUNT_LIMIT)).sum();
     if is_counted && jobs > 0 {
         let silent =
             if opened.failed.is_empty() { String::new() } else { format!(", and {} stores have not answered", opened.failed.len()) };
         let stores = found.iter().filter(|(_, found)| found.jobs > 0).count();
-        let jobs = counted_jobs(jobs, found.iter().any(|(_, found)| found.jobs > COUNTED));
+        let jobs = counted_jobs(jobs, found.iter().any(|(_, found)| found.jobs > COUNT_LIMIT));
         let stores = if stores == 1 { "1 store".to_owned() } else { format!("{stores} stores") };
-        confirm(&format!("{jobs} would be {} in {stores}{silent}", act.done()), DRY_RUN)?;
+        confirm(&format!("{jobs} would be {} in {stores}{silent}", act.done()), CONFIRM_HINT)?;
     }
     sweep(opened, asked, &found).await
 }
 
 async fn find(member: Member, filter: Filter, act: Act, most: Option<u64>) -> Result<MatchCount, Error> {
     let (pool, store) = (member.pool(), member.store());
-    let unknown = Unknown::to(pool, store, &filter).await?;
+    let unknown = UnknownNames::load(pool, store, &filter).await?;
     let jobs = match most {
         Some(most) => operate::count_matching_up_to(pool, store, &filter, act, most).await?,
         None => 0,
@@ -108,7 +108,7 @@ async fn find(member: Member, filter: Filter, act: Act, most: Option<u64>) -> Re
     Ok(MatchCount { jobs, unknown })
 }
 
-async fn dry_run(opened: Opened, act: Act, found: &[(Member, MatchCount)], most: u64, as_json: bool) -> Result<ExitCode, Problem> {
+async fn dry_run(opened: StoreSession, act: Act, found: &[(Member, MatchCount)], most: u64, as_json: bool) -> Result<ExitCode, Problem> {
     let total: u64 = found.iter().map(|(_, found)| found.jobs.min(most)).sum();
     let is_partial = found.iter().any(|(_, found)| found.jobs > most);
     if as_json {
@@ -117,20 +117,20 @@ async fn dry_run(opened: Opened, act: Act, found: &[(Member, MatchCount)], most:
         print::json(&json!({ "stores": stores, "found": total, "partial": is_partial, "failed": opened.failed }))?;
     } else {
         let each = found.iter().filter(|(_, found)| found.jobs > 0);
-        let each = each.map(|(member, found)| format!("{}: {}", member.name(), would(act, found.jobs, most)));
+        let each = each.map(|(member, found)| format!("{}: {}", member.name(), format_preview(act, found.jobs, most)));
         let all = format!("in all: {} would be {}", counted_jobs(total, is_partial), act.done());
         print::lines(&each.chain([all]).collect::<Vec<_>>().join("\n"))?;
     }
-    let code = tell(&opened.failed, ExitCode::SUCCESS);
+    let code = report_failures(&opened.failed, ExitCode::SUCCESS);
     opened.close().await;
     Ok(code)
 }
 
-/// Does it in the stores that have answered. With a rate in one after the other, so that it holds for all of them; a signal ends it after the batches
-/// that are on their way.
-async fn sweep(mut opened: Opened, asked: &Asked<StoreJob>, found: &[(Member, MatchCount)]) -> Result<ExitCode, Problem> {
-    let Asked { act, chosen, rate } = asked;
-    let (act, rate, filter, noted, stop) = (*act, *rate, chosen.filter(), note(act.done(), chosen.text()), CancellationToken::new());
+/// Runs the operation in the stores that have answered. With a rate it runs in one store at a time, so that the rate holds for all. A
+/// signal stops it after the current batches.
+async fn sweep(mut opened: StoreSession, asked: &ActRequest<StoreJob>, found: &[(Member, MatchCount)]) -> Result<ExitCode, Problem> {
+    let ActRequest { act, chosen, rate } = asked;
+    let (act, rate, filter, noted, stop) = (*act, *rate, chosen.filter(), audit_note(act.done(), chosen.text()), CancellationToken::new());
     let stopped = shutdown_signal();
     let turn = Arc::new(Semaphore::new(if rate.is_some() { 1 } else { found.len().max(1) }));
     let has_answered: Vec<String> = found.iter().map(|(member, _)| member.name().to_owned()).collect();
@@ -150,7 +150,7 @@ async fn sweep(mut opened: Opened, asked: &Asked<StoreJob>, found: &[(Member, Ma
         }
     };
     let answers = {
-        let mut asking = pin!(opened.ask(true, sweeping));
+        let mut asking = pin!(opened.query_all(true, sweeping));
         tokio::select! {
             answers = &mut asking => answers?,
             () = stopped => {
@@ -168,14 +168,14 @@ async fn sweep(mut opened: Opened, asked: &Asked<StoreJob>, found: &[(Member, Ma
         print::json(&json!({ "stores": stores, act.done(): done, "cancelling": cancelling, "failed": opened.failed }))?;
     } else {
         let each = answers.iter().filter(|(_, swept)| swept.done + swept.cancelling > 0);
-        let each = each.map(|(member, swept)| format!("{}: {}", member.name(), told(act, swept.done, swept.cancelling)));
-        let all = format!("in all: {}", told(act, done, cancelling));
+        let each = each.map(|(member, swept)| format!("{}: {}", member.name(), format_done(act, swept.done, swept.cancelling)));
+        let all = format!("in all: {}", format_done(act, done, cancelling));
         print::lines(&each.chain([all]).collect::<Vec<_>>().join("\n"))?;
     }
     for trouble in opened.failed.iter_mut().filter(|trouble| has_answered.contains(&trouble.store)) {
-        trouble.error.push_str("; what was done there before that stands in its audit");
+        trouble.error.push_str("; its audit log shows what was done before");
     }
-    let code = tell(&opened.failed, ExitCode::SUCCESS);
+    let code = report_failures(&opened.failed, ExitCode::SUCCESS);
     opened.close().await;
     Ok(code)
 }

@@ -1,6 +1,6 @@
-//! Where it stands which stores there are, and where their databases are, from options, environment and file.
+//! Settings of many stores, from options, environment and file: the home schema and the databases.
 //!
-//! Addresses may hold passwords: none is shown, in errors either, and so none is read by clap, which shows what it cannot read.
+//! URLs may contain passwords. None is shown, not even in errors. clap shows values that it cannot parse, so it parses none of them.
 
 use std::{collections::BTreeMap, num::NonZeroU32};
 
@@ -9,58 +9,58 @@ use serde::{Deserialize, Deserializer, de::Error as _};
 
 use crate::cli::{problem::Problem, span::Span, values::whole_in};
 
-/// Heading of the options that every command of many stores takes.
-const OF_STORES: &str = "Stores";
+/// Heading of the options of all `stores` commands.
+const STORES_HEADING: &str = "Stores";
 
-/// What every command of many stores needs.
+/// Settings of all `stores` commands.
 #[derive(clap::Args, Clone, Default, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub(in crate::cli) struct StoresSettings {
-    /// The schema in which it stands which stores there are, and where each tenant is; default homes
-    #[arg(long, global = true, env = "QUEUE_HOMES", value_name = "SCHEMA", help_heading = OF_STORES)]
+    /// Schema of the placement tables, which list stores and tenants; default homes
+    #[arg(long, global = true, env = "QUEUE_HOMES", value_name = "SCHEMA", help_heading = STORES_HEADING)]
     homes: Option<String>,
-    /// A database with stores, as `eu=postgres://app@db.eu/app`, by the name that all programs call it by; may be repeated, and several stand in
-    /// the variable with blanks between. Without an URL it is the one that is named everywhere, which is called `main` otherwise
-    #[arg(long = "database", global = true, env = "QUEUE_DATABASES", hide_env_values = true, value_name = "NAME[=URL]", help_heading = OF_STORES)]
-    #[serde(deserialize_with = "of_table")]
+    /// Database with stores, as `eu=postgres://app@db.eu/app`, under the name that all programs use for it; may be repeated, separated by
+    /// spaces in the variable. Without a URL it names the main database, which is otherwise called `main`
+    #[arg(long = "database", global = true, env = "QUEUE_DATABASES", hide_env_values = true, value_name = "NAME[=URL]", help_heading = STORES_HEADING)]
+    #[serde(deserialize_with = "parse_table")]
     databases: Option<Vec<String>>,
     #[arg(skip)]
     #[serde(flatten)]
     pub(super) worker: StoresWorkerSettings,
 }
 
-/// What a worker of many stores needs besides.
+/// Settings of a worker of many stores.
 #[derive(clap::Args, Clone, Default, Deserialize)]
 #[serde(default)]
 pub(in crate::cli) struct StoresWorkerSettings {
-    /// So many handlers run at once over all stores, beside what each queue allows. Default 100
+    /// Maximum number of running handlers over all stores, in addition to the limits per queue. Default 100
     #[arg(long, env = "QUEUE_SLOTS", value_name = "N", value_parser = whole_in::<NonZeroU32>(1..=100_000))]
     pub(super) slots: Option<NonZeroU32>,
-    /// For how long a store keeps its worker after its last job. Default 5s
+    /// How long a store keeps its worker after its last job. Default 5s
     #[arg(long, env = "QUEUE_LINGER", value_name = "DURATION", allow_hyphen_values = true)]
     pub(super) linger: Option<Span>,
-    /// How often a store in which nothing happens is tidied. Default 1h
+    /// Maintenance interval of idle stores. Default 1h
     #[arg(long, env = "QUEUE_UPKEEP", value_name = "DURATION", allow_hyphen_values = true)]
     pub(super) upkeep: Option<Span>,
-    /// How often it is looked which stores there are, and moves of tenants go on. Default 5s
+    /// Interval for reloading the list of stores and advancing moves of tenants. Default 5s
     #[arg(long, env = "QUEUE_TEND", value_name = "DURATION", allow_hyphen_values = true)]
     pub(super) tend: Option<Span>,
 }
 
-/// What the home's own database is called if it has no other name.
+/// Default name of the home database.
 const MAIN: &str = "main";
 
-/// Databases by their names.
+/// Databases by name.
 #[derive(PartialEq, Eq)]
-pub(super) struct Named {
-    /// The names of the home's own.
+pub(super) struct DatabaseNames {
+    /// Names of the home database.
     pub(super) home: Vec<String>,
-    /// The others' addresses.
+    /// URLs of the other databases.
     pub(super) others: BTreeMap<String, String>,
 }
 
 impl StoresSettings {
-    pub(in crate::cli) fn over(self, lower: Self) -> Self {
+    pub(in crate::cli) fn with_fallback(self, lower: Self) -> Self {
         let given = |text: &String| !text.is_empty();
         Self {
             homes: self.homes.filter(given).or(lower.homes),
@@ -74,23 +74,23 @@ impl StoresSettings {
         }
     }
 
-    /// With what only its worker has.
-    pub(super) fn and(self, worker: StoresWorkerSettings) -> Self {
+    /// Adds the settings of its worker.
+    pub(super) fn with_worker(self, worker: StoresWorkerSettings) -> Self {
         Self { worker, ..self }
     }
 
-    /// The schema of placements.
+    /// Returns the schema of the placement tables.
     pub(super) fn homes(&self) -> Result<Store, Problem> {
         Ok(Store::new(self.homes.as_deref().unwrap_or("homes"))?)
     }
 
-    pub(super) fn databases(&self) -> Result<Named, Problem> {
-        let mut named = Named { home: Vec::new(), others: BTreeMap::new() };
+    pub(super) fn databases(&self) -> Result<DatabaseNames, Problem> {
+        let mut named = DatabaseNames { home: Vec::new(), others: BTreeMap::new() };
         for said in self.databases.iter().flatten().flat_map(|said| said.split_whitespace()) {
             let (name, url) = said.split_once('=').map_or((said, None), |(name, url)| (name, Some(url)));
             if check_name("name of a database", name).is_err() {
                 return Err(Problem::usage(
-                    "a database is given without a name that it can have; write it like `eu=postgres://user@host/name` (`--database`, \
+                    "a database is given without a valid name; write it like `eu=postgres://user@host/name` (`--database`, \
                      QUEUE_DATABASES)",
                 ));
             }
@@ -111,9 +111,9 @@ impl StoresSettings {
     }
 }
 
-/// `[stores.databases]` of the file: names with addresses. What is wrong is not shown, as it may be an address.
-fn of_table<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<Vec<String>>, D::Error> {
-    let wrong = || D::Error::custom("it is a table of names with addresses, as `eu = 'postgres://..'` below `[stores.databases]`");
+/// Parses `[stores.databases]` of the file: a table of names and URLs. Errors do not show values, which may be URLs.
+fn parse_table<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<Vec<String>>, D::Error> {
+    let wrong = || D::Error::custom("expected a table of names and URLs, as `eu = 'postgres://..'` below `[stores.databases]`");
     let toml::Value::Table(table) = toml::Value::deserialize(deserializer)? else { return Err(wrong()) };
     let named = |(name, url): (String, toml::Value)| Some(format!("{name}={}", url.as_str()?));
     table.into_iter().map(named).collect::<Option<Vec<String>>>().ok_or_else(wrong).map(Some)
@@ -123,7 +123,7 @@ fn of_table<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<Vec<Str
 mod tests {
     use super::*;
 
-    fn named(said: &[&str]) -> Result<Named, String> {
+    fn named(said: &[&str]) -> Result<DatabaseNames, String> {
         let databases = Some(said.iter().map(|&said| said.to_owned()).collect());
         StoresSettings { databases, ..StoresSettings::default() }.databases().map_err(|problem| problem.to_string())
     }
@@ -133,7 +133,7 @@ mod tests {
     }
 
     #[test]
-    fn databases_have_names_and_the_one_of_the_home_is_called_main_unless_it_has_another() {
+    fn the_home_database_is_called_main_unless_named() {
         let home = |said: &[&str]| named(said).unwrap().home;
         assert_eq!(home(&[]), ["main"]);
         assert_eq!(home(&["eu=postgres://a,b/d us=postgres://c/d?x=y"]), ["main"]);
@@ -147,7 +147,7 @@ mod tests {
     }
 
     #[test]
-    fn the_file_has_a_section_whose_errors_show_no_address() {
+    fn errors_in_the_file_show_no_url() {
         let read = file("homes = 'places'\nslots = 7\nlinger = '2s'\n[databases]\neu = 'postgres://h/d'").unwrap();
         assert_eq!((read.homes.as_deref(), read.worker.slots.map(NonZeroU32::get)), (Some("places"), Some(7)));
         assert_eq!(read.databases().unwrap().others["eu"], "postgres://h/d");
@@ -158,7 +158,7 @@ mod tests {
             "slotts = 7",
             "slots = 0",
         ] {
-            let said = file(wrong).err().unwrap_or_else(|| panic!("{wrong}: it is taken"));
+            let said = file(wrong).err().unwrap_or_else(|| panic!("{wrong}: accepted"));
             assert!(!said.contains("swordfish"), "{said}");
         }
     }

@@ -1,12 +1,12 @@
-//! Which part is looked at, from where on, and in which order.
+//! Selected panel, scroll positions and sort order.
 
 use std::cmp::Reverse;
 
-use super::look::{Part, QueueFigures};
+use super::state::{Panel, QueueMetrics};
 
-/// By what queues are sorted.
+/// Sort order of queues.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Order {
+pub(super) enum QueueOrder {
     Ready,
     Oldest,
     Rate,
@@ -14,7 +14,7 @@ pub(super) enum Order {
     Name,
 }
 
-impl Order {
+impl QueueOrder {
     const ALL: [Self; 5] = [Self::Ready, Self::Oldest, Self::Rate, Self::Failed, Self::Name];
 
     pub(super) fn name(self) -> &'static str {
@@ -30,25 +30,25 @@ impl Order {
 
 pub(super) struct View {
     pub(super) schema: &'static str,
-    pub(super) part: Part,
-    pub(super) order: Order,
-    /// The first row that is shown of each part.
-    from: [usize; Part::ALL.len()],
+    pub(super) part: Panel,
+    pub(super) order: QueueOrder,
+    /// First visible row of each panel.
+    from: [usize; Panel::ALL.len()],
 }
 
 impl View {
     pub(super) fn new(schema: &'static str) -> Self {
-        Self { schema, part: Part::Queues, order: Order::Ready, from: [0; Part::ALL.len()] }
+        Self { schema, part: Panel::Queues, order: QueueOrder::Ready, from: [0; Panel::ALL.len()] }
     }
 
     pub(super) fn turn(&mut self, forward: bool) {
-        let steps = if forward { 1 } else { Part::ALL.len() - 1 };
-        self.part = Part::ALL[(self.part as usize + steps) % Part::ALL.len()];
+        let steps = if forward { 1 } else { Panel::ALL.len() - 1 };
+        self.part = Panel::ALL[(self.part as usize + steps) % Panel::ALL.len()];
     }
 
     pub(super) fn sort_by_next(&mut self) {
-        self.order = Order::ALL[(self.order as usize + 1) % Order::ALL.len()];
-        self.from[Part::Queues as usize] = 0;
+        self.order = QueueOrder::ALL[(self.order as usize + 1) % QueueOrder::ALL.len()];
+        self.from[Panel::Queues as usize] = 0;
     }
 
     pub(super) fn move_by(&mut self, rows: isize) {
@@ -56,22 +56,22 @@ impl View {
         *from = from.saturating_add_signed(rows);
     }
 
-    /// The first row to show of a part that has so many, of which so many fit.
-    pub(super) fn first(&mut self, part: Part, rows: usize, fit: usize) -> usize {
+    /// Returns the first row to show of a panel with `rows` rows, of which `fit` are visible.
+    pub(super) fn first(&mut self, part: Panel, rows: usize, fit: usize) -> usize {
         let from = &mut self.from[part as usize];
         *from = (*from).min(rows.saturating_sub(fit));
         *from
     }
 
-    pub(super) fn sorted<'a>(&self, queues: &'a [QueueFigures]) -> Vec<&'a QueueFigures> {
-        let mut sorted: Vec<&QueueFigures> = queues.iter().collect();
+    pub(super) fn sorted<'a>(&self, queues: &'a [QueueMetrics]) -> Vec<&'a QueueMetrics> {
+        let mut sorted: Vec<&QueueMetrics> = queues.iter().collect();
         match self.order {
-            Order::Ready => sorted.sort_by_key(|queue| Reverse(queue.ready)),
-            Order::Oldest => sorted.sort_by_key(|queue| Reverse(queue.oldest)),
-            Order::Rate => sorted.sort_by(|a, b| b.rate.total_cmp(&a.rate)),
-            Order::Failed => sorted.sort_by_key(|queue| Reverse(queue.failed)),
-            // As they come.
-            Order::Name => {}
+            QueueOrder::Ready => sorted.sort_by_key(|queue| Reverse(queue.ready)),
+            QueueOrder::Oldest => sorted.sort_by_key(|queue| Reverse(queue.oldest)),
+            QueueOrder::Rate => sorted.sort_by(|a, b| b.rate.total_cmp(&a.rate)),
+            QueueOrder::Failed => sorted.sort_by_key(|queue| Reverse(queue.failed)),
+            // Already sorted by name.
+            QueueOrder::Name => {}
         }
         sorted
     }

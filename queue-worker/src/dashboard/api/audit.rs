@@ -1,29 +1,37 @@
-//! Who did what.
+//! The audit log.
 
 use axum::{Json, extract::State};
 use queue_core::operate::{self, AuditRecord};
 use serde::Deserialize;
 use utoipa::IntoParams;
 
-use super::body::Asked;
+use super::body::QueryParams;
 use crate::dashboard::{
-    app::Shared,
-    problem::{Answer, Wrong},
+    app::AppState,
+    problem::{ErrorResponse, HandlerResult},
 };
 
-/// Which part of it.
+/// Selects a page of the audit log.
 #[derive(Deserialize, IntoParams)]
 #[into_params(parameter_in = Query)]
 #[serde(default)]
 #[derive(Default)]
-pub(in crate::dashboard) struct AskedAudit {
-    /// Before this act: the last number of the page before.
+pub(in crate::dashboard) struct AuditQuery {
+    /// Only entries with a smaller id: the last id of the previous page.
     #[param(nullable = false)]
     pub(in crate::dashboard) before: Option<i64>,
 }
 
-/// The acts that were noted, 100 at a time, the newest first.
-#[utoipa::path(get, path = "/api/v1/audit", params(AskedAudit), responses((status = 200, body = Vec<AuditRecord>), (status = "default", body = Wrong)))]
-pub(super) async fn list(State(app): State<Shared>, Asked(asked): Asked<AskedAudit>) -> Answer<Json<Vec<AuditRecord>>> {
-    Ok(Json(operate::audit(&mut *app.look().await?, app.store, asked.before, 100).await?))
+/// Lists the audit log, 100 entries at a time, newest first.
+#[utoipa::path(
+    get,
+    path = "/api/v1/audit",
+    params(AuditQuery),
+    responses((status = 200, body = Vec<AuditRecord>), (status = "default", body = ErrorResponse))
+)]
+pub(super) async fn list(
+    State(app): State<AppState>,
+    QueryParams(query): QueryParams<AuditQuery>,
+) -> HandlerResult<Json<Vec<AuditRecord>>> {
+    Ok(Json(operate::audit(&mut *app.begin_read().await?, app.store, query.before, 100).await?))
 }

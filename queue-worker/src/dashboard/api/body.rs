@@ -1,4 +1,4 @@
-//! What is asked in a query or said in a body, refused as any other mistake.
+//! Extractors for query parameters, JSON bodies and the acting operator. Their rejections are error responses like any other.
 
 use axum::{
     Json,
@@ -10,63 +10,63 @@ use serde::{Serialize, de::DeserializeOwned};
 use serde_json::Value;
 use utoipa::ToSchema;
 
-use crate::dashboard::{app::Shared, options::Actor, problem::Problem};
+use crate::dashboard::{app::AppState, options::Actor, problem::Problem};
 
-/// The query of the address.
-pub(in crate::dashboard) struct Asked<T>(pub(in crate::dashboard) T);
+/// Query parameters of the URL.
+pub(in crate::dashboard) struct QueryParams<T>(pub(in crate::dashboard) T);
 
-impl<T: DeserializeOwned> FromRequestParts<Shared> for Asked<T> {
+impl<T: DeserializeOwned> FromRequestParts<AppState> for QueryParams<T> {
     type Rejection = Problem;
 
-    async fn from_request_parts(parts: &mut Parts, _: &Shared) -> Result<Self, Problem> {
+    async fn from_request_parts(parts: &mut Parts, _: &AppState) -> Result<Self, Problem> {
         Ok(Self(Query::<T>::try_from_uri(&parts.uri)?.0))
     }
 }
 
-/// Who asks, as far as that is known: by a layer in front, or as one of those who have the token.
-pub(in crate::dashboard) struct Who(String);
+/// Name of the operator for the audit log: from the [`Actor`] that a middleware has set, or a fixed name.
+pub(in crate::dashboard) struct Operator(String);
 
-impl FromRequestParts<Shared> for Who {
+impl FromRequestParts<AppState> for Operator {
     type Rejection = Problem;
 
-    async fn from_request_parts(parts: &mut Parts, app: &Shared) -> Result<Self, Problem> {
-        let nameless = if app.door.keyhole.is_locked() { "dashboard, with the token" } else { "dashboard" };
+    async fn from_request_parts(parts: &mut Parts, app: &AppState) -> Result<Self, Problem> {
+        let nameless = if app.dashboard.token_auth.is_required() { "dashboard, with the token" } else { "dashboard" };
         Ok(Self(parts.extensions.get::<Actor>().map_or_else(|| nameless.to_owned(), |actor| actor.0.clone())))
     }
 }
 
-impl Who {
-    /// What is noted of an act.
-    pub(super) fn note(&self, act: &str, what: impl Into<String>) -> Note {
+impl Operator {
+    /// Creates the audit log entry of an operation.
+    pub(super) fn audit_entry(&self, act: &str, what: impl Into<String>) -> Note {
         Note { actor: self.0.clone(), act: act.to_owned(), what: what.into() }
     }
 }
 
-/// What is answered to an act.
+/// Response to an operation.
 #[derive(Serialize, ToSchema)]
-pub(super) struct Told {
-    /// What was done, in a sentence.
+pub(super) struct OperationResponse {
+    /// What was done, in one sentence.
     pub(super) text: String,
 }
 
-impl Told {
+impl OperationResponse {
     pub(super) fn new(text: impl Into<String>) -> Json<Self> {
         Json(Self { text: text.into() })
     }
 }
 
-/// The body.
-pub(in crate::dashboard) struct Said<T>(pub(in crate::dashboard) T);
+/// JSON body of the request.
+pub(in crate::dashboard) struct JsonBody<T>(pub(in crate::dashboard) T);
 
-impl<T: DeserializeOwned> FromRequest<Shared> for Said<T> {
+impl<T: DeserializeOwned> FromRequest<AppState> for JsonBody<T> {
     type Rejection = Problem;
 
-    async fn from_request(request: Request, app: &Shared) -> Result<Self, Problem> {
+    async fn from_request(request: Request, app: &AppState) -> Result<Self, Problem> {
         let Json(body) = Json::<Value>::from_request(request, app).await?;
-        // A list would be taken for the fields in their order.
+        // Serde would accept an array as the fields in their order.
         if !body.is_object() {
-            return Err(Problem::wrong("a body is an object"));
+            return Err(Problem::bad_request("the body must be a JSON object"));
         }
-        serde_json::from_value(body).map(Self).map_err(|error| Problem::wrong(format!("this is not what is asked for here: {error}")))
+        serde_json::from_value(body).map(Self).map_err(|error| Problem::bad_request(format!("invalid body: {error}")))
     }
 }

@@ -1,15 +1,15 @@
-//! Dead letters by why they died.
+//! Dead letters, grouped by error.
 
 use axum::{Json, extract::State};
 use queue_core::operate::{self, DeadGroups};
 
 use crate::dashboard::{
-    app::Shared,
-    problem::{Answer, Wrong},
+    app::AppState,
+    problem::{ErrorResponse, HandlerResult},
 };
 
-/// Those that died last, grouped by type and by what their errors have in common.
-#[utoipa::path(get, path = "/api/v1/dead/groups", responses((status = 200, body = DeadGroups), (status = "default", body = Wrong)))]
-pub(super) async fn groups(State(app): State<Shared>) -> Answer<Json<DeadGroups>> {
-    Ok(Json(operate::dead_groups(&mut *app.look().await?, app.store).await?))
+/// Groups the most recent dead letters by job type and by the common part of their errors.
+#[utoipa::path(get, path = "/api/v1/dead/groups", responses((status = 200, body = DeadGroups), (status = "default", body = ErrorResponse)))]
+pub(super) async fn groups(State(app): State<AppState>) -> HandlerResult<Json<DeadGroups>> {
+    Ok(Json(operate::dead_groups(&mut *app.begin_read().await?, app.store).await?))
 }

@@ -1,4 +1,4 @@
-//! What a durable job has done, whom it has spawned and mapped, what it was sent; and a signal to it.
+//! Steps, children, maps and signals of durable jobs, and sending a signal.
 
 use axum::{Json, extract::State};
 use queue_core::{
@@ -10,140 +10,146 @@ use serde_json::{Value, value::RawValue};
 use utoipa::ToSchema;
 
 use super::{
-    body::{Said, Told, Who},
+    body::{JsonBody, OperationResponse, Operator},
     jobs::job_id,
 };
 use crate::{
     dashboard::{
-        app::{Session, Shared},
-        part::Path,
-        problem::{Answer, Problem, Wrong},
+        app::{AppState, DbSession},
+        path::Path,
+        problem::{ErrorResponse, HandlerResult, Problem},
     },
     program,
 };
 
-/// A job that is there, in a session that only reads.
-async fn found(app: &Shared, id: &str) -> Answer<(Session, JobRecord)> {
-    let (id, mut session) = (job_id(id)?, app.look().await?);
+/// Loads a job in a new read-only transaction.
+async fn open_job(app: &AppState, id: &str) -> HandlerResult<(DbSession, JobRecord)> {
+    let (id, mut session) = (job_id(id)?, app.begin_read().await?);
     let job = JobRef::from_id(id).in_store(app.store).find_without_payload(&mut *session).await?;
     Ok((session, job))
 }
 
-/// What a durable job has done so far: the first thousand of its steps, without what they gave. None of a job that is not durable.
+/// Lists the completed steps of a durable job without their results: the first thousand. Empty if the job is not durable.
 #[utoipa::path(
     get,
     path = "/api/v1/jobs/{id}/steps",
     params(("id" = String, Path, description = "The job's id")),
-    responses((status = 200, body = Vec<JobStep>), (status = "default", body = Wrong))
+    responses((status = 200, body = Vec<JobStep>), (status = "default", body = ErrorResponse))
 )]
-pub(super) async fn steps(State(app): State<Shared>, Path(id): Path<String>) -> Answer<Json<Vec<JobStep>>> {
-    let (mut session, job) = found(&app, &id).await?;
+pub(super) async fn steps(State(app): State<AppState>, Path(id): Path<String>) -> HandlerResult<Json<Vec<JobStep>>> {
+    let (mut session, job) = open_job(&app, &id).await?;
     Ok(Json(operate::steps(&mut *session, app.store, job.id).await?))
 }
 
-/// Whom a job has spawned, and who has spawned it.
+/// Parent and children of a job.
 #[derive(Serialize, ToSchema)]
-pub(super) struct Family {
-    /// The job that has spawned it, if it is a child.
+pub(super) struct JobRelations {
+    /// The job that spawned this one, if it is a child.
     parent: Option<JobId>,
-    /// Its children, in the order in which they were spawned: the first thousand.
+    /// Children in the order in which they were spawned: the first thousand.
     children: Vec<JobChild>,
 }
 
-/// The job that has spawned this one.
+/// Returns the id of the job that spawned this one, if it is a child.
 pub(in crate::dashboard) fn parent_of(job: &JobRecord) -> Option<JobId> {
     let system: Value = serde_json::from_str(job.system.as_ref()?.get()).ok()?;
     system.get("child_of")?.as_str()?.parse().ok()
 }
 
-/// Whom a durable job has spawned, and who has spawned this one.
+/// Lists the children of a durable job, and the parent of this job.
 #[utoipa::path(
     get,
     path = "/api/v1/jobs/{id}/children",
     params(("id" = String, Path, description = "The job's id")),
-    responses((status = 200, body = Family), (status = "default", body = Wrong))
+    responses((status = 200, body = JobRelations), (status = "default", body = ErrorResponse))
 )]
-pub(super) async fn children(State(app): State<Shared>, Path(id): Path<String>) -> Answer<Json<Family>> {
-    let (mut session, job) = found(&app, &id).await?;
-    Ok(Json(Family { parent: parent_of(&job), children: operate::children(&mut *session, app.store, job.id).await? }))
+pub(super) async fn children(State(app): State<AppState>, Path(id): Path<String>) -> HandlerResult<Json<JobRelations>> {
+    let (mut session, job) = open_job(&app, &id).await?;
+    Ok(Json(JobRelations { parent: parent_of(&job), children: operate::children(&mut *session, app.store, job.id).await? }))
 }
 
-/// What a durable job has mapped, and how many jobs of each map came to what: the first thousand, by the names of the steps.
+/// Lists the maps of a durable job with the outcomes of their jobs: the first thousand, ordered by step name.
 #[utoipa::path(
     get,
     path = "/api/v1/jobs/{id}/gathers",
     params(("id" = String, Path, description = "The job's id")),
-    responses((status = 200, body = Vec<JobGather>), (status = "default", body = Wrong))
+    responses((status = 200, body = Vec<JobGather>), (status = "default", body = ErrorResponse))
 )]
-pub(super) async fn gathers(State(app): State<Shared>, Path(id): Path<String>) -> Answer<Json<Vec<JobGather>>> {
-    let (mut session, job) = found(&app, &id).await?;
+pub(super) async fn gathers(State(app): State<AppState>, Path(id): Path<String>) -> HandlerResult<Json<Vec<JobGather>>> {
+    let (mut session, job) = open_job(&app, &id).await?;
     Ok(Json(operate::gathers(&mut *session, app.store, job.id).await?))
 }
 
-/// What a durable job was sent and has not received, without what it says: the first thousand signals, in the order in which they came.
+/// Lists the signals sent to a durable job that it has not received yet, without their payloads: the first thousand, oldest first.
 #[utoipa::path(
     get,
     path = "/api/v1/jobs/{id}/signals",
     params(("id" = String, Path, description = "The job's id")),
-    responses((status = 200, body = Vec<JobSignal>), (status = "default", body = Wrong))
+    responses((status = 200, body = Vec<JobSignal>), (status = "default", body = ErrorResponse))
 )]
-pub(super) async fn signals(State(app): State<Shared>, Path(id): Path<String>) -> Answer<Json<Vec<JobSignal>>> {
-    let (mut session, job) = found(&app, &id).await?;
+pub(super) async fn signals(State(app): State<AppState>, Path(id): Path<String>) -> HandlerResult<Json<Vec<JobSignal>>> {
+    let (mut session, job) = open_job(&app, &id).await?;
     Ok(Json(operate::signals(&mut *session, app.store, job.id).await?))
 }
 
-/// A signal.
+/// A signal to send.
 #[derive(Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
-pub(super) struct ToSend {
-    /// Its name, as the job asks for it: 1 to 200 bytes.
+pub(super) struct SendSignalRequest {
+    /// Name that the job waits for: 1 to 200 bytes.
     name: String,
-    /// What it says; nothing if it is left out.
+    /// Payload as JSON. Default: `null`.
     #[schema(nullable = false)]
     payload: Option<Value>,
-    /// The same as a text that is JSON, from whoever cannot say each number: one that would not be kept is refused.
+    /// Payload as a string that contains JSON, for clients that cannot represent every number exactly. A number that would lose precision
+    /// is rejected. Not together with `payload`.
     #[schema(nullable = false)]
     payload_json: Option<String>,
 }
 
-impl ToSend {
-    /// What it says, as it is stored.
-    fn said(self) -> Answer<(String, Box<RawValue>)> {
+impl SendSignalRequest {
+    /// Returns the name and the payload as it is stored.
+    fn into_parts(self) -> HandlerResult<(String, Box<RawValue>)> {
         let text = match (self.payload, self.payload_json) {
-            (Some(_), Some(_)) => return Err(Problem::wrong("a signal says one thing: `payload` or `payload_json`")),
+            (Some(_), Some(_)) => return Err(Problem::bad_request("give either `payload` or `payload_json`, not both")),
             (None, Some(text)) => text,
             (payload, None) => payload.unwrap_or_default().to_string(),
         };
         let payload = RawValue::from_string(text.trim().to_owned()).map_err(|error| {
             let (line, column) = (error.line(), error.column());
-            Problem::wrong(format!("the payload is no JSON, at line {line}, column {column}; a text stands in double quotes"))
+            Problem::bad_request(format!("the payload is not valid JSON at line {line}, column {column}; strings need double quotes"))
         })?;
         Ok((self.name, payload))
     }
 }
 
-/// Sends a signal to a durable job. Each is received once, in the order in which they were sent.
+/// Sends a signal to a durable job. Each signal is received once, in the order in which the signals were sent.
 #[utoipa::path(
     post,
     path = "/api/v1/jobs/{id}/signals",
     params(("id" = String, Path, description = "The job's id")),
-    request_body = ToSend,
-    responses((status = 200, body = Told), (status = "default", body = Wrong))
+    request_body = SendSignalRequest,
+    responses((status = 200, body = OperationResponse), (status = "default", body = ErrorResponse))
 )]
-pub(super) async fn signal(State(app): State<Shared>, who: Who, Path(id): Path<String>, Said(said): Said<ToSend>) -> Answer<Json<Told>> {
-    let (id, (name, payload)) = (job_id(&id)?, said.said()?);
-    let mut session = app.change().await?;
+pub(super) async fn signal(
+    State(app): State<AppState>,
+    operator: Operator,
+    Path(id): Path<String>,
+    JsonBody(request): JsonBody<SendSignalRequest>,
+) -> HandlerResult<Json<OperationResponse>> {
+    let (id, (name, payload)) = (job_id(&id)?, request.into_parts()?);
+    let mut session = app.begin_write().await?;
     let job = JobRef::from_id(id).in_store(app.store);
     match job.signal(&mut *session, &name, &payload).await? {
         Signalled::Sent => {}
-        Signalled::Over => return Err(Problem::conflict(format!("job {id} is over, and receives nothing any more"))),
-        _ => return Err(Problem::missing(format!("there is no job {id}"))),
+        Signalled::Over => return Err(Problem::conflict(format!("job {id} has finished and receives no signals"))),
+        _ => return Err(Problem::not_found(format!("there is no job {id}"))),
     }
-    // Rolled back with the session's transaction.
+    // The session's transaction is rolled back.
     if program::ignores_signals(&job.find_without_payload(&mut *session).await?.job_type) {
-        return Err(Problem::conflict(format!("job {id} is not durable, and receives no signals")));
+        return Err(Problem::conflict(format!("job {id} is not durable and receives no signals")));
     }
-    operate::note_act(&mut *session, app.store, &who.note("signalled", format!("job {id}: {name}")), 1).await?;
+    operate::note_act(&mut *session, app.store, &operator.audit_entry("signalled", format!("job {id}: {name}")), 1).await?;
     session.commit().await?;
-    Ok(Told::new(format!("sent {name} to job {id}")))
+    Ok(OperationResponse::new(format!("sent {name} to job {id}")))
 }

@@ -1,64 +1,67 @@
-//! What came of attempts.
+//! Attempt outcomes over time.
 
 use axum::{Json, extract::State};
 use queue_core::operate::{self, Figures, Past};
 use serde::Deserialize;
 use utoipa::IntoParams;
 
-use super::{asked::span, body::Asked};
+use super::{body::QueryParams, job_query::parse_duration};
 use crate::dashboard::{
-    app::{App, Shared},
-    problem::{Answer, Wrong},
+    app::{App, AppState},
+    problem::{ErrorResponse, HandlerResult},
 };
 
-/// Which part of the past.
+/// Selects a part of the history.
 #[derive(Clone, Default, Deserialize, IntoParams)]
 #[into_params(parameter_in = Query)]
 #[serde(default)]
-pub(in crate::dashboard) struct AskedHistory {
-    /// How far back, as `1h` or `7d`; at most 30 days. An hour if nothing is said.
+pub(in crate::dashboard) struct HistoryQuery {
+    /// Length of the period up to now, such as `1h` or `7d`; at most 30 days. Default: one hour.
     #[param(nullable = false)]
     pub(in crate::dashboard) last: Option<String>,
-    /// In steps of so long, as `10m`; else in one.
+    /// Length of a step, such as `10m`. Default: one step for the whole period.
     #[param(nullable = false)]
     pub(in crate::dashboard) step: Option<String>,
-    /// Of this queue.
+    /// Only this queue.
     #[param(nullable = false)]
     pub(in crate::dashboard) queue: Option<String>,
-    /// Of this job type.
+    /// Only this job type.
     #[param(rename = "type", nullable = false)]
     #[serde(rename = "type")]
     pub(in crate::dashboard) job_type: Option<String>,
-    /// Each queue and type apart.
+    /// Reports each queue and job type separately.
     #[param(nullable = false)]
     pub(in crate::dashboard) apart: Option<bool>,
 }
 
-impl AskedHistory {
-    fn past(&self) -> Answer<Past> {
+impl HistoryQuery {
+    fn past(&self) -> HandlerResult<Past> {
         let mut past =
             Past { queue: self.queue.clone(), job_type: self.job_type.clone(), apart: self.apart == Some(true), ..Past::default() };
         if let Some(last) = &self.last {
-            past.last = span(last)?;
+            past.last = parse_duration(last)?;
         }
-        past.step = self.step.as_deref().map(span).transpose()?;
+        past.step = self.step.as_deref().map(parse_duration).transpose()?;
         Ok(past)
     }
 }
 
-/// The figures of a part of the past.
-pub(in crate::dashboard) async fn figures(app: &App, asked: &AskedHistory) -> Answer<Vec<Figures>> {
-    let past = asked.past()?;
-    Ok(operate::history(&mut *app.look().await?, app.store, &past).await?)
+/// Loads the statistics of the selected part of the history.
+pub(in crate::dashboard) async fn load_history(app: &App, query: &HistoryQuery) -> HandlerResult<Vec<Figures>> {
+    let past = query.past()?;
+    Ok(operate::history(&mut *app.begin_read().await?, app.store, &past).await?)
 }
 
-/// What came of attempts, how long they took and how long their jobs had waited: by step, and by queue and type if they are wanted apart.
+/// Reports attempt outcomes, run times and start latencies by step. With `apart`, also by queue and job type.
 #[utoipa::path(
     get,
     path = "/api/v1/history",
-    params(AskedHistory),
-    responses((status = 200, body = Vec<Figures>), (status = "default", body = Wrong))
+    params(HistoryQuery),
+    responses((status = 200, body = Vec<Figures>), (status = "default", body = ErrorResponse))
 )]
-pub(super) async fn history(State(app): State<Shared>, Asked(asked): Asked<AskedHistory>) -> Answer<Json<Vec<Figures>>> {
-    Ok(Json(figures(&app, &asked).await?))
+pub(super) async fn history(
+    State(app): State<AppState>,
+    QueryParams(query): QueryParams<HistoryQuery>,
+) -> HandlerResult<Json<Vec<Figures>>> {
+    Ok(Json(load_history(&app, &query).await?))
 }

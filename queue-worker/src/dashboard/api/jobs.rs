@@ -1,4 +1,4 @@
-//! Jobs: lists of them, one of them, and what is done to one.
+//! Listing, inspecting and operating on jobs.
 
 use std::time::Duration;
 
@@ -13,141 +13,164 @@ use sqlx::PgConnection;
 use utoipa::{IntoParams, ToSchema};
 
 use super::{
-    asked::{AskedJobs, MOST},
-    body::{Asked, Said, Who},
-    redacted::{redact, redact_logs},
+    body::{JsonBody, Operator, QueryParams},
+    job_query::{JobQuery, MAX_PAGE_JOBS},
+    redaction::{redact, redact_logs},
 };
 use crate::{
     dashboard::{
-        app::{App, Shared},
-        part::Path,
-        problem::{Answer, Problem, Wrong},
+        app::{App, AppState},
+        path::Path,
+        problem::{ErrorResponse, HandlerResult, Problem},
     },
     program::name_commands,
 };
 
-/// A page of jobs, without payloads; a full one, if it can be had within this patience.
-pub(in crate::dashboard) async fn listed(connection: &mut PgConnection, app: &App, asked: &AskedJobs, patience: Patience) -> Answer<Page> {
-    Ok(operate::list_patiently(connection, app.store, &asked.filter()?, patience).await?)
+/// Loads a page of jobs without payloads. The scan for a full page stops after `patience`.
+pub(in crate::dashboard) async fn list_page(
+    connection: &mut PgConnection,
+    app: &App,
+    query: &JobQuery,
+    patience: Patience,
+) -> HandlerResult<Page> {
+    Ok(operate::list_patiently(connection, app.store, &query.filter()?, patience).await?)
 }
 
-/// A job with its history, without what is not to be shown of it.
-pub(in crate::dashboard) async fn looked_at(connection: &mut PgConnection, app: &App, id: JobId) -> Answer<JobRecord> {
+/// Loads a job with its history. Redacted values are removed.
+pub(in crate::dashboard) async fn load_job(connection: &mut PgConnection, app: &App, id: JobId) -> HandlerResult<JobRecord> {
     let job = JobRef::from_id(id).in_store(app.store);
-    if app.door.options.hide_payloads {
+    if app.dashboard.options.hide_payloads {
         return Ok(job.find_without_payload(connection).await?);
     }
     let mut found = job.find(connection).await?;
-    redact(&app.door.options, &mut found);
+    redact(&app.dashboard.options, &mut found);
     Ok(found)
 }
 
-/// Jobs, the newest first, without payloads. A page may have fewer than were asked for, even none, and still a next one: jobs that are rare are looked
-/// for with a bounded effort.
-#[utoipa::path(get, path = "/api/v1/jobs", params(AskedJobs), responses((status = 200, body = Page), (status = "default", body = Wrong)))]
-pub(super) async fn list(State(app): State<Shared>, Asked(asked): Asked<AskedJobs>) -> Answer<Json<Page>> {
-    Ok(Json(listed(&mut *app.look().await?, &app, &asked, Patience::default()).await?))
+/// Lists jobs without payloads, newest first. The scan for rare jobs is bounded: a page may hold fewer jobs than requested, or none, and
+/// still have a next page.
+#[utoipa::path(
+    get,
+    path = "/api/v1/jobs",
+    params(JobQuery),
+    responses((status = 200, body = Page), (status = "default", body = ErrorResponse))
+)]
+pub(super) async fn list(State(app): State<AppState>, QueryParams(query): QueryParams<JobQuery>) -> HandlerResult<Json<Page>> {
+    Ok(Json(list_page(&mut *app.begin_read().await?, &app, &query, Patience::default()).await?))
 }
 
-/// Which ordering key.
+/// Selects an ordering key.
 #[derive(Default, Deserialize, IntoParams)]
 #[into_params(parameter_in = Query)]
 #[serde(default, deny_unknown_fields)]
-pub(super) struct AskedKey {
-    /// The queue; `default` if nothing is said.
+pub(super) struct KeyQuery {
+    /// Queue. Default: `default`.
     #[param(nullable = false)]
     queue: Option<String>,
-    /// The key, as it was said when its jobs were enqueued; of none there are no jobs.
+    /// Ordering key, as given at enqueue. The list is empty without one.
     #[param(nullable = false)]
     key: Option<String>,
 }
 
-/// The jobs of an ordering key that are not over, in its order, without payloads: the first 200, and whether there are more.
-#[utoipa::path(get, path = "/api/v1/keys", params(AskedKey), responses((status = 200, body = InLine), (status = "default", body = Wrong)))]
-pub(super) async fn in_line(State(app): State<Shared>, Asked(AskedKey { queue, key }): Asked<AskedKey>) -> Answer<Json<InLine>> {
+/// Lists the unfinished jobs of an ordering key in their order, without payloads: the first 200, and whether there are more.
+#[utoipa::path(
+    get,
+    path = "/api/v1/keys",
+    params(KeyQuery),
+    responses((status = 200, body = InLine), (status = "default", body = ErrorResponse))
+)]
+pub(super) async fn in_line(
+    State(app): State<AppState>,
+    QueryParams(KeyQuery { queue, key }): QueryParams<KeyQuery>,
+) -> HandlerResult<Json<InLine>> {
     let Some(key) = key else { return Ok(Json(InLine::default())) };
     let queue = queue.unwrap_or_else(|| "default".to_owned());
-    Ok(Json(operate::in_line(&mut *app.look().await?, app.store, &queue, &key, MOST).await?))
+    Ok(Json(operate::in_line(&mut *app.begin_read().await?, app.store, &queue, &key, MAX_PAGE_JOBS).await?))
 }
 
-/// One job with its payload, its output, its failed attempts and how far it is.
+/// Returns a job with its payload, output, failed attempts and progress.
 #[utoipa::path(
     get,
     path = "/api/v1/jobs/{id}",
     params(("id" = String, Path, description = "The job's id")),
-    responses((status = 200, body = JobRecord), (status = "default", body = Wrong))
+    responses((status = 200, body = JobRecord), (status = "default", body = ErrorResponse))
 )]
-pub(super) async fn find(State(app): State<Shared>, Path(id): Path<String>) -> Answer<Json<JobRecord>> {
-    Ok(Json(looked_at(&mut *app.look().await?, &app, job_id(&id)?).await?))
+pub(super) async fn find(State(app): State<AppState>, Path(id): Path<String>) -> HandlerResult<Json<JobRecord>> {
+    Ok(Json(load_job(&mut *app.begin_read().await?, &app, job_id(&id)?).await?))
 }
 
-/// What the attempts of a job of this type have logged, without what is not to be shown.
-pub(in crate::dashboard) async fn logs_of(connection: &mut PgConnection, app: &App, id: JobId, job_type: &str) -> Answer<Vec<AttemptLog>> {
+/// Loads the logs of a job's attempts. Redacted values are removed.
+pub(in crate::dashboard) async fn load_logs(
+    connection: &mut PgConnection,
+    app: &App,
+    id: JobId,
+    job_type: &str,
+) -> HandlerResult<Vec<AttemptLog>> {
     let mut logs = operate::logs(connection, app.store, id).await?;
-    redact_logs(&app.door.options, job_type, &mut logs);
+    redact_logs(&app.dashboard.options, job_type, &mut logs);
     Ok(logs)
 }
 
-/// What the attempts of a job have logged, in their order; none if its type keeps no logs.
+/// Lists the logs of a job's attempts in order. Empty if its type keeps no logs.
 #[utoipa::path(
     get,
     path = "/api/v1/jobs/{id}/logs",
     params(("id" = String, Path, description = "The job's id")),
-    responses((status = 200, body = Vec<AttemptLog>), (status = "default", body = Wrong))
+    responses((status = 200, body = Vec<AttemptLog>), (status = "default", body = ErrorResponse))
 )]
-pub(super) async fn logs(State(app): State<Shared>, Path(id): Path<String>) -> Answer<Json<Vec<AttemptLog>>> {
-    let (id, mut session) = (job_id(&id)?, app.look().await?);
+pub(super) async fn logs(State(app): State<AppState>, Path(id): Path<String>) -> HandlerResult<Json<Vec<AttemptLog>>> {
+    let (id, mut session) = (job_id(&id)?, app.begin_read().await?);
     let job = JobRef::from_id(id).in_store(app.store).find_without_payload(&mut *session).await?;
-    Ok(Json(logs_of(&mut session, &app, id, &job.job_type).await?))
+    Ok(Json(load_logs(&mut session, &app, id, &job.job_type).await?))
 }
 
-/// Why a job is not running, or what came of it: the causes, the most likely first, each with what to do about it. A job that is not there is an
-/// answer as well.
+/// Explains why a job is not running, or its outcome: the causes with their remedies, most likely first. An unknown job is explained as
+/// well, not rejected.
 #[utoipa::path(
     get,
     path = "/api/v1/jobs/{id}/why",
     params(("id" = String, Path, description = "The job's id")),
-    responses((status = 200, body = Why), (status = "default", body = Wrong))
+    responses((status = 200, body = Why), (status = "default", body = ErrorResponse))
 )]
-pub(super) async fn why(State(app): State<Shared>, Path(id): Path<String>) -> Answer<Json<Why>> {
-    Ok(Json(name_commands(operate::why(&mut *app.look().await?, app.store, job_id(&id)?).await?)))
+pub(super) async fn why(State(app): State<AppState>, Path(id): Path<String>) -> HandlerResult<Json<Why>> {
+    Ok(Json(name_commands(operate::why(&mut *app.begin_read().await?, app.store, job_id(&id)?).await?)))
 }
 
-/// What is to be done.
+/// An operation on a job.
 #[derive(Clone, Copy, Debug, Deserialize, ToSchema)]
 #[serde(tag = "act", rename_all = "snake_case")]
-pub(in crate::dashboard) enum Wanted {
-    /// A job that waits will not run; one that runs is told to stop.
+pub(in crate::dashboard) enum JobOperation {
+    /// Cancels the job. A waiting job will not run. A running job is asked to stop.
     Cancel,
-    /// A job that is over becomes ready, with all its attempts before it. Of many jobs: dead letters only. One whose uniqueness key another has
-    /// taken is refused, and of many left as it is.
+    /// Makes a finished job ready again, with its attempt count reset. As a bulk operation: dead letters only. A job whose uniqueness key
+    /// is taken by another job is rejected; a bulk operation skips it.
     Requeue,
-    /// The same, also beside the job that has taken its uniqueness key.
+    /// Requeues the job even if another job has taken its uniqueness key.
     ForceRequeue,
-    /// A dead letter is deleted with its payload and history, for good.
+    /// Deletes a dead letter with its payload and history, permanently.
     Discard,
-    /// A scheduled or parked job becomes ready.
+    /// Makes a scheduled or parked job ready.
     RunNow,
-    /// A ready or scheduled job is put off.
+    /// Postpones a ready or scheduled job.
     Snooze {
-        /// For so many seconds from now.
+        /// Delay in seconds from now.
         seconds: f64,
     },
-    /// A ready or scheduled job is put off, or due earlier.
+    /// Sets the due time of a ready or scheduled job, later or earlier.
     Reschedule {
-        /// Until then.
+        /// New due time.
         at: DateTime<Utc>,
     },
-    /// A ready or scheduled job gets another priority.
+    /// Changes the priority of a ready or scheduled job.
     Priority {
-        /// Higher runs first.
+        /// New priority. Higher priorities run first.
         priority: i16,
     },
 }
 
-impl Wanted {
-    pub(super) fn act(self) -> Answer<Act> {
-        let span = |seconds: f64| Duration::try_from_secs_f64(seconds).map_err(|_| Problem::wrong("a number of seconds is zero or more"));
+impl JobOperation {
+    pub(super) fn act(self) -> HandlerResult<Act> {
+        let span = |seconds: f64| Duration::try_from_secs_f64(seconds).map_err(|_| Problem::bad_request("`seconds` must be zero or more"));
         Ok(match self {
             Self::Cancel => Act::Cancel,
             Self::Requeue => Act::Requeue,
@@ -161,21 +184,21 @@ impl Wanted {
     }
 }
 
-/// An act that takes nothing but the job: a button of its page.
+/// A button on the page of a job, for an operation without parameters.
 pub(in crate::dashboard) struct Button {
-    /// As [`Wanted`] is written.
+    /// Tag of the [`JobOperation`] variant in JSON.
     pub(in crate::dashboard) act: &'static str,
     pub(in crate::dashboard) label: &'static str,
-    /// The states of a job in which it can be done.
+    /// Job states in which the operation is allowed.
     states: &'static [JobState],
-    /// What is asked first, if it cannot be taken back.
+    /// Confirmation question, for an operation that cannot be undone.
     pub(in crate::dashboard) question: Option<&'static str>,
 }
 
-/// All buttons, in their order on a page.
+/// All buttons, in the order of the page.
 const BUTTONS: [Button; 4] = {
     use JobState::{Blocked, Cancelled, Completed, Dead, Expired, Parked, Ready, Running, Scheduled};
-    let for_good = Some("Delete this job with its payload and history, for good?");
+    let discard_question = Some("Permanently delete this job with its payload and history?");
     [
         Button { act: "requeue", label: "Requeue", states: &[Dead, Completed, Cancelled, Expired], question: None },
         Button { act: "run_now", label: "Run now", states: &[Scheduled, Parked], question: None },
@@ -185,45 +208,50 @@ const BUTTONS: [Button; 4] = {
             states: &[Blocked, Scheduled, Ready, Running, Parked],
             question: Some("Cancel this job?"),
         },
-        Button { act: "discard", label: "Discard", states: &[Dead], question: for_good },
+        Button { act: "discard", label: "Discard", states: &[Dead], question: discard_question },
     ]
 };
 
-/// What can be done in this state.
+/// Returns the buttons for a job in this state.
 pub(in crate::dashboard) fn buttons(state: JobState) -> Vec<&'static Button> {
     BUTTONS.iter().filter(|button| button.states.contains(&state)).collect()
 }
 
-/// What became of it.
+/// Result of an operation on a job.
 #[derive(Serialize, ToSchema)]
-pub(super) struct Became {
-    /// `done`, or `cancelling` of a job that runs.
+pub(super) struct JobOperationResponse {
+    /// `done`, or `cancelling` if the job is still running.
     acted: Acted,
-    /// The same in a sentence.
+    /// The same in one sentence.
     text: String,
 }
 
-/// Does something to one job.
+/// Runs an operation on one job.
 #[utoipa::path(
     post,
     path = "/api/v1/jobs/{id}/act",
     params(("id" = String, Path, description = "The job's id")),
-    request_body = Wanted,
-    responses((status = 200, body = Became), (status = "default", body = Wrong))
+    request_body = JobOperation,
+    responses((status = 200, body = JobOperationResponse), (status = "default", body = ErrorResponse))
 )]
-pub(super) async fn act(State(app): State<Shared>, who: Who, Path(id): Path<String>, Said(wanted): Said<Wanted>) -> Answer<Json<Became>> {
-    let (id, act) = (job_id(&id)?, wanted.act()?);
-    let mut session = app.change().await?;
+pub(super) async fn act(
+    State(app): State<AppState>,
+    operator: Operator,
+    Path(id): Path<String>,
+    JsonBody(operation): JsonBody<JobOperation>,
+) -> HandlerResult<Json<JobOperationResponse>> {
+    let (id, act) = (job_id(&id)?, operation.act()?);
+    let mut session = app.begin_write().await?;
     let acted = JobRef::from_id(id).in_store(app.store).act(&mut *session, act).await?;
-    operate::note_act(&mut *session, app.store, &who.note(act.done(), format!("job {id}")), 1).await?;
+    operate::note_act(&mut *session, app.store, &operator.audit_entry(act.done(), format!("job {id}")), 1).await?;
     session.commit().await?;
     let what = if acted == Acted::Cancelling { "cancelling" } else { act.done() };
-    Ok(Json(Became { acted, text: format!("job {id} is {what}") }))
+    Ok(Json(JobOperationResponse { acted, text: format!("job {id} is {what}") }))
 }
 
-/// The id in an address.
-pub(in crate::dashboard) fn job_id(text: &str) -> Answer<JobId> {
-    text.parse().map_err(|_| Problem::missing("a job's id is a number"))
+/// Parses a job id from the path.
+pub(in crate::dashboard) fn job_id(text: &str) -> HandlerResult<JobId> {
+    text.parse().map_err(|_| Problem::not_found("a job id must be a number"))
 }
 
 #[cfg(test)]
@@ -231,9 +259,9 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_button_is_an_act_and_a_job_has_those_of_its_state() {
+    fn buttons_match_operations_and_job_states() {
         for button in &BUTTONS {
-            assert!(serde_json::from_value::<Wanted>(serde_json::json!({ "act": button.act })).is_ok(), "{}", button.act);
+            assert!(serde_json::from_value::<JobOperation>(serde_json::json!({ "act": button.act })).is_ok(), "{}", button.act);
         }
         let acts = |state| buttons(state).iter().map(|button| button.act).collect::<Vec<_>>();
         assert_eq!(acts(JobState::Dead), ["requeue", "discard"]);

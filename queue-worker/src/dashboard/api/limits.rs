@@ -1,4 +1,4 @@
-//! Limits: how many jobs may run at once, or begin in a time.
+//! Limits: how many jobs may run at the same time or start within a period.
 
 use std::time::Duration;
 
@@ -10,97 +10,103 @@ use queue_core::{
 use serde::Deserialize;
 use utoipa::ToSchema;
 
-use super::body::{Said, Told, Who};
+use super::body::{JsonBody, OperationResponse, Operator};
 use crate::dashboard::{
-    app::Shared,
-    part::Path,
-    problem::{Answer, Problem, Wrong},
+    app::AppState,
+    path::Path,
+    problem::{ErrorResponse, HandlerResult, Problem},
 };
 
-/// The figures of a limit: how many at once, or how many in a period, or both; what is not said is unbounded.
+/// Values of a limit: concurrency, rate, or both. Values that are left out are unlimited.
 #[derive(Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
-pub(super) struct LimitWanted {
-    /// How many run at once.
+pub(super) struct SetLimitRequest {
+    /// Maximum number of jobs that run at the same time.
     #[serde(default)]
     concurrency: Option<u32>,
-    /// How many begin in a period.
+    /// Maximum number of jobs that start within the period.
     #[serde(default)]
     starts: Option<u32>,
-    /// The period, in seconds.
+    /// Period of the rate in seconds.
     #[serde(default)]
     period: Option<f64>,
-    /// How many begin close together.
+    /// Maximum number of jobs that may start at the same moment.
     #[serde(default)]
     burst: Option<u32>,
-    /// Why, for whoever asks later.
+    /// Reason, shown to other operators.
     #[serde(default)]
     reason: Option<String>,
 }
 
-/// The limits by name, with what is used and what waits.
-#[utoipa::path(get, path = "/api/v1/limits", responses((status = 200, body = Vec<LimitStatus>), (status = "default", body = Wrong)))]
-pub(super) async fn list(State(app): State<Shared>) -> Answer<Json<Vec<LimitStatus>>> {
-    Ok(Json(operate::limits(&mut *app.look().await?, app.store).await?))
+/// Lists the limits by name, with permits in use and waiting jobs.
+#[utoipa::path(
+    get,
+    path = "/api/v1/limits",
+    responses((status = 200, body = Vec<LimitStatus>), (status = "default", body = ErrorResponse))
+)]
+pub(super) async fn list(State(app): State<AppState>) -> HandlerResult<Json<Vec<LimitStatus>>> {
+    Ok(Json(operate::limits(&mut *app.begin_read().await?, app.store).await?))
 }
 
-/// The keys of a limit by key that hold permits or wait, the busiest first.
+/// Lists the keys of a keyed limit that hold permits or have waiting jobs, busiest first.
 #[utoipa::path(
     get,
     path = "/api/v1/limits/{name}/keys",
     params(("name" = String, Path, description = "The limit")),
-    responses((status = 200, body = Vec<LimitKey>), (status = "default", body = Wrong))
+    responses((status = 200, body = Vec<LimitKey>), (status = "default", body = ErrorResponse))
 )]
-pub(super) async fn keys(State(app): State<Shared>, Path(name): Path<String>) -> Answer<Json<Vec<LimitKey>>> {
-    Ok(Json(operate::limit_keys(&mut *app.look().await?, app.store, &name).await?))
+pub(super) async fn keys(State(app): State<AppState>, Path(name): Path<String>) -> HandlerResult<Json<Vec<LimitKey>>> {
+    Ok(Json(operate::limit_keys(&mut *app.begin_read().await?, app.store, &name).await?))
 }
 
-/// Sets a limit for all workers, whatever code says of it.
+/// Sets a limit for all workers. It overrides the limit declared in code.
 #[utoipa::path(
     post,
     path = "/api/v1/limits/{name}",
     params(("name" = String, Path, description = "The limit: `type:send_email`, `queue:mail`, or a name that types share")),
-    request_body = LimitWanted,
-    responses((status = 200, body = Told), (status = "default", body = Wrong))
+    request_body = SetLimitRequest,
+    responses((status = 200, body = OperationResponse), (status = "default", body = ErrorResponse))
 )]
 pub(super) async fn set(
-    State(app): State<Shared>,
-    who: Who,
+    State(app): State<AppState>,
+    operator: Operator,
     Path(name): Path<String>,
-    Said(wanted): Said<LimitWanted>,
-) -> Answer<Json<Told>> {
-    if wanted.concurrency.is_none() && wanted.starts.is_none() {
-        return Err(Problem::wrong(
-            "say how many may run at once with `concurrency`, or how many may begin in a period with `starts` and `period`",
-        ));
+    JsonBody(request): JsonBody<SetLimitRequest>,
+) -> HandlerResult<Json<OperationResponse>> {
+    if request.concurrency.is_none() && request.starts.is_none() {
+        return Err(Problem::bad_request("set `concurrency`, or `starts` with `period`, or both"));
     }
     let mut limit = Limit::new();
-    limit = wanted.concurrency.into_iter().fold(limit, Limit::concurrency);
-    if let Some(starts) = wanted.starts {
-        let period = wanted.period.and_then(|seconds| Duration::try_from_secs_f64(seconds).ok());
-        limit = limit.rate(starts, period.ok_or_else(|| Problem::wrong("a rate has a period in seconds"))?);
+    limit = request.concurrency.into_iter().fold(limit, Limit::concurrency);
+    if let Some(starts) = request.starts {
+        let period = request.period.and_then(|seconds| Duration::try_from_secs_f64(seconds).ok());
+        limit = limit.rate(starts, period.ok_or_else(|| Problem::bad_request("`starts` requires `period`, in seconds"))?);
     }
-    limit = wanted.burst.into_iter().fold(limit, Limit::burst);
-    let mut session = app.change().await?;
-    operate::set_limit(&mut *session, app.store, &name, limit, wanted.reason.as_deref()).await?;
-    operate::note_act(&mut *session, app.store, &who.note("limited", format!("limit {name}")), 0).await?;
+    limit = request.burst.into_iter().fold(limit, Limit::burst);
+    let mut session = app.begin_write().await?;
+    operate::set_limit(&mut *session, app.store, &name, limit, request.reason.as_deref()).await?;
+    operate::note_act(&mut *session, app.store, &operator.audit_entry("limited", format!("limit {name}")), 0).await?;
     session.commit().await?;
-    Ok(Told::new(format!("the limit {name} is set")))
+    Ok(OperationResponse::new(format!("the limit {name} is set")))
 }
 
-/// Takes away what an operator set, so that code's word holds again.
+/// Removes the limit set by an operator, so that the limit declared in code applies again.
 #[utoipa::path(
     post,
     path = "/api/v1/limits/{name}/unset",
     params(("name" = String, Path, description = "The limit")),
-    responses((status = 200, body = Told), (status = "default", body = Wrong))
+    responses((status = 200, body = OperationResponse), (status = "default", body = ErrorResponse))
 )]
-pub(super) async fn unset(State(app): State<Shared>, who: Who, Path(name): Path<String>) -> Answer<Json<Told>> {
-    let mut session = app.change().await?;
+pub(super) async fn unset(
+    State(app): State<AppState>,
+    operator: Operator,
+    Path(name): Path<String>,
+) -> HandlerResult<Json<OperationResponse>> {
+    let mut session = app.begin_write().await?;
     if !operate::unset_limit(&mut *session, app.store, &name).await? {
-        return Err(Problem::missing(format!("no operator has set the limit {name}")));
+        return Err(Problem::not_found(format!("no operator has set the limit {name}")));
     }
-    operate::note_act(&mut *session, app.store, &who.note("unlimited", format!("limit {name}")), 0).await?;
+    operate::note_act(&mut *session, app.store, &operator.audit_entry("unlimited", format!("limit {name}")), 0).await?;
     session.commit().await?;
-    Ok(Told::new(format!("what code says of the limit {name} holds again")))
+    Ok(OperationResponse::new(format!("the limit {name} declared in code applies again")))
 }

@@ -1,4 +1,4 @@
-//! What is done to many jobs: first counted, then done to no more than that, and noted.
+//! Bulk operations: counted first, confirmed, limited to the confirmed count, and recorded in the audit log.
 
 use std::time::Duration;
 
@@ -11,249 +11,281 @@ use tokio_util::sync::CancellationToken;
 use utoipa::ToSchema;
 
 use super::{
-    asked::AskedJobs,
-    body::{Said, Told, Who},
-    jobs::Wanted,
+    body::{JsonBody, OperationResponse, Operator},
+    job_query::JobQuery,
+    jobs::JobOperation,
 };
 use crate::dashboard::{
-    acts::ActOnItsWay,
-    app::{App, Shared},
-    problem::{Answer, Problem, Wrong},
+    app::{App, AppState},
+    operations::BulkOperationStatus,
+    problem::{ErrorResponse, HandlerResult, Problem},
 };
 
-/// One that takes longer goes on after it was answered.
-const ANSWERED_AFTER: Duration = Duration::from_secs(3);
+/// Time after which the response is sent while the operation continues.
+const RESPONSE_TIMEOUT: Duration = Duration::from_secs(3);
 
-/// What is to be done to which jobs.
+/// An operation on all jobs of a filter.
 #[derive(Deserialize, ToSchema)]
-pub(super) struct ManyWanted {
+pub(super) struct BulkRequest {
     #[serde(flatten)]
-    wanted: Wanted,
-    /// To which, and `{}` for all; `before` and `limit` do not count.
-    filter: AskedJobs,
-    /// Not if there are more by now. Not wanted where they are only counted.
+    operation: JobOperation,
+    /// Selects the jobs. `{}` selects all. `before` and `limit` are ignored.
+    filter: JobQuery,
+    /// Confirmed number of jobs. The operation is rejected if there are more by now. Ignored when counting.
     #[serde(default)]
     at_most: Option<u64>,
-    /// So many a second at most; as fast as it goes if nothing is said.
+    /// Maximum number of jobs per second. Default: unlimited.
     #[serde(default)]
     rate: Option<f64>,
 }
 
-/// A group of dead letters, and what is to be done to it.
+/// An operation on a group of dead letters.
 #[derive(Deserialize, ToSchema)]
-pub(super) struct GroupWanted {
+pub(super) struct GroupRequest {
     #[serde(flatten)]
-    wanted: Wanted,
-    /// The group's type.
+    operation: JobOperation,
+    /// Job type of the group.
     job_type: String,
-    /// What its errors have in common.
+    /// Common part of the errors, as reported for the group.
     error: String,
-    /// Not if there are more by now. Not wanted where they are only counted.
+    /// Confirmed number of jobs. The operation is rejected if there are more by now. Ignored when counting.
     #[serde(default)]
     at_most: Option<u64>,
-    /// So many a second at most; as fast as it goes if nothing is said.
+    /// Maximum number of jobs per second. Default: unlimited.
     #[serde(default)]
     rate: Option<f64>,
 }
 
-/// How many jobs.
+/// Result of a count or of a bulk operation.
 #[derive(Serialize, ToSchema)]
-pub(super) struct Many {
-    /// How many it would be, or was.
+pub(super) struct BulkResponse {
+    /// Number of jobs that match, or that were changed.
     jobs: u64,
-    /// Whether it goes on: then so many are to be done, and the audit tells how many are.
+    /// Whether the operation continues in the background. Then `jobs` is the number to change, and the audit log reports the progress.
     goes_on: bool,
-    /// The same in a sentence.
+    /// The same in one sentence.
     text: String,
 }
 
-/// Counts to how many jobs something would be done. More than a million are refused, or than the dashboard was told.
+/// Counts the jobs that an operation would change. More than a million jobs, or the configured maximum, are rejected.
 #[utoipa::path(
     post,
     path = "/api/v1/jobs/count",
-    request_body = ManyWanted,
-    responses((status = 200, body = Many), (status = "default", body = Wrong))
+    request_body = BulkRequest,
+    responses((status = 200, body = BulkResponse), (status = "default", body = ErrorResponse))
 )]
-pub(super) async fn count(State(app): State<Shared>, Said(many): Said<ManyWanted>) -> Answer<Json<Many>> {
-    let (act, filter) = (many.wanted.act()?, many.filter.filter()?);
-    let most = app.door.options.most_jobs;
-    let jobs = operate::count_matching_up_to(&mut *app.look().await?, app.store, &filter, act, most).await?;
-    if jobs > most { Err(too_many(most)) } else { Ok(would_be(jobs, act)) }
+pub(super) async fn count(State(app): State<AppState>, JsonBody(request): JsonBody<BulkRequest>) -> HandlerResult<Json<BulkResponse>> {
+    let (act, filter) = (request.operation.act()?, request.filter.filter()?);
+    let most = app.dashboard.options.most_jobs;
+    let jobs = operate::count_matching_up_to(&mut *app.begin_read().await?, app.store, &filter, act, most).await?;
+    if jobs > most { Err(too_many(most)) } else { Ok(preview(jobs, act)) }
 }
 
 fn too_many(most: u64) -> Problem {
-    let text = format!("these are more than {most} jobs: choose fewer, or let the command line do it, which takes any number");
+    let text = format!("more than {most} jobs match; narrow the filter, or use the command line, which has no maximum");
     Problem::new(StatusCode::UNPROCESSABLE_ENTITY, text)
 }
 
-/// Does something to all jobs of a filter. What takes longer than three seconds goes on, and is counted in the audit.
+/// Runs an operation on all jobs of a filter. After three seconds it continues in the background, with its progress in the audit log.
 #[utoipa::path(
     post,
     path = "/api/v1/jobs/act",
-    request_body = ManyWanted,
-    responses((status = 200, body = Many), (status = "default", body = Wrong))
+    request_body = BulkRequest,
+    responses((status = 200, body = BulkResponse), (status = "default", body = ErrorResponse))
 )]
-pub(super) async fn act(State(app): State<Shared>, who: Who, Said(many): Said<ManyWanted>) -> Answer<Json<Many>> {
-    app.check_changes()?;
-    let (act, filter) = (many.wanted.act()?, many.filter.filter()?);
-    let at_most = many.at_most.unwrap_or_default();
-    if at_most > app.door.options.most_jobs {
-        return Err(too_many(app.door.options.most_jobs));
+pub(super) async fn act(
+    State(app): State<AppState>,
+    operator: Operator,
+    JsonBody(request): JsonBody<BulkRequest>,
+) -> HandlerResult<Json<BulkResponse>> {
+    app.check_writable()?;
+    let (act, filter) = (request.operation.act()?, request.filter.filter()?);
+    let at_most = request.at_most.unwrap_or_default();
+    if at_most > app.dashboard.options.most_jobs {
+        return Err(too_many(app.dashboard.options.most_jobs));
     }
-    let jobs = operate::count_matching_up_to(&mut *app.look().await?, app.store, &filter, act, at_most).await?;
-    let what = many.filter.text();
-    let note = who.note(act.done(), if what.is_empty() { "all jobs".to_owned() } else { format!("jobs of {what}") });
-    let (store, rate) = (app.store, many.rate);
-    let confirmed = Confirmed { jobs, at_most: many.at_most, act, rate, note };
-    let doing =
-        move |pool, steered: Steered| async move { steered.steer(operate::act_all(&pool, store, &filter, act).at_most(at_most)).await };
-    confirmed.run(&app, doing).await
+    let jobs = operate::count_matching_up_to(&mut *app.begin_read().await?, app.store, &filter, act, at_most).await?;
+    let what = request.filter.search_text();
+    let note = operator.audit_entry(act.done(), if what.is_empty() { "all jobs".to_owned() } else { format!("jobs of {what}") });
+    let (store, rate) = (app.store, request.rate);
+    let confirmed = ConfirmedOperation { jobs, at_most: request.at_most, act, rate, note };
+    let start =
+        move |pool, control: RunControl| async move { control.run(operate::act_all(&pool, store, &filter, act).at_most(at_most)).await };
+    confirmed.run(&app, start).await
 }
 
 /// Counts the dead letters of a group.
 #[utoipa::path(
     post,
     path = "/api/v1/dead/count",
-    request_body = GroupWanted,
-    responses((status = 200, body = Many), (status = "default", body = Wrong))
+    request_body = GroupRequest,
+    responses((status = 200, body = BulkResponse), (status = "default", body = ErrorResponse))
 )]
-pub(super) async fn count_group(State(app): State<Shared>, Said(group): Said<GroupWanted>) -> Answer<Json<Many>> {
+pub(super) async fn count_group(State(app): State<AppState>, JsonBody(group): JsonBody<GroupRequest>) -> HandlerResult<Json<BulkResponse>> {
     let act = group.act()?;
-    Ok(would_be(group.ids(&app).await?.len() as u64, act))
+    Ok(preview(group.ids(&app).await?.len() as u64, act))
 }
 
-/// Requeues or discards the dead letters of a group: those among the ones that died last.
+/// Requeues or discards the dead letters of a group, as far as they are among the most recent ones.
 #[utoipa::path(
     post,
     path = "/api/v1/dead/act",
-    request_body = GroupWanted,
-    responses((status = 200, body = Many), (status = "default", body = Wrong))
+    request_body = GroupRequest,
+    responses((status = 200, body = BulkResponse), (status = "default", body = ErrorResponse))
 )]
-pub(super) async fn act_on_group(State(app): State<Shared>, who: Who, Said(group): Said<GroupWanted>) -> Answer<Json<Many>> {
-    app.check_changes()?;
+pub(super) async fn act_on_group(
+    State(app): State<AppState>,
+    operator: Operator,
+    JsonBody(group): JsonBody<GroupRequest>,
+) -> HandlerResult<Json<BulkResponse>> {
+    app.check_writable()?;
     let (act, ids) = (group.act()?, group.ids(&app).await?);
-    let note = who.note(act.done(), format!("dead letters of {}: {}", group.job_type, group.error));
+    let note = operator.audit_entry(act.done(), format!("dead letters of {}: {}", group.job_type, group.error));
     let (store, rate) = (app.store, group.rate);
-    let confirmed = Confirmed { jobs: ids.len() as u64, at_most: group.at_most, act, rate, note };
-    confirmed.run(&app, move |pool, steered: Steered| async move { steered.steer(operate::act_on(&pool, store, ids, act)).await }).await
+    let confirmed = ConfirmedOperation { jobs: ids.len() as u64, at_most: group.at_most, act, rate, note };
+    confirmed.run(&app, move |pool, control: RunControl| async move { control.run(operate::act_on(&pool, store, ids, act)).await }).await
 }
 
-/// The acts on many jobs that are on their way in this process, the oldest first.
-#[utoipa::path(get, path = "/api/v1/acts", responses((status = 200, body = Vec<ActOnItsWay>), (status = "default", body = Wrong)))]
-pub(super) async fn on_their_way(State(app): State<Shared>) -> Json<Vec<ActOnItsWay>> {
-    Json(app.door.acts.list(&app.name))
+/// Lists the bulk operations in progress in this process, oldest first.
+#[utoipa::path(
+    get,
+    path = "/api/v1/acts",
+    responses((status = 200, body = Vec<BulkOperationStatus>), (status = "default", body = ErrorResponse))
+)]
+pub(super) async fn list_running(State(app): State<AppState>) -> Json<Vec<BulkOperationStatus>> {
+    Json(app.dashboard.operations.list(&app.name))
 }
 
-/// Which is to end.
+/// Selects the operation to stop.
 #[derive(Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
-pub(super) struct StopWanted {
-    /// Its number.
+pub(super) struct StopOperationRequest {
+    /// Number of the operation.
     number: u64,
 }
 
-/// Lets an act on many jobs end after the batch that is on its way. What it has done stays done.
-#[utoipa::path(post, path = "/api/v1/acts/stop", request_body = StopWanted, responses((status = 200, body = Told), (status = "default", body = Wrong)))]
-pub(super) async fn stop(State(app): State<Shared>, who: Who, Said(StopWanted { number }): Said<StopWanted>) -> Answer<Json<Told>> {
-    app.check_changes()?;
-    let stopped = app.door.acts.stop(&app.name, number).ok_or_else(|| Problem::missing("this act is over, or is not of this process"))?;
-    let mut session = app.change().await?;
-    operate::note_act(&mut *session, app.store, &who.note("stopped", format!("{}: {}", stopped.act, stopped.what)), 0).await?;
+/// Stops a bulk operation after its current batch. Jobs already changed stay changed.
+#[utoipa::path(
+    post,
+    path = "/api/v1/acts/stop",
+    request_body = StopOperationRequest,
+    responses((status = 200, body = OperationResponse), (status = "default", body = ErrorResponse))
+)]
+pub(super) async fn stop(
+    State(app): State<AppState>,
+    operator: Operator,
+    JsonBody(StopOperationRequest { number }): JsonBody<StopOperationRequest>,
+) -> HandlerResult<Json<OperationResponse>> {
+    app.check_writable()?;
+    let stopped = app
+        .dashboard
+        .operations
+        .stop(&app.name, number)
+        .ok_or_else(|| Problem::not_found("this process has no such operation in progress"))?;
+    let mut session = app.begin_write().await?;
+    operate::note_act(&mut *session, app.store, &operator.audit_entry("stopped", format!("{}: {}", stopped.act, stopped.what)), 0).await?;
     session.commit().await?;
-    Ok(Told::new("it ends after the batch that is on its way"))
+    Ok(OperationResponse::new("the operation stops after its current batch"))
 }
 
-impl GroupWanted {
-    fn act(&self) -> Answer<Act> {
-        match self.wanted.act()? {
+impl GroupRequest {
+    fn act(&self) -> HandlerResult<Act> {
+        match self.operation.act()? {
             act @ (Act::Requeue | Act::ForceRequeue | Act::Discard) => Ok(act),
-            _ => Err(Problem::wrong("dead letters are requeued or discarded")),
+            _ => Err(Problem::bad_request("dead letters can only be requeued or discarded")),
         }
     }
 
-    async fn ids(&self, app: &App) -> Answer<Vec<queue_core::JobId>> {
-        let found = operate::dead_groups(&mut *app.look().await?, app.store).await?;
+    async fn ids(&self, app: &App) -> HandlerResult<Vec<queue_core::JobId>> {
+        let found = operate::dead_groups(&mut *app.begin_read().await?, app.store).await?;
         let group = found.groups.into_iter().find(|group| group.job_type == self.job_type && group.error == self.error);
         Ok(group.map(|group| group.ids).unwrap_or_default())
     }
 }
 
-fn would_be(jobs: u64, act: Act) -> Json<Many> {
-    Json(Many { jobs, goes_on: false, text: format!("{} would be {}", of(jobs), act.done()) })
+fn preview(jobs: u64, act: Act) -> Json<BulkResponse> {
+    Json(BulkResponse { jobs, goes_on: false, text: format!("{} would be {}", job_count(jobs), act.done()) })
 }
 
-fn of(jobs: u64) -> String {
+fn job_count(jobs: u64) -> String {
     if jobs == 1 { "1 job".to_owned() } else { format!("{jobs} jobs") }
 }
 
-/// How an act goes on by itself.
-struct Steered {
+/// Rate, cancellation and audit log entry of a bulk operation.
+struct RunControl {
     note: Note,
     rate: Option<f64>,
     stop: CancellationToken,
 }
 
-impl Steered {
-    async fn steer(self, acting: ActAll<'_>) -> Result<Swept, queue_core::Error> {
-        let acting = acting.noted(self.note).until(self.stop.cancelled_owned());
+impl RunControl {
+    async fn run(self, operation: ActAll<'_>) -> Result<Swept, queue_core::Error> {
+        let operation = operation.noted(self.note).until(self.stop.cancelled_owned());
         match self.rate {
-            Some(rate) => acting.rate(rate).await,
-            None => acting.await,
+            Some(rate) => operation.rate(rate).await,
+            None => operation.await,
         }
     }
 }
 
-/// An act on many jobs that somebody has seen the number of.
-struct Confirmed {
-    /// So many there are now.
+/// A bulk operation whose number of jobs was confirmed by the operator.
+struct ConfirmedOperation {
+    /// Current number of jobs.
     jobs: u64,
-    /// So many there were.
+    /// Confirmed number of jobs.
     at_most: Option<u64>,
     act: Act,
     rate: Option<f64>,
     note: Note,
 }
 
-impl Confirmed {
-    fn check(&self) -> Answer<()> {
-        let at_most = self.at_most.ok_or_else(|| Problem::wrong("say with `at_most` how many there were when they were counted"))?;
+impl ConfirmedOperation {
+    fn check(&self) -> HandlerResult<()> {
+        let at_most = self.at_most.ok_or_else(|| Problem::bad_request("set `at_most` to the number of jobs that was counted"))?;
         if self.jobs > at_most {
-            let text = format!("by now there are {}, which is more than {at_most}; nothing was done", of(self.jobs));
+            let text = format!("there are {} by now, more than the confirmed {at_most}; nothing was changed", job_count(self.jobs));
             return Err(Problem::new(StatusCode::CONFLICT, text));
         }
         if self.rate.is_some_and(|rate| !(0.001..=1e6).contains(&rate)) {
-            return Err(Problem::wrong("a rate is from 0.001 to 1000000 a second"));
+            return Err(Problem::bad_request("`rate` must be between 0.001 and 1000000 jobs per second"));
         }
         Ok(())
     }
 
-    /// Begins it, if it is what was confirmed, and answers when it is over or takes long.
-    async fn run<F>(self, app: &App, doing: impl FnOnce(PgPool, Steered) -> F) -> Answer<Json<Many>>
+    /// Checks the confirmation and starts the operation. Responds when it finishes, or after [`RESPONSE_TIMEOUT`].
+    async fn run<F>(self, app: &App, start: impl FnOnce(PgPool, RunControl) -> F) -> HandlerResult<Json<BulkResponse>>
     where
         F: Future<Output = Result<Swept, queue_core::Error>> + Send + 'static,
     {
         self.check()?;
         let Self { jobs, act, rate, note, .. } = self;
-        let full =
-            || Problem::busy("four other acts on many jobs are on their way; try again, or stop one of them on the page of the audit");
-        let place = app.door.acts.begin(&app.name, note.clone()).ok_or_else(full)?;
-        let doing = doing(app.pool.clone(), Steered { note, rate, stop: place.stop.clone() });
+        let full = || Problem::unavailable("four bulk operations are in progress; try again later, or stop one on the audit page");
+        let slot = app.dashboard.operations.begin(&app.name, note.clone()).ok_or_else(full)?;
+        let operation = start(app.pool.clone(), RunControl { note, rate, stop: slot.stop.clone() });
         let mut task = tokio::spawn(async move {
-            let swept = doing.await;
-            drop(place);
+            let swept = operation.await;
+            drop(slot);
             if let Err(error) = &swept {
-                tracing::warn!(%error, "an act on many jobs ended half-way");
+                tracing::warn!(%error, "a bulk operation failed before it was complete");
             }
             swept
         });
-        match timeout(ANSWERED_AFTER, &mut task).await {
+        match timeout(RESPONSE_TIMEOUT, &mut task).await {
             Ok(Ok(swept)) => {
                 let Swept { done, cancelling, .. } = swept?;
-                let also = if cancelling > 0 { format!(", {} cancelling", of(cancelling)) } else { String::new() };
-                Ok(Json(Many { jobs: done + cancelling, goes_on: false, text: format!("{} {}{also}", of(done), act.done()) }))
+                let also = if cancelling > 0 { format!(", {} cancelling", job_count(cancelling)) } else { String::new() };
+                Ok(Json(BulkResponse {
+                    jobs: done + cancelling,
+                    goes_on: false,
+                    text: format!("{} {}{also}", job_count(done), act.done()),
+                }))
             }
-            Ok(Err(_)) => Err(Problem::busy("this failed half-way; the log says why")),
-            Err(_) => Ok(Json(Many { jobs, goes_on: true, text: format!("on its way: {}; the audit tells how far it is", of(jobs)) })),
+            Ok(Err(_)) => Err(Problem::unavailable("the operation failed before it was complete; see the server log")),
+            Err(_) => Ok(Json(BulkResponse {
+                jobs,
+                goes_on: true,
+                text: format!("in progress: {}; the audit log shows how far it is", job_count(jobs)),
+            })),
         }
     }
 }

@@ -1,6 +1,6 @@
-//! The JSON API, and what the pages show: whatever is looked at or done is looked at or done here, over `queue_core::operate`.
+//! JSON API over `queue_core::operate`. The pages load their data through the same functions.
 
-mod asked;
+mod job_query;
 mod audit;
 mod body;
 mod dead;
@@ -13,31 +13,31 @@ mod limits;
 mod many;
 mod overview;
 mod queues;
-mod redacted;
+mod redaction;
 mod schedules;
 mod stores;
 
 use axum::Router;
 use utoipa_axum::routes;
 
-use self::document::{described, titled};
+use self::document::{described_router, with_description};
 pub(super) use self::{
-    asked::{AskedJobs, MOST},
-    audit::AskedAudit,
-    body::Asked,
+    audit::AuditQuery,
+    body::QueryParams,
     durable::parent_of,
     flows::is_node,
-    history::{AskedHistory, figures},
-    jobs::{Button, buttons, job_id, listed, logs_of, looked_at},
-    overview::{Overview, busiest_and_oldest, gather},
+    history::{HistoryQuery, load_history},
+    job_query::{JobQuery, MAX_PAGE_JOBS},
+    jobs::{Button, buttons, job_id, list_page, load_job, load_logs},
+    overview::{Overview, busiest_and_oldest, load_overview},
     stores::of_stores,
 };
-use crate::dashboard::app::Shared;
+use crate::dashboard::app::AppState;
 
-/// Its routes, each with its description.
-pub(super) fn routes() -> Router<Shared> {
-    let routes = titled(
-        "Looks at a store of jobs, and acts on it. Ids are strings. Times are by the database's clock. An act is a POST with a JSON body.",
+/// Returns the routes with their `OpenAPI` descriptions.
+pub(super) fn routes() -> Router<AppState> {
+    let routes = described_router(
+        "Inspects and operates a job store. Ids are strings. Times are by the database's clock. Operations are POST requests with a JSON body.",
     );
     let routes = routes
         .routes(routes!(overview::overview))
@@ -60,7 +60,7 @@ pub(super) fn routes() -> Router<Shared> {
         .routes(routes!(dead::groups))
         .routes(routes!(many::count_group))
         .routes(routes!(many::act_on_group))
-        .routes(routes!(many::on_their_way))
+        .routes(routes!(many::list_running))
         .routes(routes!(many::stop))
         .routes(routes!(queues::queues))
         .routes(routes!(queues::workers))
@@ -75,5 +75,5 @@ pub(super) fn routes() -> Router<Shared> {
         .routes(routes!(limits::set))
         .routes(routes!(limits::unset))
         .routes(routes!(audit::list));
-    described(routes)
+    with_description(routes)
 }

@@ -1,4 +1,4 @@
-//! A store in figures.
+//! Overview of a store.
 
 use axum::{Json, extract::State};
 use chrono::{DateTime, Utc};
@@ -8,38 +8,38 @@ use sqlx::PgConnection;
 use utoipa::ToSchema;
 
 use crate::dashboard::{
-    app::{App, Shared},
-    problem::{Answer, Wrong},
+    app::{App, AppState},
+    problem::{ErrorResponse, HandlerResult},
 };
 
-/// A store in figures.
+/// Overview of a store.
 #[derive(Serialize, ToSchema)]
 pub(in crate::dashboard) struct Overview {
-    /// When this was read, by the database's clock.
+    /// Time of the overview by the database's clock.
     pub(in crate::dashboard) now: DateTime<Utc>,
-    /// How many jobs there are, by queue, type and state, of the 40 queues and types that have most; where `partial` is set, at least so many.
+    /// Number of jobs by queue, job type and state, for the 40 queues and types with the most jobs. A lower bound where `partial` is set.
     pub(in crate::dashboard) counts: Vec<Count>,
-    /// How many there are in all, by state.
+    /// Total number of jobs by state.
     pub(in crate::dashboard) totals: Vec<StateCount>,
-    /// So many more queues and types were seen.
+    /// Number of further queues and types that were found.
     pub(in crate::dashboard) more: i64,
-    /// The first ready job of the 40 queues that wait longest, the longest wait first.
+    /// Oldest ready job of each of the 40 queues with the longest wait, longest first.
     pub(in crate::dashboard) oldest: Vec<Oldest>,
-    /// What workers begin nothing of.
+    /// Pauses in effect.
     pub(in crate::dashboard) paused: Vec<Pause>,
-    /// Ready jobs that no living worker serves.
+    /// Ready jobs that no live worker serves.
     pub(in crate::dashboard) unserved: Vec<Unserved>,
-    /// The workers.
+    /// Workers.
     pub(in crate::dashboard) workers: Vec<WorkerRecord>,
 }
 
-/// So many queues and types, those that have most jobs, and so many queues that wait longest.
-const SHOWN: u16 = 40;
+/// Maximum number of queues and types with counts, and of queues with their oldest job.
+const MAX_QUEUES: u16 = 40;
 
-/// All of it, in a handful of bounded statements.
-pub(in crate::dashboard) async fn gather(app: &App) -> Answer<Overview> {
-    let (mut session, store) = (app.look().await?, app.store);
-    let (busiest, oldest) = busiest_and_oldest(app, &mut session, SHOWN).await?;
+/// Loads the overview in a few bounded statements.
+pub(in crate::dashboard) async fn load_overview(app: &App) -> HandlerResult<Overview> {
+    let (mut session, store) = (app.begin_read().await?, app.store);
+    let (busiest, oldest) = busiest_and_oldest(app, &mut session, MAX_QUEUES).await?;
     let connection = &mut *session;
     Ok(Overview {
         now: operate::now(&mut *connection, store).await?,
@@ -53,17 +53,18 @@ pub(in crate::dashboard) async fn gather(app: &App) -> Answer<Overview> {
     })
 }
 
-/// Of so many queues. These take longest in a large store, so the one is asked beside the other, if a connection is free.
-pub(in crate::dashboard) async fn busiest_and_oldest(app: &App, on: &mut PgConnection, most: u16) -> Answer<(Busiest, Vec<Oldest>)> {
+/// Loads the counts and the oldest jobs for at most `most` queues. These are the slowest statements in a large store, so they run in
+/// parallel if a connection is idle.
+pub(in crate::dashboard) async fn busiest_and_oldest(app: &App, on: &mut PgConnection, most: u16) -> HandlerResult<(Busiest, Vec<Oldest>)> {
     let store = app.store;
-    match app.look_beside().await {
+    match app.try_begin_read().await {
         Some(mut beside) => Ok(tokio::try_join!(operate::busiest(on, store, most), operate::oldest_of(&mut *beside, store, most))?),
         None => Ok((operate::busiest(&mut *on, store, most).await?, operate::oldest_of(on, store, most).await?)),
     }
 }
 
-/// The store in figures: jobs by queue, type and state; who waits longest; what is paused; who works.
-#[utoipa::path(get, path = "/api/v1/overview", responses((status = 200, body = Overview), (status = "default", body = Wrong)))]
-pub(super) async fn overview(State(app): State<Shared>) -> Answer<Json<Overview>> {
-    Ok(Json(gather(&app).await?))
+/// Returns the overview of the store: jobs by queue, type and state, the longest waits, the pauses and the workers.
+#[utoipa::path(get, path = "/api/v1/overview", responses((status = 200, body = Overview), (status = "default", body = ErrorResponse)))]
+pub(super) async fn overview(State(app): State<AppState>) -> HandlerResult<Json<Overview>> {
+    Ok(Json(load_overview(&app).await?))
 }

@@ -1,119 +1,142 @@
-//! Queues: what waits in them, what is paused, how much may wait.
+//! Queues, their pauses and capacities, and the workers.
 
 use axum::{Json, extract::State};
 use queue_core::operate::{self, Capacity, Scope, WorkerRecord};
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 
-use super::body::{Said, Told, Who};
+use super::body::{JsonBody, OperationResponse, Operator};
 use crate::dashboard::{
-    app::Shared,
-    part::Path,
-    problem::{Answer, Problem, Wrong},
+    app::AppState,
+    path::Path,
+    problem::{ErrorResponse, HandlerResult, Problem},
 };
 
-/// Queues, and how many jobs may wait in them.
+/// Queues and their capacities.
 #[derive(Serialize, ToSchema)]
-pub(super) struct Queues {
-    /// The queues that there are, by name.
+pub(super) struct QueueList {
+    /// Names of the queues, ordered.
     queues: Vec<String>,
-    /// Those that have a capacity.
+    /// Queues that have a capacity.
     capacities: Vec<Capacity>,
 }
 
-/// The queues by name. How many jobs wait in each is in the overview.
-#[utoipa::path(get, path = "/api/v1/queues", responses((status = 200, body = Queues), (status = "default", body = Wrong)))]
-pub(super) async fn queues(State(app): State<Shared>) -> Answer<Json<Queues>> {
-    let mut session = app.look().await?;
+/// Lists the queues by name. The overview reports their job counts.
+#[utoipa::path(get, path = "/api/v1/queues", responses((status = 200, body = QueueList), (status = "default", body = ErrorResponse)))]
+pub(super) async fn queues(State(app): State<AppState>) -> HandlerResult<Json<QueueList>> {
+    let mut session = app.begin_read().await?;
     let queues = operate::queues(&mut *session, app.store).await?;
-    Ok(Json(Queues { queues, capacities: operate::capacities(&mut *session, app.store).await? }))
+    Ok(Json(QueueList { queues, capacities: operate::capacities(&mut *session, app.store).await? }))
 }
 
-/// The workers that announced themselves, and how many jobs each holds.
-#[utoipa::path(get, path = "/api/v1/workers", responses((status = 200, body = Vec<WorkerRecord>), (status = "default", body = Wrong)))]
-pub(super) async fn workers(State(app): State<Shared>) -> Answer<Json<Vec<WorkerRecord>>> {
-    Ok(Json(operate::workers(&mut *app.look().await?, app.store).await?))
+/// Lists the registered workers and the number of jobs that each holds.
+#[utoipa::path(
+    get,
+    path = "/api/v1/workers",
+    responses((status = 200, body = Vec<WorkerRecord>), (status = "default", body = ErrorResponse))
+)]
+pub(super) async fn workers(State(app): State<AppState>) -> HandlerResult<Json<Vec<WorkerRecord>>> {
+    Ok(Json(operate::workers(&mut *app.begin_read().await?, app.store).await?))
 }
 
-/// What is to be paused or resumed.
+/// Scope of a pause: a queue, a job type, both, or everything.
 #[derive(Deserialize, ToSchema)]
-pub(super) struct PauseWanted {
-    /// This queue only.
+pub(super) struct PauseRequest {
+    /// Only this queue.
     #[serde(default)]
     queue: Option<String>,
-    /// This job type only.
+    /// Only this job type.
     #[serde(default)]
     job_type: Option<String>,
-    /// Neither: everything.
+    /// The whole store. Required if neither a queue nor a job type is given.
     #[serde(default)]
     everything: bool,
-    /// Why, for whoever asks later.
+    /// Reason, shown to other operators.
     #[serde(default)]
     reason: Option<String>,
 }
 
-impl PauseWanted {
-    fn scope(&self) -> Answer<Scope> {
+impl PauseRequest {
+    fn scope(&self) -> HandlerResult<Scope> {
         let scope = Scope { queue: self.queue.clone(), job_type: self.job_type.clone() };
         if (scope == Scope::EVERYTHING) == self.everything {
             return Ok(scope);
         }
-        Err(Problem::wrong("say which queue, which job type, or `everything`"))
+        Err(Problem::bad_request("give `queue`, `job_type`, both, or `everything`"))
     }
 }
 
-/// Lets workers begin nothing of it. What runs goes on.
-#[utoipa::path(post, path = "/api/v1/pause", request_body = PauseWanted, responses((status = 200, body = Told), (status = "default", body = Wrong)))]
-pub(super) async fn pause(State(app): State<Shared>, who: Who, Said(wanted): Said<PauseWanted>) -> Answer<Json<Told>> {
-    let scope = wanted.scope()?;
-    let mut session = app.change().await?;
-    operate::pause(&mut *session, app.store, &scope, wanted.reason.as_deref()).await?;
-    operate::note_act(&mut *session, app.store, &who.note("paused", scope.to_string()), 0).await?;
+/// Pauses a queue, a job type or everything: workers start no more of its jobs. Running jobs continue.
+#[utoipa::path(
+    post,
+    path = "/api/v1/pause",
+    request_body = PauseRequest,
+    responses((status = 200, body = OperationResponse), (status = "default", body = ErrorResponse))
+)]
+pub(super) async fn pause(
+    State(app): State<AppState>,
+    operator: Operator,
+    JsonBody(request): JsonBody<PauseRequest>,
+) -> HandlerResult<Json<OperationResponse>> {
+    let scope = request.scope()?;
+    let mut session = app.begin_write().await?;
+    operate::pause(&mut *session, app.store, &scope, request.reason.as_deref()).await?;
+    operate::note_act(&mut *session, app.store, &operator.audit_entry("paused", scope.to_string()), 0).await?;
     session.commit().await?;
-    Ok(Told::new(format!("{scope} is paused")))
+    Ok(OperationResponse::new(format!("{scope} is paused")))
 }
 
-/// Ends exactly that pause.
-#[utoipa::path(post, path = "/api/v1/resume", request_body = PauseWanted, responses((status = 200, body = Told), (status = "default", body = Wrong)))]
-pub(super) async fn resume(State(app): State<Shared>, who: Who, Said(wanted): Said<PauseWanted>) -> Answer<Json<Told>> {
-    let scope = wanted.scope()?;
-    let mut session = app.change().await?;
+/// Removes the pause with exactly this scope.
+#[utoipa::path(
+    post,
+    path = "/api/v1/resume",
+    request_body = PauseRequest,
+    responses((status = 200, body = OperationResponse), (status = "default", body = ErrorResponse))
+)]
+pub(super) async fn resume(
+    State(app): State<AppState>,
+    operator: Operator,
+    JsonBody(request): JsonBody<PauseRequest>,
+) -> HandlerResult<Json<OperationResponse>> {
+    let scope = request.scope()?;
+    let mut session = app.begin_write().await?;
     if !operate::resume(&mut *session, app.store, &scope).await? {
-        return Err(Problem::missing(format!("{scope} is not paused")));
+        return Err(Problem::not_found(format!("{scope} is not paused")));
     }
-    operate::note_act(&mut *session, app.store, &who.note("resumed", scope.to_string()), 0).await?;
+    operate::note_act(&mut *session, app.store, &operator.audit_entry("resumed", scope.to_string()), 0).await?;
     session.commit().await?;
-    Ok(Told::new(format!("{scope} is resumed")))
+    Ok(OperationResponse::new(format!("{scope} is resumed")))
 }
 
-/// How many jobs may wait.
+/// Capacity of a queue.
 #[derive(Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
-pub(super) struct CapacityWanted {
-    /// So many; any number if it is null.
+pub(super) struct CapacityRequest {
+    /// Maximum number of waiting jobs. Unlimited if `null`.
     #[serde(deserialize_with = "Option::deserialize")]
     #[schema(required)]
     capacity: Option<u64>,
 }
 
-/// Gives a queue a capacity, or takes it away.
+/// Sets or removes the capacity of a queue.
 #[utoipa::path(
     post,
     path = "/api/v1/queues/{queue}/capacity",
     params(("queue" = String, Path, description = "The queue")),
-    request_body = CapacityWanted,
-    responses((status = 200, body = Told), (status = "default", body = Wrong))
+    request_body = CapacityRequest,
+    responses((status = 200, body = OperationResponse), (status = "default", body = ErrorResponse))
 )]
 pub(super) async fn set_capacity(
-    State(app): State<Shared>,
-    who: Who,
+    State(app): State<AppState>,
+    operator: Operator,
     Path(queue): Path<String>,
-    Said(CapacityWanted { capacity }): Said<CapacityWanted>,
-) -> Answer<Json<Told>> {
-    let mut session = app.change().await?;
+    JsonBody(CapacityRequest { capacity }): JsonBody<CapacityRequest>,
+) -> HandlerResult<Json<OperationResponse>> {
+    let mut session = app.begin_write().await?;
     operate::set_capacity(&mut *session, app.store, &queue, capacity).await?;
-    let text = capacity.map_or_else(|| format!("queue {queue} has no capacity"), |most| format!("queue {queue} has a capacity of {most}"));
-    operate::note_act(&mut *session, app.store, &who.note("capacity", text.clone()), 0).await?;
+    let text =
+        capacity.map_or_else(|| format!("queue {queue} has unlimited capacity"), |most| format!("queue {queue} has a capacity of {most}"));
+    operate::note_act(&mut *session, app.store, &operator.audit_entry("capacity", text.clone()), 0).await?;
     session.commit().await?;
-    Ok(Told::new(text))
+    Ok(OperationResponse::new(text))
 }

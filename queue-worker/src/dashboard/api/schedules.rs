@@ -1,4 +1,4 @@
-//! Schedules: what the clock enqueues.
+//! Schedules.
 
 use axum::{Json, extract::State};
 use queue_core::{
@@ -8,45 +8,49 @@ use queue_core::{
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 
-use super::body::{Said, Told, Who};
+use super::body::{JsonBody, OperationResponse, Operator};
 use crate::dashboard::{
-    app::Shared,
-    part::Path,
-    problem::{Answer, Wrong},
+    app::AppState,
+    path::Path,
+    problem::{ErrorResponse, HandlerResult},
 };
 
-/// So many ticks are told.
-const FIRES: u16 = 50;
+/// Maximum number of ticks in a list.
+const MAX_TICKS: u16 = 50;
 
-/// What is to be done to a schedule.
+/// An operation on a schedule.
 #[derive(Clone, Copy, Deserialize, Serialize, ToSchema)]
 #[serde(tag = "act", rename_all = "snake_case")]
-pub(super) enum ScheduleWanted {
-    /// It has no ticks until it is resumed.
+pub(super) enum ScheduleOperation {
+    /// Stops the ticks until the schedule is resumed.
     Pause,
-    /// It goes on with the next tick.
+    /// Continues with the next tick.
     Resume,
-    /// A job at once.
+    /// Enqueues a job immediately.
     Run,
-    /// The next tick has no job.
+    /// Enqueues no job at the next tick.
     Skip,
 }
 
-/// The schedules by name.
-#[utoipa::path(get, path = "/api/v1/schedules", responses((status = 200, body = Vec<ScheduleRecord>), (status = "default", body = Wrong)))]
-pub(super) async fn list(State(app): State<Shared>) -> Answer<Json<Vec<ScheduleRecord>>> {
-    Ok(Json(schedule::list(&mut *app.look().await?, app.store).await?))
+/// Lists the schedules by name.
+#[utoipa::path(
+    get,
+    path = "/api/v1/schedules",
+    responses((status = 200, body = Vec<ScheduleRecord>), (status = "default", body = ErrorResponse))
+)]
+pub(super) async fn list(State(app): State<AppState>) -> HandlerResult<Json<Vec<ScheduleRecord>>> {
+    Ok(Json(schedule::list(&mut *app.begin_read().await?, app.store).await?))
 }
 
-/// What came of the last ticks of a schedule, the newest first.
+/// Lists the outcomes of the latest ticks of a schedule, newest first.
 #[utoipa::path(
     get,
     path = "/api/v1/schedules/{name}/fires",
     params(("name" = String, Path, description = "The schedule")),
-    responses((status = 200, body = Vec<Fire>), (status = "default", body = Wrong))
+    responses((status = 200, body = Vec<Fire>), (status = "default", body = ErrorResponse))
 )]
-pub(super) async fn fires(State(app): State<Shared>, Path(name): Path<String>) -> Answer<Json<Vec<Fire>>> {
-    Ok(Json(schedule::fires(&mut *app.look().await?, app.store, &name, FIRES).await?))
+pub(super) async fn fires(State(app): State<AppState>, Path(name): Path<String>) -> HandlerResult<Json<Vec<Fire>>> {
+    Ok(Json(schedule::fires(&mut *app.begin_read().await?, app.store, &name, MAX_TICKS).await?))
 }
 
 /// Pauses or resumes a schedule, runs it now, or skips its next tick.
@@ -54,28 +58,30 @@ pub(super) async fn fires(State(app): State<Shared>, Path(name): Path<String>) -
     post,
     path = "/api/v1/schedules/{name}/act",
     params(("name" = String, Path, description = "The schedule")),
-    request_body = ScheduleWanted,
-    responses((status = 200, body = Told), (status = "default", body = Wrong))
+    request_body = ScheduleOperation,
+    responses((status = 200, body = OperationResponse), (status = "default", body = ErrorResponse))
 )]
 pub(super) async fn act(
-    State(app): State<Shared>,
-    who: Who,
+    State(app): State<AppState>,
+    operator: Operator,
     Path(name): Path<String>,
-    Said(wanted): Said<ScheduleWanted>,
-) -> Answer<Json<Told>> {
-    let (mut session, store) = (app.change().await?, app.store);
-    let (word, text) = match wanted {
-        ScheduleWanted::Pause => ("paused", schedule::pause(&mut *session, store, &name).await.map(|()| format!("{name} is paused"))?),
-        ScheduleWanted::Resume => ("resumed", schedule::resume(&mut *session, store, &name).await.map(|()| format!("{name} is resumed"))?),
-        ScheduleWanted::Run => {
+    JsonBody(operation): JsonBody<ScheduleOperation>,
+) -> HandlerResult<Json<OperationResponse>> {
+    let (mut session, store) = (app.begin_write().await?, app.store);
+    let (word, text) = match operation {
+        ScheduleOperation::Pause => ("paused", schedule::pause(&mut *session, store, &name).await.map(|()| format!("{name} is paused"))?),
+        ScheduleOperation::Resume => {
+            ("resumed", schedule::resume(&mut *session, store, &name).await.map(|()| format!("{name} is resumed"))?)
+        }
+        ScheduleOperation::Run => {
             ("run", schedule::run_now(&mut *session, store, &name).await.map(|job| format!("job {job} of {name} is ready"))?)
         }
-        ScheduleWanted::Skip => {
+        ScheduleOperation::Skip => {
             let tick = schedule::skip_next(&mut *session, store, &name).await?;
             ("skipped", format!("the tick of {} is skipped", tick.format("%Y-%m-%d %H:%M:%SZ")))
         }
     };
-    operate::note_act(&mut *session, store, &who.note(word, format!("schedule {name}")), 0).await?;
+    operate::note_act(&mut *session, store, &operator.audit_entry(word, format!("schedule {name}")), 0).await?;
     session.commit().await?;
-    Ok(Told::new(text))
+    Ok(OperationResponse::new(text))
 }

@@ -1,20 +1,21 @@
-//! Many stores: how many jobs are in each. Each has its own API besides.
+//! Job counts of many stores. Each store also has its own API.
 
 use axum::{Json, Router, extract::State};
 use utoipa_axum::routes;
 
-use super::document::{described, titled};
-use crate::dashboard::{counted::StoresOverview, problem::Wrong, stores::SharedStores};
+use super::document::{described_router, with_description};
+use crate::dashboard::{problem::ErrorResponse, store_counts::StoresOverview, stores::StoresState};
 
-/// Its route, with its description.
-pub(in crate::dashboard) fn of_stores() -> Router<SharedStores> {
-    let routes =
-        titled("Looks at many stores of jobs. Each has an API of its own, with its own description, below the path that is said of it.");
-    described(routes.routes(routes!(stores)))
+/// Returns the route with its `OpenAPI` description.
+pub(in crate::dashboard) fn of_stores() -> Router<StoresState> {
+    let routes = described_router(
+        "Inspects many job stores. Each has an API of its own, with its own description, below the path that is listed for it.",
+    );
+    with_description(routes.routes(routes!(stores)))
 }
 
-/// Each store with how many jobs it has in each state, and where its own API is. A store that fails is one with an error beside the others.
-#[utoipa::path(get, path = "/api/v1/stores", responses((status = 200, body = StoresOverview), (status = "default", body = Wrong)))]
-async fn stores(State(stores): State<SharedStores>) -> Json<StoresOverview> {
+/// Lists the stores with their job counts by state and the paths of their APIs. A store that fails is listed with its error.
+#[utoipa::path(get, path = "/api/v1/stores", responses((status = 200, body = StoresOverview), (status = "default", body = ErrorResponse)))]
+async fn stores(State(stores): State<StoresState>) -> Json<StoresOverview> {
     Json(StoresOverview::clone(&*stores.count().await))
 }

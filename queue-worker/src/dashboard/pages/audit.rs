@@ -1,4 +1,4 @@
-//! Who did what to how many jobs.
+//! Audit log page: bulk operations in progress and past operations.
 
 use std::time::Duration;
 
@@ -6,26 +6,26 @@ use askama::Template;
 use axum::{extract::State, response::Html};
 use queue_core::operate;
 
-use super::frame::{Frame, page as write};
+use super::frame::{Frame, render};
 use crate::dashboard::{
-    acts::ActOnItsWay,
-    api::{Asked, AskedAudit},
-    app::Shared,
-    problem::Answer,
-    show::{self, Moment},
+    api::{AuditQuery, QueryParams},
+    app::AppState,
+    display::{self, Moment},
+    operations::BulkOperationStatus,
+    problem::HandlerResult,
 };
 
 #[derive(Template)]
 #[template(path = "audit.html")]
 struct AuditPage {
     frame: Frame,
-    /// Of this process.
-    on_their_way: Vec<OnItsWay>,
-    rows: Vec<Row>,
+    /// Bulk operations in progress in this process.
+    in_progress: Vec<OperationRow>,
+    rows: Vec<AuditRow>,
     next: Option<i64>,
 }
 
-struct OnItsWay {
+struct OperationRow {
     number: u64,
     actor: String,
     act: String,
@@ -33,7 +33,7 @@ struct OnItsWay {
     since: String,
 }
 
-struct Row {
+struct AuditRow {
     at: Moment,
     actor: String,
     role: String,
@@ -42,30 +42,34 @@ struct Row {
     jobs: String,
 }
 
-/// So many a page.
-const MOST: u32 = 100;
+/// Maximum number of entries on a page.
+const MAX_SHOWN: u32 = 100;
 
-pub(super) async fn page(State(app): State<Shared>, frame: Frame, Asked(asked): Asked<AskedAudit>) -> Answer<Html<String>> {
-    let mut session = app.look().await?;
+pub(super) async fn page(
+    State(app): State<AppState>,
+    frame: Frame,
+    QueryParams(query): QueryParams<AuditQuery>,
+) -> HandlerResult<Html<String>> {
+    let mut session = app.begin_read().await?;
     let now = operate::now(&mut *session, app.store).await?;
-    let found = operate::audit(&mut *session, app.store, asked.before, MOST).await?;
+    let found = operate::audit(&mut *session, app.store, query.before, MAX_SHOWN).await?;
     drop(session);
-    let row = |of: &operate::AuditRecord| Row {
+    let row = |of: &operate::AuditRecord| AuditRow {
         at: Moment::new(of.at, now),
-        actor: show::line(&of.actor),
-        role: show::line(&of.role),
-        act: show::line(&of.act),
-        what: show::short(&of.what, 300),
-        jobs: if of.jobs == 0 { String::new() } else { show::count(of.jobs, false) },
+        actor: display::line(&of.actor),
+        role: display::line(&of.role),
+        act: display::line(&of.act),
+        what: display::truncate(&of.what, 300),
+        jobs: if of.jobs == 0 { String::new() } else { display::count(of.jobs, false) },
     };
-    let next = found.last().map(|last| last.id).filter(|_| found.len() >= MOST as usize);
-    let on_its_way = |of: ActOnItsWay| OnItsWay {
+    let next = found.last().map(|last| last.id).filter(|_| found.len() >= MAX_SHOWN as usize);
+    let operation_row = |of: BulkOperationStatus| OperationRow {
         number: of.number,
-        actor: show::line(&of.actor),
-        act: show::line(&of.act),
-        what: show::short(&of.what, 300),
-        since: show::span(Duration::from_secs_f64(of.seconds)),
+        actor: display::line(&of.actor),
+        act: display::line(&of.act),
+        what: display::truncate(&of.what, 300),
+        since: display::duration(Duration::from_secs_f64(of.seconds)),
     };
-    let on_their_way = app.door.acts.list(&app.name).into_iter().map(on_its_way).collect();
-    write(&AuditPage { frame, on_their_way, rows: found.iter().map(row).collect(), next })
+    let in_progress = app.dashboard.operations.list(&app.name).into_iter().map(operation_row).collect();
+    render(&AuditPage { frame, in_progress, rows: found.iter().map(row).collect(), next })
 }

@@ -1,50 +1,50 @@
-//! Charts, drawn here, so that they are there without scripts: attempts as bars, waits as lines. Pure: figures in, numbers of a picture out.
+//! Charts rendered on the server, so that they need no scripts: attempts as bars, latencies as lines. Pure: maps statistics to coordinates.
 
 use std::{fmt::Write as _, time::Duration};
 
 use chrono::{DateTime, Utc};
 use queue_core::operate::Figures;
 
-use crate::dashboard::show;
+use crate::dashboard::display;
 
-/// The picture's size, and where the lowest bar stands.
+/// Size of the chart and y coordinate of the baseline.
 const WIDTH: f64 = 960.0;
 const HEIGHT: f64 = 150.0;
-const GROUND: f64 = HEIGHT - 18.0;
+const BASELINE: f64 = HEIGHT - 18.0;
 const LEFT: f64 = 56.0;
 const TOP: f64 = 8.0;
 
-/// What a page draws.
+/// Elements of a chart.
 pub(super) struct Chart {
     pub(super) bars: Vec<Bar>,
-    pub(super) lines: Vec<Line>,
-    /// The most attempts of a step, and the longest wait, as the axes say.
+    pub(super) lines: Vec<Polyline>,
+    /// Labels of the axes: maximum number of attempts per step, and maximum latency.
     pub(super) most: String,
     pub(super) longest: String,
-    /// Times below, with their places.
+    /// X coordinates and labels of the time axis.
     pub(super) times: Vec<(String, String)>,
-    /// What is to be seen, for those who do not see it.
-    pub(super) says: String,
+    /// Text alternative for screen readers.
+    pub(super) label: String,
     pub(super) is_empty: bool,
 }
 
-/// A rectangle.
+/// A rectangle with its tooltip.
 pub(super) struct Bar {
     pub(super) class: &'static str,
     pub(super) x: String,
     pub(super) y: String,
     pub(super) width: String,
     pub(super) height: String,
-    pub(super) says: String,
+    pub(super) label: String,
 }
 
-/// A line through points.
-pub(super) struct Line {
+/// A polyline.
+pub(super) struct Polyline {
     pub(super) class: &'static str,
     pub(super) points: String,
 }
 
-/// Of the steps of this time up to then.
+/// Lays out the chart of these steps, which cover the period `span` up to `until`.
 pub(super) fn chart(steps: &[Figures], until: DateTime<Utc>, span: Duration) -> Chart {
     let from = until - span;
     let share = |at: DateTime<Utc>| (at - from).as_seconds_f64() / span.as_secs_f64();
@@ -53,49 +53,49 @@ pub(super) fn chart(steps: &[Figures], until: DateTime<Utc>, span: Duration) -> 
     let most = steps.iter().map(ended).max().unwrap_or(0).max(1);
     let waits = |of: &Figures, share: f64| of.start.quantile(share).map(|wait| wait.as_secs_f64() * 1000.0);
     let longest = steps.iter().filter_map(|of| waits(of, 0.99)).fold(1.0_f64, f64::max);
-    // By the logarithm: milliseconds and minutes are in one picture.
-    let level = |ms: f64| GROUND - (ms.max(1.0).ln() / longest.max(10.0).ln()).clamp(0.0, 1.0) * (GROUND - TOP);
+    // Logarithmic scale, so that milliseconds and minutes are both visible.
+    let level = |ms: f64| BASELINE - (ms.max(1.0).ln() / longest.max(10.0).ln()).clamp(0.0, 1.0) * (BASELINE - TOP);
     let line = |class: &'static str, share: f64| {
         let point = |of: &Figures| {
             let high = level(waits(of, share)?);
             Some(format!("{:.1},{high:.1} {:.1},{high:.1}", x(of.at), x(of.at + of.lasted)))
         };
-        Line { class, points: steps.iter().filter_map(point).collect::<Vec<_>>().join(" ") }
+        Polyline { class, points: steps.iter().filter_map(point).collect::<Vec<_>>().join(" ") }
     };
     let sum = |of: fn(&Figures) -> u64| steps.iter().map(of).sum::<u64>();
     Chart {
         bars: steps.iter().flat_map(|of| bars(of, &x, most)).collect(),
         lines: vec![line("p50", 0.5), line("p95", 0.95), line("p99", 0.99)],
-        most: show::count(most as i64, false),
-        longest: show::span(Duration::from_secs_f64(longest.max(10.0) / 1000.0)),
+        most: display::count(most as i64, false),
+        longest: display::duration(Duration::from_secs_f64(longest.max(10.0) / 1000.0)),
         times: times(from, span, &x),
-        says: format!("{} completed and {} failed in {} steps", sum(|of| of.completed), sum(Figures::failed), steps.len()),
+        label: format!("{} completed and {} failed in {} steps", sum(|of| of.completed), sum(Figures::failed), steps.len()),
         is_empty: steps.iter().all(|of| ended(of) == 0),
     }
 }
 
-/// What failed stands on what completed.
+/// Stacks the failed attempts on the completed ones.
 fn bars(of: &Figures, x: &impl Fn(DateTime<Utc>) -> f64, most: u64) -> [Bar; 2] {
     let (left, right) = (x(of.at), x(of.at + of.lasted));
-    let height = |jobs: u64| jobs as f64 / most as f64 * (GROUND - TOP);
-    let mut ground = GROUND;
+    let height = |jobs: u64| jobs as f64 / most as f64 * (BASELINE - TOP);
+    let mut baseline = BASELINE;
     [("completed", of.completed), ("failed", of.failed())].map(|(class, jobs)| {
-        ground -= height(jobs);
-        let mut says = of.at.format("%Y-%m-%d %H:%MZ").to_string();
+        baseline -= height(jobs);
+        let mut label = of.at.format("%Y-%m-%d %H:%MZ").to_string();
         // Writing to a string cannot fail.
-        let _ = write!(says, ": {} {class}", show::count(jobs as i64, false));
+        let _ = write!(label, ": {} {class}", display::count(jobs as i64, false));
         Bar {
             class,
             x: format!("{left:.1}"),
-            y: format!("{ground:.1}"),
+            y: format!("{baseline:.1}"),
             width: format!("{:.1}", (right - left - 1.0).max(1.0)),
             height: format!("{:.1}", height(jobs)),
-            says,
+            label,
         }
     })
 }
 
-/// Five times, evenly.
+/// Returns four evenly spaced labels of the time axis.
 fn times(from: DateTime<Utc>, span: Duration, x: &impl Fn(DateTime<Utc>) -> f64) -> Vec<(String, String)> {
     let form = if span > Duration::from_hours(48) { "%m-%d" } else { "%H:%M" };
     let at = |nth: u32| from + span / 4 * nth;

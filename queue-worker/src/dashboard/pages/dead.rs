@@ -1,29 +1,29 @@
-//! Dead letters by why they died.
+//! Dead letters page, grouped by error.
 
 use askama::Template;
 use axum::{extract::State, response::Html};
 use queue_core::operate;
 
-use super::frame::{Frame, page as write};
+use super::frame::{Frame, render};
 use crate::dashboard::{
-    app::Shared,
-    problem::Answer,
-    show::{self, Moment},
+    app::AppState,
+    display::{self, Moment},
+    problem::HandlerResult,
 };
 
 #[derive(Template)]
 #[template(path = "dead.html")]
 struct DeadPage {
     frame: Frame,
-    groups: Vec<Row>,
+    groups: Vec<DeadGroupRow>,
     more: usize,
     looked_at: u64,
     partial: bool,
 }
 
-struct Row {
+struct DeadGroupRow {
     job_type: String,
-    /// As it is said back; only shown in a field that is not seen.
+    /// Unescaped value for the hidden form field, which identifies the group.
     error: String,
     shown: String,
     jobs: u64,
@@ -33,28 +33,28 @@ struct Row {
     queues: String,
 }
 
-/// So many groups are shown.
-const MOST: usize = 50;
+/// Maximum number of groups on the page.
+const MAX_SHOWN: usize = 50;
 
-pub(super) async fn page(State(app): State<Shared>, frame: Frame) -> Answer<Html<String>> {
-    let mut session = app.look().await?;
+pub(super) async fn page(State(app): State<AppState>, frame: Frame) -> HandlerResult<Html<String>> {
+    let mut session = app.begin_read().await?;
     let now = operate::now(&mut *session, app.store).await?;
     let found = operate::dead_groups(&mut *session, app.store).await?;
     drop(session);
-    let row = |group: &operate::DeadGroup| Row {
-        job_type: show::line(&group.job_type),
+    let row = |group: &operate::DeadGroup| DeadGroupRow {
+        job_type: display::line(&group.job_type),
         error: group.error.clone(),
-        shown: show::line(&group.error),
+        shown: display::line(&group.error),
         jobs: group.jobs,
         first: Moment::new(group.first, now),
         last: Moment::new(group.last, now),
         example: group.example.to_string(),
-        queues: show::short(&group.queues.join(", "), 100),
+        queues: display::truncate(&group.queues.join(", "), 100),
     };
-    write(&DeadPage {
+    render(&DeadPage {
         frame,
-        groups: found.groups.iter().take(MOST).map(row).collect(),
-        more: found.groups.len().saturating_sub(MOST),
+        groups: found.groups.iter().take(MAX_SHOWN).map(row).collect(),
+        more: found.groups.len().saturating_sub(MAX_SHOWN),
         looked_at: found.looked_at,
         partial: found.partial,
     })

@@ -1,4 +1,4 @@
-//! What is around every page.
+//! Layout shared by all pages.
 
 use askama::Template;
 use axum::{
@@ -10,53 +10,63 @@ use axum::{
 use super::LINKS;
 use crate::dashboard::{
     assets::VERSION,
-    problem::{Answer, Problem},
-    way::{Shows, Way},
+    problem::{HandlerResult, Problem},
+    request_context::{PageScope, RequestContext},
 };
 
-/// What a page's frame says.
-#[allow(clippy::struct_excessive_bools, reason = "each is one thing that the template asks")]
+/// Values of the page layout.
+#[allow(clippy::struct_excessive_bools, reason = "each is a condition of the template")]
 #[derive(Clone)]
 pub(super) struct Frame {
-    /// As links begin that lead to pages of what is shown.
+    /// Prefix of links within the current store.
     pub(super) base: String,
-    /// As those begin that are the same for all stores.
+    /// Prefix of links that are the same for all stores.
     pub(super) root: String,
-    /// Which of the pages it is.
+    /// Path of the navigation link to the current page.
     pub(super) at: &'static str,
     pub(super) version: &'static str,
-    /// What is shown, if that need be told.
+    /// Name of the store, if it needs to be shown.
     pub(super) label: String,
-    /// Whether there are many stores.
-    pub(super) many: bool,
-    /// Whether there are pages of a store.
-    pub(super) pages: bool,
-    /// Whether anything can be done here.
-    pub(super) acts: bool,
-    /// Whether one can log out.
-    pub(super) locked: bool,
+    /// Whether the dashboard covers many stores.
+    pub(super) has_stores: bool,
+    /// Whether the page belongs to a store.
+    pub(super) has_store_pages: bool,
+    /// Whether operations are allowed.
+    pub(super) allows_operations: bool,
+    /// Whether a token is required, so that the page offers a logout.
+    pub(super) requires_token: bool,
 }
 
 impl Frame {
-    /// Where links to the overview lead.
+    /// Link to the overview of the store.
     pub(super) fn home(&self) -> &str {
         or_slash(&self.base)
     }
 
-    /// Where those to all stores lead.
+    /// Link to the page of all stores.
     pub(super) fn top(&self) -> &str {
         or_slash(&self.root)
     }
 
-    fn new(way: &Way, at: &'static str) -> Self {
-        let label = match &way.shows {
-            Shows::One(schema) if *schema != "queue" => (*schema).to_owned(),
-            Shows::Member(name) => name.clone(),
-            Shows::One(_) | Shows::All => String::new(),
+    fn new(context: &RequestContext, at: &'static str) -> Self {
+        let label = match &context.scope {
+            PageScope::One(schema) if *schema != "queue" => (*schema).to_owned(),
+            PageScope::Member(name) => name.clone(),
+            PageScope::One(_) | PageScope::All => String::new(),
         };
-        let (many, pages) = (!matches!(way.shows, Shows::One(_)), !matches!(way.shows, Shows::All));
-        let (acts, locked) = (!way.door.options.read_only, way.door.keyhole.is_locked());
-        Self { base: way.base(), root: way.root.clone(), at, version: &VERSION, label, many, pages, acts, locked }
+        let (has_stores, has_store_pages) = (!matches!(context.scope, PageScope::One(_)), !matches!(context.scope, PageScope::All));
+        let (allows_operations, requires_token) = (!context.dashboard.options.read_only, context.dashboard.token_auth.is_required());
+        Self {
+            base: context.base(),
+            root: context.root.clone(),
+            at,
+            version: &VERSION,
+            label,
+            has_stores,
+            has_store_pages,
+            allows_operations,
+            requires_token,
+        }
     }
 }
 
@@ -67,34 +77,33 @@ fn or_slash(base: &str) -> &str {
 impl<S: Sync> FromRequestParts<S> for Frame {
     type Rejection = Problem;
 
-    async fn from_request_parts(parts: &mut Parts, _: &S) -> Answer<Self> {
-        let way = parts.extensions.get::<Way>().ok_or_else(|| Problem::missing("there is no way to here"))?;
+    async fn from_request_parts(parts: &mut Parts, _: &S) -> HandlerResult<Self> {
+        let context = parts.extensions.get::<RequestContext>().ok_or_else(|| Problem::not_found("missing request context"))?;
         let is_at = |at: &str| parts.uri.path() == at || parts.uri.path().strip_prefix(at).is_some_and(|rest| rest.starts_with('/'));
         let at = LINKS.iter().map(|(at, _)| *at).find(|at| is_at(at)).unwrap_or_default();
-        Ok(Self::new(way, at))
+        Ok(Self::new(context, at))
     }
 }
 
-/// The page.
-pub(super) fn page(template: &impl Template) -> Answer<Html<String>> {
-    template.render().map(Html).map_err(|error| Problem::busy(format!("this page cannot be written: {error}")))
+/// Renders a page.
+pub(super) fn render(template: &impl Template) -> HandlerResult<Html<String>> {
+    template.render().map(Html).map_err(|error| Problem::unavailable(format!("cannot render this page: {error}")))
 }
 
 #[derive(Template)]
 #[template(path = "failed.html")]
-struct Failed<'a> {
+struct FailedPage<'a> {
     frame: Frame,
     status: u16,
     text: &'a str,
 }
 
-/// What is wrong, as a page.
-/// Whoever was not let in is not told the schema.
-pub(super) fn failed(way: &Way, problem: &Problem) -> Response {
-    let whole = Frame::new(way, "");
-    let label = if whole.many { whole.label } else { String::new() };
-    let frame = Frame { label, acts: false, locked: false, ..whole };
-    let written = Failed { frame, status: problem.status.as_u16(), text: &problem.text }.render();
+/// Renders an error as a page. Omits the schema, since the client may not be authenticated.
+pub(super) fn failed(context: &RequestContext, problem: &Problem) -> Response {
+    let whole = Frame::new(context, "");
+    let label = if whole.has_stores { whole.label } else { String::new() };
+    let frame = Frame { label, allows_operations: false, requires_token: false, ..whole };
+    let written = FailedPage { frame, status: problem.status.as_u16(), text: &problem.text }.render();
     match written {
         Ok(html) => (problem.status, Html(html)).into_response(),
         Err(_) => problem.status.into_response(),

@@ -1,4 +1,4 @@
-//! The stream of what changes on a page: its live part, written anew whenever it was looked at.
+//! Server-sent events with the live part of a page, rendered after each poll.
 
 use std::{convert::Infallible, time::Duration};
 
@@ -15,58 +15,58 @@ use serde::Deserialize;
 
 use super::{
     frame::Frame,
-    job::see,
-    overview::{Figures, FiguresPart},
+    job::load_page_data,
+    overview::{OverviewFigures, OverviewLive},
 };
 use crate::dashboard::{
-    api::{Asked, gather, job_id},
-    app::{App, Shared},
-    live::{Hub, Topic},
-    problem::{Answer, Problem},
-    show,
+    api::{QueryParams, job_id, load_overview},
+    app::{App, AppState},
+    display,
+    live_hub::{LiveHub, LiveTopic},
+    problem::{HandlerResult, Problem},
 };
 
-/// What is watched: a job, or else the overview.
+/// Selects what to watch: a job, or by default the overview.
 #[derive(Default, Deserialize)]
 #[serde(default)]
-pub(super) struct Wanted {
+pub(super) struct LiveQuery {
     job: Option<String>,
 }
 
-/// Stands for the place where the router is nested. No text on a page has it: characters that act are made harmless.
-const BASE: char = '\u{1a}';
+/// Placeholder for the base path. It cannot occur elsewhere in a page, because control characters are escaped.
+const BASE_PLACEHOLDER: char = '\u{1a}';
 
-/// A proxy ends what is silent for long.
-const SIGN: Duration = Duration::from_secs(15);
+/// Keep-alive interval. Proxies close silent connections.
+const KEEP_ALIVE: Duration = Duration::from_secs(15);
 
 pub(super) async fn stream(
-    State(app): State<Shared>,
+    State(app): State<AppState>,
     frame: Frame,
-    Asked(wanted): Asked<Wanted>,
-) -> Answer<Sse<impl Stream<Item = Result<Event, Infallible>>>> {
-    let topic = wanted.job.as_deref().map(job_id).transpose()?.map_or(Topic::Overview, Topic::Job);
-    let (looks, anywhere) = (app.clone(), Frame { base: BASE.to_string(), ..frame.clone() });
-    let watching = Hub::watch(&app.hub, topic, move || {
-        let (app, frame) = (looks.clone(), anywhere.clone());
-        async move { look(&app, topic, frame).await.ok() }
+    QueryParams(query): QueryParams<LiveQuery>,
+) -> HandlerResult<Sse<impl Stream<Item = Result<Event, Infallible>>>> {
+    let topic = query.job.as_deref().map(job_id).transpose()?.map_or(LiveTopic::Overview, LiveTopic::Job);
+    let (polled, anywhere) = (app.clone(), Frame { base: BASE_PLACEHOLDER.to_string(), ..frame.clone() });
+    let watching = LiveHub::watch(&app.hub, topic, move || {
+        let (app, frame) = (polled.clone(), anywhere.clone());
+        async move { render_live(&app, topic, frame).await.ok() }
     })?;
-    let base = show::escape(&frame.base);
+    let base = display::escape(&frame.base);
     let events = stream::unfold((watching, base), async |(mut watching, base)| {
-        let html = watching.next().await?.replace(BASE, &base).replace('\r', " ");
+        let html = watching.next().await?.replace(BASE_PLACEHOLDER, &base).replace('\r', " ");
         Some((Ok(Event::default().event("part").data(html)), (watching, base)))
     });
-    // Of a store that is taken off nothing more is told, also if others put it on again.
-    Ok(Sse::new(events.take_until(app.gone())).keep_alive(KeepAlive::new().interval(SIGN)))
+    // The stream ends when its store leaves the roster, even if the store is added again.
+    Ok(Sse::new(events.take_until(app.removed())).keep_alive(KeepAlive::new().interval(KEEP_ALIVE)))
 }
 
-/// What is looked at once for all, written so that it is right wherever the router is nested.
-async fn look(app: &App, topic: Topic, frame: Frame) -> Answer<String> {
+/// Renders the live part once for all viewers, independently of where their router is nested.
+async fn render_live(app: &App, topic: LiveTopic, frame: Frame) -> HandlerResult<String> {
     let written = match topic {
-        Topic::Overview => {
-            let overview = gather(app).await?;
-            FiguresPart { frame, figures: Figures::new(&overview) }.render().ok()
+        LiveTopic::Overview => {
+            let overview = load_overview(app).await?;
+            OverviewLive { frame, figures: OverviewFigures::new(&overview) }.render().ok()
         }
-        Topic::Job(id) => see(app, id).await?.live(&frame),
+        LiveTopic::Job(id) => load_page_data(app, id).await?.live(&frame),
     };
-    written.ok_or_else(|| Problem::busy("this cannot be written"))
+    written.ok_or_else(|| Problem::unavailable("cannot render this page"))
 }

@@ -1,4 +1,4 @@
-//! The form for the token. It is said in a body, never in an address, and never again: a cookie stands for it.
+//! Login form. The token is sent once, in a body and never in a URL. After that a cookie replaces it.
 
 use askama::Template;
 use axum::{
@@ -8,58 +8,58 @@ use axum::{
 };
 use serde::Deserialize;
 
-use super::frame::{Frame, page as write};
+use super::frame::{Frame, render};
 use crate::dashboard::{
-    problem::{Answer, Problem},
-    throttle::Place,
+    problem::{HandlerResult, Problem},
+    request_context::RequestContext,
+    throttle::ClientAddress,
     token::COOKIE,
-    way::Way,
 };
 
 #[derive(Template)]
 #[template(path = "login.html")]
-struct Login {
+struct LoginPage {
     frame: Frame,
     is_wrong: bool,
 }
 
-/// Without `Debug`: it is the token.
+/// Has no `Debug`, because it contains the token.
 #[derive(Deserialize)]
-pub(super) struct Entered {
+pub(super) struct LoginForm {
     token: String,
 }
 
-pub(super) async fn page(frame: Frame) -> Answer<Html<String>> {
-    write(&Login { frame, is_wrong: false })
+pub(super) async fn page(frame: Frame) -> HandlerResult<Html<String>> {
+    render(&LoginPage { frame, is_wrong: false })
 }
 
 pub(super) async fn log_in(
-    Extension(Way { door, .. }): Extension<Way>,
+    Extension(RequestContext { dashboard, .. }): Extension<RequestContext>,
     frame: Frame,
     headers: HeaderMap,
     extensions: Extensions,
-    form: Result<Form<Entered>, axum::extract::rejection::FormRejection>,
-) -> Answer<Response> {
-    let Ok(Form(Entered { token })) = form else { return Err(Problem::wrong("this is not the form")) };
-    if !door.keyhole.is(&token, Place::of(&extensions))? {
-        return Ok((StatusCode::UNAUTHORIZED, write(&Login { frame, is_wrong: true })?).into_response());
+    form: Result<Form<LoginForm>, axum::extract::rejection::FormRejection>,
+) -> HandlerResult<Response> {
+    let Ok(Form(LoginForm { token })) = form else { return Err(Problem::bad_request("invalid form")) };
+    if !dashboard.token_auth.verify(&token, ClientAddress::of(&extensions))? {
+        return Ok((StatusCode::UNAUTHORIZED, render(&LoginPage { frame, is_wrong: true })?).into_response());
     }
-    let cookie = cookie(&door.keyhole.cookie(), &frame, &headers)?;
+    let cookie = cookie(&dashboard.token_auth.cookie(), &frame, &headers)?;
     Ok(([(header::SET_COOKIE, cookie)], Redirect::to(frame.top())).into_response())
 }
 
-pub(super) async fn log_out(frame: Frame, headers: HeaderMap) -> Answer<Response> {
+pub(super) async fn log_out(frame: Frame, headers: HeaderMap) -> HandlerResult<Response> {
     let mut gone = cookie("", &frame, &headers)?.as_bytes().to_vec();
     gone.extend_from_slice(b"; Max-Age=0");
-    let gone = HeaderValue::from_bytes(&gone).map_err(|_| Problem::wrong("this place has no name for a cookie"))?;
+    let gone = HeaderValue::from_bytes(&gone).map_err(|_| Problem::bad_request("this path is not valid in a cookie"))?;
     Ok(([(header::SET_COOKIE, gone)], Redirect::to(&format!("{}/login", frame.root))).into_response())
 }
 
-/// For this place only, for no script, for no other site; over TLS alone, if the form came over it.
-fn cookie(value: &str, frame: &Frame, headers: &HeaderMap) -> Answer<HeaderValue> {
+/// Builds the cookie: limited to this path, `HttpOnly`, `SameSite=Strict`, and `Secure` if the form was sent over TLS.
+fn cookie(value: &str, frame: &Frame, headers: &HeaderMap) -> HandlerResult<HeaderValue> {
     let is_tls = headers.get(header::ORIGIN).is_some_and(|origin| origin.as_bytes().starts_with(b"https://"));
     let secure = if is_tls { "; Secure" } else { "" };
     let path = if frame.root.contains(';') { "/" } else { frame.top() };
     let cookie = format!("{COOKIE}={value}; Path={path}; HttpOnly; SameSite=Strict{secure}");
-    HeaderValue::from_str(&cookie).map_err(|_| Problem::wrong("this place has no name for a cookie"))
+    HeaderValue::from_str(&cookie).map_err(|_| Problem::bad_request("this path is not valid in a cookie"))
 }

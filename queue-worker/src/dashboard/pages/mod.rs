@@ -1,8 +1,8 @@
-//! Pages: what the API answers, for people. Each is whole without scripts.
+//! HTML pages over the data of the API. Each is complete without scripts.
 
 mod audit;
 mod chart;
-mod crons;
+mod schedules;
 mod dead;
 mod frame;
 mod graph;
@@ -25,9 +25,9 @@ use axum::{
     routing::{get, post},
 };
 
-use crate::dashboard::{app::Shared, problem::Problem, stores::SharedStores, way::Way};
+use crate::dashboard::{app::AppState, problem::Problem, request_context::RequestContext, stores::StoresState};
 
-/// The pages that each page leads to, by address.
+/// Navigation links: path and label.
 pub(super) const LINKS: [(&str, &str); 8] = [
     ("/jobs", "Jobs"),
     ("/dead", "Dead letters"),
@@ -39,8 +39,8 @@ pub(super) const LINKS: [(&str, &str); 8] = [
     ("/audit", "Audit"),
 ];
 
-/// Their addresses, within a store.
-pub(super) fn routes() -> Router<Shared> {
+/// Returns the routes of a store's pages.
+pub(super) fn routes() -> Router<AppState> {
     Router::new()
         .route("/", get(overview::page))
         .route("/jobs", get(jobs::page))
@@ -50,22 +50,22 @@ pub(super) fn routes() -> Router<Shared> {
         .route("/history", get(history::page))
         .route("/queues", get(queues::page))
         .route("/workers", get(workers::page))
-        .route("/schedules", get(crons::page))
+        .route("/schedules", get(schedules::page))
         .route("/limits", get(limits::page))
         .route("/audit", get(audit::page))
 }
 
-/// Those of many stores.
-pub(super) fn of_stores() -> Router<SharedStores> {
+/// Returns the routes of the pages over many stores.
+pub(super) fn of_stores() -> Router<StoresState> {
     Router::new().route("/", get(stores::page))
 }
 
-/// The way in and out.
+/// Returns the routes for login and logout.
 pub(super) fn login<S: Clone + Send + Sync + 'static>() -> Router<S> {
     Router::new().route("/login", get(login::page).post(login::log_in)).route("/logout", post(login::log_out))
 }
 
-/// What is wrong, as a page.
-pub(super) fn failed_page(way: &Way, problem: &Problem) -> Response {
-    frame::failed(way, problem)
+/// Renders an error as a page.
+pub(super) fn failed_page(context: &RequestContext, problem: &Problem) -> Response {
+    frame::failed(context, problem)
 }

@@ -1,4 +1,4 @@
-//! The first page: how many jobs are where, who waits longest, who works.
+//! Overview page: jobs by state and queue, the longest waits, and the workers.
 
 use std::collections::BTreeMap;
 
@@ -6,37 +6,37 @@ use askama::Template;
 use axum::{extract::State, response::Html};
 use queue_core::JobState;
 
-use super::frame::{Frame, page as write};
+use super::frame::{Frame, render};
 use crate::dashboard::{
-    api::{Overview, gather},
-    app::Shared,
-    problem::Answer,
-    show::{self, Moment},
+    api::{Overview, load_overview},
+    app::AppState,
+    display::{self, Moment},
+    problem::HandlerResult,
 };
 
 #[derive(Template)]
 #[template(path = "overview.html")]
 pub(super) struct OverviewPage {
     pub(super) frame: Frame,
-    pub(super) figures: Figures,
+    pub(super) figures: OverviewFigures,
 }
 
-/// What changes, by itself.
+/// Live part of the page.
 #[derive(Template)]
 #[template(path = "figures.html")]
-pub(super) struct FiguresPart {
+pub(super) struct OverviewLive {
     pub(super) frame: Frame,
-    pub(super) figures: Figures,
+    pub(super) figures: OverviewFigures,
 }
 
-/// What changes.
-pub(super) struct Figures {
-    states: Vec<Tile>,
-    queues: Vec<QueueRow>,
-    /// Queues and types beyond those shown.
+/// Contents of the live part.
+pub(super) struct OverviewFigures {
+    states: Vec<StateTile>,
+    queues: Vec<QueueCounts>,
+    /// Number of queues and types that are not shown.
     more: i64,
     unserved: Vec<[String; 3]>,
-    /// So many more than those shown are seen.
+    /// Number of unserved queues and types that are not shown, as far as found.
     more_unserved: usize,
     everything: Option<String>,
     alive: usize,
@@ -45,29 +45,29 @@ pub(super) struct Figures {
     at: Moment,
 }
 
-/// How many jobs are in a state.
-struct Tile {
+/// Number of jobs in a state.
+struct StateTile {
     name: &'static str,
     count: String,
     is_some: bool,
 }
 
-/// A queue in figures.
-struct QueueRow {
+/// A queue with its job counts.
+struct QueueCounts {
     name: String,
     counts: Vec<(&'static str, String, bool)>,
     waited: Option<String>,
     paused: bool,
 }
 
-/// So many queues without a worker are shown.
-const UNSERVED: usize = 20;
+/// Maximum number of unserved queues and types on the page.
+const MAX_UNSERVED: usize = 20;
 
-/// Of a queue: what is to come, what is now, what went wrong.
-const OF_QUEUE: [JobState; 7] =
+/// States shown for each queue.
+const QUEUE_STATES: [JobState; 7] =
     [JobState::Ready, JobState::Running, JobState::Scheduled, JobState::Blocked, JobState::Parked, JobState::Completed, JobState::Dead];
 
-impl Figures {
+impl OverviewFigures {
     pub(super) fn new(overview: &Overview) -> Self {
         let mut queues: BTreeMap<&str, BTreeMap<JobState, (i64, bool)>> = BTreeMap::new();
         for count in &overview.counts {
@@ -77,18 +77,20 @@ impl Figures {
         let tile = |state: JobState| {
             let total = overview.totals.iter().find(|total| total.state == state);
             let (jobs, partial) = total.map(|total| (total.jobs, total.partial)).unwrap_or_default();
-            Tile { name: state.name(), count: show::count(jobs, partial), is_some: jobs > 0 }
+            StateTile { name: state.name(), count: display::count(jobs, partial), is_some: jobs > 0 }
         };
-        let unserved = overview.unserved.iter().take(UNSERVED);
+        let unserved = overview.unserved.iter().take(MAX_UNSERVED);
         let alive = overview.workers.iter().filter(|worker| worker.alive).count();
         let everything = overview.paused.iter().find(|pause| pause.scope.queue.is_none() && pause.scope.job_type.is_none());
         Self {
             states: JobState::ALL.map(tile).into(),
             more: overview.more,
-            queues: queues.into_iter().map(|(name, sums)| QueueRow::new(overview, name, &sums)).collect(),
-            unserved: unserved.map(|of| [show::line(&of.queue), show::line(&of.job_type), show::count(of.jobs, of.partial)]).collect(),
-            more_unserved: overview.unserved.len().saturating_sub(UNSERVED),
-            everything: everything.map(|pause| show::line(pause.reason.as_deref().unwrap_or("no reason was given"))),
+            queues: queues.into_iter().map(|(name, sums)| QueueCounts::new(overview, name, &sums)).collect(),
+            unserved: unserved
+                .map(|of| [display::line(&of.queue), display::line(&of.job_type), display::count(of.jobs, of.partial)])
+                .collect(),
+            more_unserved: overview.unserved.len().saturating_sub(MAX_UNSERVED),
+            everything: everything.map(|pause| display::line(pause.reason.as_deref().unwrap_or("no reason given"))),
             alive,
             silent: overview.workers.len() - alive,
             held: overview.workers.iter().map(|worker| worker.jobs).sum(),
@@ -97,23 +99,23 @@ impl Figures {
     }
 }
 
-impl QueueRow {
+impl QueueCounts {
     fn new(overview: &Overview, name: &str, sums: &BTreeMap<JobState, (i64, bool)>) -> Self {
         let first = overview.oldest.iter().find(|first| first.queue == name);
         let cell = |state: JobState| {
             let (jobs, partial) = sums.get(&state).copied().unwrap_or_default();
-            (state.name(), show::count(jobs, partial), jobs > 0)
+            (state.name(), display::count(jobs, partial), jobs > 0)
         };
         Self {
-            name: show::line(name),
-            counts: OF_QUEUE.map(cell).into(),
-            waited: first.and_then(|first| Some(format!("{}{}", show::span(first.waited?), if first.partial { "+" } else { "" }))),
+            name: display::line(name),
+            counts: QUEUE_STATES.map(cell).into(),
+            waited: first.and_then(|first| Some(format!("{}{}", display::duration(first.waited?), if first.partial { "+" } else { "" }))),
             paused: overview.paused.iter().any(|pause| pause.scope.queue.as_deref() == Some(name) && pause.scope.job_type.is_none()),
         }
     }
 }
 
-pub(super) async fn page(State(app): State<Shared>, frame: Frame) -> Answer<Html<String>> {
-    let overview = gather(&app).await?;
-    write(&OverviewPage { frame, figures: Figures::new(&overview) })
+pub(super) async fn page(State(app): State<AppState>, frame: Frame) -> HandlerResult<Html<String>> {
+    let overview = load_overview(&app).await?;
+    render(&OverviewPage { frame, figures: OverviewFigures::new(&overview) })
 }

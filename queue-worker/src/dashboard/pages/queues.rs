@@ -1,4 +1,4 @@
-//! Queues: what waits, what is paused, how many may wait; and the pauses.
+//! Queues page: waiting jobs, capacities and pauses.
 
 use std::collections::BTreeMap;
 
@@ -9,12 +9,12 @@ use queue_core::{
     operate::{self, Pause},
 };
 
-use super::frame::{Frame, page as write};
+use super::frame::{Frame, render};
 use crate::dashboard::{
     api::busiest_and_oldest,
-    app::Shared,
-    problem::Answer,
-    show::{self, Moment},
+    app::AppState,
+    display::{self, Moment},
+    problem::HandlerResult,
 };
 
 #[derive(Template)]
@@ -22,14 +22,14 @@ use crate::dashboard::{
 struct QueuesPage {
     frame: Frame,
     everything: bool,
-    queues: Vec<Row>,
+    queues: Vec<QueueRow>,
     pauses: Vec<PauseRow>,
     more: usize,
 }
 
-struct Row {
+struct QueueRow {
     name: String,
-    /// As it stands in an address.
+    /// Percent-encoded name.
     path: String,
     ready: String,
     waiting: String,
@@ -49,30 +49,30 @@ struct PauseRow {
     awaits: i64,
 }
 
-/// So many queues and pauses are shown.
-const MOST: usize = 200;
+/// Maximum number of queues and of pauses on the page.
+const MAX_SHOWN: usize = 200;
 
 impl PauseRow {
     fn new(pause: &Pause, now: chrono::DateTime<chrono::Utc>) -> Self {
-        let name = |name: &Option<String>| show::line(name.as_deref().unwrap_or_default());
+        let name = |name: &Option<String>| display::line(name.as_deref().unwrap_or_default());
         Self {
-            scope: show::line(&pause.scope.to_string()),
+            scope: display::line(&pause.scope.to_string()),
             queue: name(&pause.scope.queue),
             job_type: name(&pause.scope.job_type),
             reason: name(&pause.reason),
-            by: show::line(&pause.paused_by),
+            by: display::line(&pause.paused_by),
             since: Moment::new(pause.paused_at, now),
-            ready: show::count(pause.ready, pause.partial),
+            ready: display::count(pause.ready, pause.partial),
             awaits: pause.awaits,
         }
     }
 }
 
-pub(super) async fn page(State(app): State<Shared>, frame: Frame) -> Answer<Html<String>> {
-    let (mut session, store) = (app.look().await?, app.store);
+pub(super) async fn page(State(app): State<AppState>, frame: Frame) -> HandlerResult<Html<String>> {
+    let (mut session, store) = (app.begin_read().await?, app.store);
     let now = operate::now(&mut *session, store).await?;
     let names = operate::queues(&mut *session, store).await?;
-    let (busiest, oldest) = busiest_and_oldest(&app, &mut session, MOST as u16).await?;
+    let (busiest, oldest) = busiest_and_oldest(&app, &mut session, MAX_SHOWN as u16).await?;
     let counts = busiest.counts;
     let capacities = operate::capacities(&mut *session, store).await?;
     let pauses = operate::pauses(&mut *session, store).await?;
@@ -88,30 +88,30 @@ pub(super) async fn page(State(app): State<Shared>, frame: Frame) -> Answer<Html
         *place = (place.0 + count.jobs, place.1 | count.partial);
     }
     let row = |name: &String| {
-        let [ready, waiting] = sums.get(name.as_str()).copied().unwrap_or_default().map(|(jobs, partial)| show::count(jobs, partial));
-        Row {
-            name: show::line(name),
-            path: show::in_address(name),
+        let [ready, waiting] = sums.get(name.as_str()).copied().unwrap_or_default().map(|(jobs, partial)| display::count(jobs, partial));
+        QueueRow {
+            name: display::line(name),
+            path: display::percent_encode(name),
             ready,
             waiting,
-            waited: oldest.iter().find(|first| first.queue == *name).and_then(|first| first.waited).map(show::span),
+            waited: oldest.iter().find(|first| first.queue == *name).and_then(|first| first.waited).map(display::duration),
             capacity: capacities.iter().find(|of| of.queue == *name).map(|of| of.capacity),
             is_paused: pauses.iter().any(|pause| pause.scope.queue.as_ref() == Some(name) && pause.scope.job_type.is_none()),
         }
     };
-    // If there are too many: those that have jobs, a pause or a capacity first.
+    // Queues with jobs, a pause or a capacity take precedence if there are too many.
     let mut shown: Vec<&String> = names.iter().collect();
-    if shown.len() > MOST {
+    if shown.len() > MAX_SHOWN {
         let has = |name: &str| sums.contains_key(name) || capacities.iter().any(|of| of.queue == name);
         let is_paused = |name: &str| pauses.iter().any(|pause| pause.scope.queue.as_deref() == Some(name));
         shown.sort_by_key(|name| !has(name) && !is_paused(name));
-        shown.truncate(MOST);
+        shown.truncate(MAX_SHOWN);
     }
-    write(&QueuesPage {
+    render(&QueuesPage {
         frame,
         everything: pauses.iter().any(|pause| pause.scope == operate::Scope::EVERYTHING),
         queues: shown.into_iter().map(row).collect(),
-        pauses: pauses.iter().take(MOST).map(|pause| PauseRow::new(pause, now)).collect(),
-        more: names.len().saturating_sub(MOST),
+        pauses: pauses.iter().take(MAX_SHOWN).map(|pause| PauseRow::new(pause, now)).collect(),
+        more: names.len().saturating_sub(MAX_SHOWN),
     })
 }

@@ -1,58 +1,58 @@
-//! The first page over many stores: how many jobs are where, in each of them.
+//! First page over many stores: job counts per store and state.
 
 use askama::Template;
 use axum::{extract::State, response::Html};
 use queue_core::{JobState, operate::StateCount};
 
-use super::frame::{Frame, page as write};
-use crate::dashboard::{counted::StoreInFigures, problem::Answer, show, stores::SharedStores};
+use super::frame::{Frame, render};
+use crate::dashboard::{display, problem::HandlerResult, store_counts::StoreSummary, stores::StoresState};
 
 #[derive(Template)]
 #[template(path = "stores.html")]
 struct StoresPage {
     frame: Frame,
-    totals: Vec<Cell>,
-    stores: Vec<Row>,
+    totals: Vec<StateCell>,
+    stores: Vec<StoreRow>,
     silent: usize,
 }
 
-/// How many jobs are in a state.
-struct Cell {
+/// Number of jobs in a state.
+struct StateCell {
     state: &'static str,
     count: String,
     is_some: bool,
 }
 
-struct Row {
+struct StoreRow {
     name: String,
     schema: String,
     path: String,
-    counts: Vec<Cell>,
+    counts: Vec<StateCell>,
     error: Option<String>,
 }
 
-impl Row {
-    fn new(store: &StoreInFigures) -> Self {
-        let StoreInFigures { name, schema, path, totals, error, .. } = store.clone();
+impl StoreRow {
+    fn new(store: &StoreSummary) -> Self {
+        let StoreSummary { name, schema, path, totals, error, .. } = store.clone();
         Self { name, schema, path, counts: cells(&totals), error }
     }
 }
 
-fn cells(totals: &[StateCount]) -> Vec<Cell> {
+fn cells(totals: &[StateCount]) -> Vec<StateCell> {
     let cell = |state: JobState| {
         let total = totals.iter().find(|total| total.state == state);
         let (jobs, partial) = total.map(|total| (total.jobs, total.partial)).unwrap_or_default();
-        Cell { state: state.name(), count: show::count(jobs, partial), is_some: jobs > 0 }
+        StateCell { state: state.name(), count: display::count(jobs, partial), is_some: jobs > 0 }
     };
     JobState::ALL.map(cell).into()
 }
 
-pub(super) async fn page(State(stores): State<SharedStores>, frame: Frame) -> Answer<Html<String>> {
+pub(super) async fn page(State(stores): State<StoresState>, frame: Frame) -> HandlerResult<Html<String>> {
     let overview = stores.count().await;
-    write(&StoresPage {
+    render(&StoresPage {
         frame,
         totals: cells(&overview.totals),
-        stores: overview.stores.iter().map(Row::new).collect(),
+        stores: overview.stores.iter().map(StoreRow::new).collect(),
         silent: overview.silent,
     })
 }

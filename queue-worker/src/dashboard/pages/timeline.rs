@@ -1,41 +1,41 @@
-//! The steps of a durable job as a picture: when each was done, and how long it took or waits. Pure: steps in, numbers of a picture out.
+//! Timeline of the steps of a durable job: when each step ran or waited. Pure: maps steps to coordinates.
 
 use chrono::{DateTime, TimeDelta, Utc};
 use queue_core::operate::JobStep;
 
-use crate::dashboard::show;
+use crate::dashboard::display;
 
-/// The first ones; the table has a thousand.
-const MOST: usize = 100;
+/// Maximum number of steps drawn. The table lists up to a thousand.
+const MAX_STEPS: usize = 100;
 
 const WIDTH: f64 = 960.0;
-const NAMES: f64 = 190.0;
-const ROW: usize = 18;
-const LETTERS: usize = 28;
+const NAME_WIDTH: f64 = 190.0;
+const ROW_HEIGHT: usize = 18;
+const MAX_NAME: usize = 28;
 
 pub(super) struct Timeline {
-    pub(super) rows: Vec<Row>,
+    pub(super) rows: Vec<TimelineBar>,
     pub(super) height: usize,
     pub(super) from: String,
     pub(super) until: String,
-    /// What is to be seen, for those who do not see it.
-    pub(super) says: String,
+    /// Text alternative for screen readers.
+    pub(super) label: String,
 }
 
-pub(super) struct Row {
+pub(super) struct TimelineBar {
     pub(super) name: String,
-    /// Where the name stands.
-    pub(super) base: usize,
+    /// Y coordinate of the name's baseline.
+    pub(super) text_y: usize,
     pub(super) class: &'static str,
     pub(super) x: String,
     pub(super) y: usize,
     pub(super) width: String,
-    pub(super) says: String,
+    pub(super) label: String,
 }
 
-/// None of fewer than two steps: that is no picture.
+/// Lays out the timeline. Returns `None` for fewer than two steps.
 pub(super) fn timeline(steps: &[JobStep], now: DateTime<Utc>) -> Option<Timeline> {
-    let steps = &steps[..steps.len().min(MOST)];
+    let steps = &steps[..steps.len().min(MAX_STEPS)];
     if steps.len() < 2 {
         return None;
     }
@@ -43,32 +43,32 @@ pub(super) fn timeline(steps: &[JobStep], now: DateTime<Utc>) -> Option<Timeline
     let from = spans.iter().map(|(from, _)| *from).min()?;
     let until = spans.iter().map(|(_, until)| *until).max()?.max(from + TimeDelta::milliseconds(1));
     let share = |at: DateTime<Utc>| (at - from).as_seconds_f64() / (until - from).as_seconds_f64();
-    let x = |at: DateTime<Utc>| NAMES + share(at).clamp(0.0, 1.0) * (WIDTH - NAMES);
+    let x = |at: DateTime<Utc>| NAME_WIDTH + share(at).clamp(0.0, 1.0) * (WIDTH - NAME_WIDTH);
     let rows = steps.iter().zip(&spans).enumerate().map(|(nth, (step, (begun, ended)))| {
-        let name = show::line(step.waits_for().unwrap_or(&step.name));
-        let took = show::span((*ended - *begun).to_std().unwrap_or_default());
+        let name = display::line(step.waits_for().unwrap_or(&step.name));
+        let took = display::duration((*ended - *begun).to_std().unwrap_or_default());
         let class = if step.until.is_some() { "waited" } else { "done" };
-        Row {
-            says: format!("{name}: {} {took}", if step.until.is_some() { "waits" } else { "took" }),
-            name: show::short(&name, LETTERS),
-            base: nth * ROW + 13,
+        TimelineBar {
+            label: format!("{name}: {} {took}", if step.until.is_some() { "waits" } else { "took" }),
+            name: display::truncate(&name, MAX_NAME),
+            text_y: nth * ROW_HEIGHT + 13,
             class,
             x: format!("{:.1}", x(*begun)),
-            y: nth * ROW + 3,
+            y: nth * ROW_HEIGHT + 3,
             width: format!("{:.1}", (x(*ended) - x(*begun)).max(2.0)),
         }
     });
     let (rows, form) = (rows.collect::<Vec<_>>(), if until - from > TimeDelta::days(1) { "%Y-%m-%d %H:%MZ" } else { "%H:%M:%SZ" });
     Some(Timeline {
-        height: rows.len() * ROW + 18,
-        says: format!("{} steps from {} to {}", rows.len(), from.format(form), until.format(form)),
+        height: rows.len() * ROW_HEIGHT + 18,
+        label: format!("{} steps from {} to {}", rows.len(), from.format(form), until.format(form)),
         from: from.format(form).to_string(),
         until: until.format(form).to_string(),
         rows,
     })
 }
 
-/// From when to when it was at work; a wait from its beginning to its end, or till now.
+/// Returns the time range of a step: its run time, or its wait until it ended or until now.
 fn span(step: &JobStep, now: DateTime<Utc>) -> (DateTime<Utc>, DateTime<Utc>) {
     match step.until {
         Some(until) if !step.is_timed_out() => (step.at, until.min(now).max(step.at)),

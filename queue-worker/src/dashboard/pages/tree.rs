@@ -1,42 +1,42 @@
-//! JSON as a tree that can be folded: HTML, in which everything from the document is escaped. Pure.
+//! Renders JSON as a collapsible HTML tree. All content of the document is escaped. Pure.
 
 use std::fmt::Write as _;
 
 use serde_json::Value;
 
-use crate::dashboard::show;
+use crate::dashboard::display;
 
-/// So many values are shown.
-const MOST: usize = 2000;
+/// Maximum number of values shown.
+const MAX_VALUES: usize = 2000;
 
-/// So much of a text is shown.
-const LONGEST: usize = 2000;
+/// Maximum number of characters shown of a text.
+const MAX_TEXT: usize = 2000;
 
-/// What has more entries is folded at first.
-const OPEN: usize = 20;
+/// Maximum number of entries of a node that starts expanded.
+const MAX_OPEN_ENTRIES: usize = 20;
 
-/// Begins folded below this depth.
-const SHALLOW: usize = 3;
+/// Depth from which nodes start collapsed.
+const MAX_OPEN_DEPTH: usize = 3;
 
-/// The document as HTML. What cannot be read as a tree, as it is nested too deeply, is shown as text.
+/// Renders the document as HTML. A document nested too deeply to be parsed is rendered as text.
 pub(super) fn tree(json: &str) -> String {
     let mut out = String::new();
     if let Ok(value) = serde_json::from_str(json) {
-        let mut left = MOST;
-        write(&mut out, None, &value, 0, &mut left);
+        let mut left = MAX_VALUES;
+        write_value(&mut out, None, &value, 0, &mut left);
         if left == 0 {
-            out.push_str("<p class=\"note\">There is more than is shown here.</p>");
+            out.push_str("<p class=\"note\">More values exist than are shown.</p>");
         }
         return out;
     }
     out.push_str("<pre>");
-    let cut: String = json.chars().take(LONGEST).collect();
-    escape(&mut out, &show::json(&cut));
+    let cut: String = json.chars().take(MAX_TEXT).collect();
+    escape(&mut out, &display::json(&cut));
     out.push_str("</pre>");
     out
 }
 
-fn write(out: &mut String, key: Option<&str>, value: &Value, depth: usize, left: &mut usize) {
+fn write_value(out: &mut String, key: Option<&str>, value: &Value, depth: usize, left: &mut usize) {
     if *left == 0 {
         return;
     }
@@ -46,16 +46,16 @@ fn write(out: &mut String, key: Option<&str>, value: &Value, depth: usize, left:
         Value::Array(values) => ('[', ']', values.len()),
         _ => {
             out.push_str("<div class=\"leaf\">");
-            named(out, key);
-            scalar(out, value);
+            write_key(out, key);
+            write_scalar(out, value);
             out.push_str("</div>");
             return;
         }
     };
-    let is_open = if depth < SHALLOW && entries <= OPEN { " open" } else { "" };
+    let is_open = if depth < MAX_OPEN_DEPTH && entries <= MAX_OPEN_ENTRIES { " open" } else { "" };
     // Writing to a string cannot fail.
     let _ = write!(out, "<details{is_open}><summary>");
-    named(out, key);
+    write_key(out, key);
     let _ = write!(out, "{open}<span class=\"size\">{entries}</span>{close}</summary>");
     match value {
         Value::Object(fields) => fields.iter().for_each(|(key, value)| write_entry(out, Some(key), value, depth, left)),
@@ -66,20 +66,20 @@ fn write(out: &mut String, key: Option<&str>, value: &Value, depth: usize, left:
 }
 
 fn write_entry(out: &mut String, key: Option<&str>, value: &Value, depth: usize, left: &mut usize) {
-    write(out, key, value, depth + 1, left);
+    write_value(out, key, value, depth + 1, left);
 }
 
-fn named(out: &mut String, key: Option<&str>) {
+fn write_key(out: &mut String, key: Option<&str>) {
     if let Some(key) = key {
         out.push_str("<span class=\"key\">");
-        escape(out, &show::short(key, LONGEST));
+        escape(out, &display::truncate(key, MAX_TEXT));
         out.push_str("</span>: ");
     }
 }
 
-fn scalar(out: &mut String, value: &Value) {
+fn write_scalar(out: &mut String, value: &Value) {
     let (class, text) = match value {
-        Value::String(text) => ("text", show::short(&Value::from(text.as_str()).to_string(), LONGEST)),
+        Value::String(text) => ("text", display::truncate(&Value::from(text.as_str()).to_string(), MAX_TEXT)),
         Value::Number(number) => ("number", number.to_string()),
         other => ("word", other.to_string()),
     };
@@ -89,7 +89,7 @@ fn scalar(out: &mut String, value: &Value) {
 }
 
 fn escape(out: &mut String, text: &str) {
-    out.push_str(&show::escape(text));
+    out.push_str(&display::escape(text));
 }
 
 #[cfg(test)]
@@ -97,7 +97,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn f62_nothing_of_a_document_is_markup() {
+    fn f62_documents_are_rendered_without_markup() {
         let hostile = r#"{"<script>alert(1)</script>": ["</details><img src=x onerror=alert(1)>", {"a'\"&": "\u001b[31m\u202e"}]}"#;
         let html = tree(hostile);
         let tags: Vec<&str> = html.split('<').skip(1).map(|tag| tag.split(['>', ' ']).next().unwrap()).collect();
@@ -107,9 +107,9 @@ mod tests {
     }
 
     #[test]
-    fn a_large_or_deep_document_is_shown_as_far_as_it_goes() {
+    fn large_and_deep_documents_are_truncated() {
         let large = format!("[{}0]", "0,".repeat(5000));
-        assert!(tree(&large).contains("There is more") && tree(&large).len() < 200_000);
+        assert!(tree(&large).contains("More values") && tree(&large).len() < 200_000);
         let deep = format!("{}{}", "[".repeat(5000), "]".repeat(5000));
         assert!(tree(&deep).starts_with("<pre>"));
     }

@@ -1,25 +1,25 @@
-//! Workers: who lives, what each holds and serves.
+//! Workers page: state, jobs, slots and queues of each worker.
 
 use askama::Template;
 use axum::{extract::State, response::Html};
 use queue_core::operate;
 
-use super::frame::{Frame, page as write};
+use super::frame::{Frame, render};
 use crate::dashboard::{
-    app::Shared,
-    problem::Answer,
-    show::{self, Moment},
+    app::AppState,
+    display::{self, Moment},
+    problem::HandlerResult,
 };
 
 #[derive(Template)]
 #[template(path = "workers.html")]
 struct WorkersPage {
     frame: Frame,
-    workers: Vec<Row>,
+    workers: Vec<WorkerRow>,
     more: usize,
 }
 
-struct Row {
+struct WorkerRow {
     name: String,
     place: String,
     queues: String,
@@ -32,19 +32,19 @@ struct Row {
     expires: Moment,
 }
 
-/// So many are shown.
-const MOST: usize = 500;
+/// Maximum number of workers on the page.
+const MAX_SHOWN: usize = 500;
 
-pub(super) async fn page(State(app): State<Shared>, frame: Frame) -> Answer<Html<String>> {
-    let mut session = app.look().await?;
+pub(super) async fn page(State(app): State<AppState>, frame: Frame) -> HandlerResult<Html<String>> {
+    let mut session = app.begin_read().await?;
     let now = operate::now(&mut *session, app.store).await?;
     let workers = operate::workers(&mut *session, app.store).await?;
     drop(session);
-    let row = |worker: &operate::WorkerRecord| Row {
-        name: show::line(&worker.name),
-        place: show::line(&format!("{}:{}", worker.host, worker.pid)),
-        queues: if worker.queues.is_empty() { "any".to_owned() } else { show::short(&worker.queues.join(", "), 200) },
-        version: show::line(&worker.version),
+    let row = |worker: &operate::WorkerRecord| WorkerRow {
+        name: display::line(&worker.name),
+        place: display::line(&format!("{}:{}", worker.host, worker.pid)),
+        queues: if worker.queues.is_empty() { "any".to_owned() } else { display::truncate(&worker.queues.join(", "), 200) },
+        version: display::line(&worker.version),
         alive: worker.alive,
         jobs: worker.jobs,
         slots: worker.busy.zip(worker.slots).map_or_else(String::new, |(busy, slots)| format!("{busy} of {slots}")),
@@ -52,5 +52,9 @@ pub(super) async fn page(State(app): State<Shared>, frame: Frame) -> Answer<Html
         started: Moment::new(worker.started_at, now),
         expires: Moment::new(worker.expires_at, now),
     };
-    write(&WorkersPage { frame, more: workers.len().saturating_sub(MOST), workers: workers.iter().take(MOST).map(row).collect() })
+    render(&WorkersPage {
+        frame,
+        more: workers.len().saturating_sub(MAX_SHOWN),
+        workers: workers.iter().take(MAX_SHOWN).map(row).collect(),
+    })
 }

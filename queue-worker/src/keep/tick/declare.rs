@@ -1,4 +1,4 @@
-//! What this worker declares, and which definitions are in force. Whatever fails here is told of and tried again; no tick waits for it.
+//! Declares this worker's schedules, and elects the definitions in force. Failures are logged and retried; no tick waits for them.
 
 use std::{
     collections::HashSet,
@@ -9,105 +9,106 @@ use queue_core::{Store, schedule::Declaration};
 use uuid::Uuid;
 
 use crate::{
-    error::complain,
-    live::{Config, Identity, Link, bounded},
+    error::warn_throttled,
+    live::{Config, Identity, StoreConnection, bounded},
 };
 
 pub(super) struct Declarations {
     store: Store,
     /// By name.
-    pub(super) ours: Vec<(String, Declaration)>,
-    /// As whom this worker has declared them, and as whom it tried to.
-    declared: Identity,
-    tried: Identity,
-    /// When it is to be looked again what is in force, and how soon if that failed.
-    due: Instant,
+    pub(super) own: Vec<(String, Declaration)>,
+    /// Identities under which this worker has declared them, and last tried to.
+    declared_as: Identity,
+    tried_as: Identity,
+    /// Time of the next election, its interval, and the delay after a failure.
+    refresh_at: Instant,
     period: Duration,
     retry: Duration,
-    /// What was told already.
-    told: HashSet<(String, String)>,
+    /// Warnings that were logged already.
+    warned: HashSet<(String, String)>,
 }
 
-/// It is looked at least this often what is in force.
-const USUAL: Duration = Duration::from_secs(10);
+/// Maximum interval of elections.
+const MAX_INTERVAL: Duration = Duration::from_secs(10);
 
-/// Before what failed is tried again: twice as long each time, up to what is usual.
-const RETRY: Duration = Duration::from_millis(500);
+/// Delay after a failure. Doubles each time, up to the maximum interval.
+const MIN_RETRY: Duration = Duration::from_millis(500);
 
-/// What became of a name.
-type Became = (String, String);
+/// Schedule name, and the outcome of its declaration.
+type DeclarationOutcome = (String, String);
 
 impl Declarations {
-    pub(super) fn new(ours: Vec<(String, Declaration)>, config: &Config) -> Self {
-        let period = (config.lease_ttl / 3).min(USUAL);
-        let (store, due) = (config.store, Instant::now());
-        Self { store, ours, declared: None, tried: None, due, period, retry: RETRY, told: HashSet::new() }
+    pub(super) fn new(own: Vec<(String, Declaration)>, config: &Config) -> Self {
+        let period = (config.lease_ttl / 3).min(MAX_INTERVAL);
+        let (store, refresh_at) = (config.store, Instant::now());
+        Self { store, own, declared_as: None, tried_as: None, refresh_at, period, retry: MIN_RETRY, warned: HashSet::new() }
     }
 
-    /// Whether this worker declares nothing.
+    /// Returns whether this worker declares no schedules.
     pub(super) fn is_empty(&self) -> bool {
-        self.ours.is_empty()
+        self.own.is_empty()
     }
 
     pub(super) fn due_in(&self) -> Duration {
-        self.due.saturating_duration_since(Instant::now())
+        self.refresh_at.saturating_duration_since(Instant::now())
     }
 
-    /// Says what this worker declares, if it has not, and sees to it that the newest are in force; nothing if it is not yet time for that.
-    pub(super) async fn see_to(&mut self, link: &mut Link, us: Identity) {
-        if !self.due_in().is_zero() && (us.is_none() || us == self.tried) {
+    /// Declares this worker's schedules, if that has not been done, and puts the newest definitions in force. Does nothing before the time
+    /// is due.
+    pub(super) async fn refresh(&mut self, link: &mut StoreConnection, own: Identity) {
+        if !self.due_in().is_zero() && (own.is_none() || own == self.tried_as) {
             return;
         }
-        self.tried = us;
+        self.tried_as = own;
         let mut is_done = true;
-        if let Some(worker) = us.filter(|us| self.declared != Some(*us) && !self.ours.is_empty()) {
-            let said = self.declare(link, worker).await;
-            match link.note(said) {
-                Ok(said) => {
-                    is_done = !said.iter().any(|(_, became)| became.starts_with("held up"));
-                    self.declared = us.filter(|_| is_done);
-                    self.tell(said);
+        if let Some(worker) = own.filter(|own| self.declared_as != Some(*own) && !self.own.is_empty()) {
+            let result = self.declare(link, worker).await;
+            match link.note(result) {
+                Ok(outcomes) => {
+                    is_done = !outcomes.iter().any(|(_, outcome)| outcome.starts_with("held up"));
+                    self.declared_as = own.filter(|_| is_done);
+                    self.log_outcomes(outcomes);
                 }
                 Err(error) => {
                     is_done = false;
-                    complain(&error, "cannot declare the schedules of this worker; trying again");
+                    warn_throttled(&error, "cannot declare the schedules of this worker; retrying");
                 }
             }
         }
-        let elect = async |link: &mut Link| {
+        let elect = async |link: &mut StoreConnection| {
             let statement = sqlx::query_as(self.store.sql(include_str!("../../../sql/elect.sql")));
             bounded(statement.fetch_all(link.get().await?)).await
         };
-        let said = elect(link).await;
-        match link.note(said) {
-            Ok(said) => self.tell(said),
+        let result = elect(link).await;
+        match link.note(result) {
+            Ok(outcomes) => self.log_outcomes(outcomes),
             Err(error) => {
                 is_done = false;
-                complain(&error, "cannot see which schedules of workers are in force; trying again");
+                warn_throttled(&error, "cannot elect the schedules in force; retrying");
             }
         }
         let usual = self.period.mul_f64(0.75 + 0.25 * fastrand::f64());
-        self.due = Instant::now() + if is_done { usual } else { self.retry };
-        self.retry = if is_done { RETRY } else { (self.retry * 2).min(USUAL) };
+        self.refresh_at = Instant::now() + if is_done { usual } else { self.retry };
+        self.retry = if is_done { MIN_RETRY } else { (self.retry * 2).min(MAX_INTERVAL) };
     }
 
-    async fn declare(&self, link: &mut Link, worker: Uuid) -> sqlx::Result<Vec<Became>> {
-        let column = |of: fn(&Declaration) -> &str| self.ours.iter().map(|(_, it)| of(it)).collect::<Vec<_>>();
+    async fn declare(&self, link: &mut StoreConnection, worker: Uuid) -> sqlx::Result<Vec<DeclarationOutcome>> {
+        let column = |of: fn(&Declaration) -> &str| self.own.iter().map(|(_, it)| of(it)).collect::<Vec<_>>();
         let statement = sqlx::query_as(self.store.sql(include_str!("../../../sql/declare.sql")))
             .bind(worker)
-            .bind(self.ours.iter().map(|(name, _)| name.as_str()).collect::<Vec<_>>())
+            .bind(self.own.iter().map(|(name, _)| name.as_str()).collect::<Vec<_>>())
             .bind(column(|it| &it.job_type))
             .bind(column(|it| &it.payload))
             .bind(column(|it| &it.options));
         bounded(statement.fetch_all(link.get().await?)).await
     }
 
-    fn tell(&mut self, said: Vec<Became>) {
-        for (name, became) in said {
-            if !became.starts_with("refused") && !became.starts_with("held up") {
-                tracing::info!(name, "a schedule that workers declare is {became}");
-            } else if self.told.insert((name.clone(), became.clone())) {
-                tracing::warn!(name, "a schedule that workers declare is {became}");
+    fn log_outcomes(&mut self, outcomes: Vec<DeclarationOutcome>) {
+        for (name, outcome) in outcomes {
+            if !outcome.starts_with("refused") && !outcome.starts_with("held up") {
+                tracing::info!(name, "a declared schedule is {outcome}");
+            } else if self.warned.insert((name.clone(), outcome.clone())) {
+                tracing::warn!(name, "a declared schedule is {outcome}");
             }
         }
     }

@@ -21,15 +21,15 @@ fn under_a_limit() -> Lanes {
 fn many_lanes_are_probed_one_by_one_only_while_some_are_closed() {
     let mut lanes = under_a_limit();
     let hint = Arc::clone(&lanes.groups.of(5).unwrap().hint);
-    hint.show(ClaimerState::Resting);
-    lanes.groups.of(1).unwrap().hint.show(ClaimerState::Resting);
+    hint.set_state(ClaimerState::Resting);
+    lanes.groups.of(1).unwrap().hint.set_state(ClaimerState::Resting);
     assert!(lanes.lanes_to_probe(false).is_none());
-    hint.show(ClaimerState::Shut);
+    hint.set_state(ClaimerState::Shut);
     let probed = lanes.lanes_to_probe(false).unwrap();
     assert!(probed.len() == 400 && probed.iter().all(|lane| lane % 5 != 0));
     lanes.track.known.extend((500..=10 * MANY as i64).map(|id| (id, lane(id, 100))));
     assert!(lanes.lanes_to_probe(false).is_none(), "too many to be probed");
-    hint.show(ClaimerState::Resting);
+    hint.set_state(ClaimerState::Resting);
     lanes.track.known.retain(|id, _| *id < 100);
     assert_eq!(lanes.lanes_to_probe(false).map(|probed| probed.len()), Some(100));
 }

@@ -2,7 +2,7 @@
 
 /// Meaning of such a parameter here.
 #[derive(Debug, PartialEq, Eq)]
-pub(super) enum Foreign {
+pub(super) enum LibpqParameter {
     /// Satisfied already, or without effect.
     Met,
     /// The equivalent in our driver's terms.
@@ -41,7 +41,7 @@ const MET: [(&str, &[&str]); 23] = [
     ("statement_cache_size", &[]),
 ];
 
-impl Foreign {
+impl LibpqParameter {
     pub(super) fn of(key: &str, value: &str) -> Self {
         if MET.iter().any(|(name, values)| *name == key && (values.is_empty() || values.contains(&value))) {
             return Self::Met;

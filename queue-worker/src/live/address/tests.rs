@@ -36,9 +36,9 @@ fn f86_a_url_names_one_host_or_several_in_the_form_of_libpq() {
 #[test]
 fn of_several_hosts_one_that_takes_writes_is_wanted_and_of_one_it_is_enough_that_it_answers() {
     let wanted = |url: &str| Address::read(url).unwrap().wanted;
-    assert_eq!((wanted("postgres://a,b/d"), wanted("postgres://a/d")), (Wanted::ReadWrite, Wanted::Any));
-    let (primary, standby) = (Said { standby: false, read_only: false }, Said { standby: true, read_only: true });
-    let told = Said { standby: false, read_only: true };
+    assert_eq!((wanted("postgres://a,b/d"), wanted("postgres://a/d")), (TargetSession::ReadWrite, TargetSession::Any));
+    let (primary, standby) = (ServerState { standby: false, read_only: false }, ServerState { standby: true, read_only: true });
+    let told = ServerState { standby: false, read_only: true };
     for (word, takes) in [
         ("any", [true, true, true]),
         ("read-write", [true, false, false]),
@@ -48,7 +48,7 @@ fn of_several_hosts_one_that_takes_writes_is_wanted_and_of_one_it_is_enough_that
         ("prefer-standby", [true, true, true]),
     ] {
         let wanted = wanted(&format!("postgres://a,b/d?target_session_attrs={word}"));
-        assert_eq!([primary, standby, told].map(|said| wanted.takes(said)), takes, "{word}");
+        assert_eq!([primary, standby, told].map(|state| wanted.takes(state)), takes, "{word}");
         assert_eq!(wanted.prefers_other(primary), word == "prefer-standby");
     }
     assert!(refused("postgres://a/d?target_session_attrs=write").contains("read-write"));

@@ -7,10 +7,10 @@ use tokio::{runtime::Handle, sync::mpsc::Sender};
 
 use crate::{
     lanes::PayloadMemory,
-    live::{Bell, Life, Pauses, Slowed},
+    live::{LeaseDeadline, Notifier, Pauses, SlowDowns},
     run::{outcome::OutcomeObserver, shared_slots::StoreSlots},
     settle::Settlement,
-    tally::Tallies,
+    tally::MetricsBuffer,
 };
 
 /// State shared by all slots of a worker.
@@ -18,20 +18,20 @@ pub(crate) struct SlotContext {
     pub(crate) registry: Registry,
     pub(crate) shared: Arc<Shared>,
     pub(crate) settle: Sender<Settlement>,
-    pub(crate) bell: Arc<Bell>,
+    pub(crate) notifier: Arc<Notifier>,
     pub(crate) pauses: Pauses,
-    pub(crate) life: Life,
+    pub(crate) lease_deadline: LeaseDeadline,
     /// Runtime of the handlers: the one on which the worker was started.
     pub(crate) handlers: Handle,
     /// How long the handler of a cancelled job may keep running.
     pub(crate) cancel_grace: Duration,
-    pub(crate) teller: OutcomeObserver,
-    pub(crate) tallies: Tallies,
+    pub(crate) observer: OutcomeObserver,
+    pub(crate) metrics: MetricsBuffer,
     /// Whether the handler of any job type takes batches.
     pub(crate) takes_batches: bool,
     /// Slots shared with other stores of the same process.
     pub(crate) share: Option<StoreSlots>,
     pub(crate) hand: Arc<PayloadMemory>,
     /// Slow-downs requested by handlers.
-    pub(crate) slowed: Arc<Slowed>,
+    pub(crate) slow_downs: Arc<SlowDowns>,
 }

@@ -10,10 +10,10 @@ use tokio_util::sync::CancellationToken;
 use super::{claimer_queue::ClaimerHandle, reserve::SlotRequest, *};
 use crate::{
     lanes::{LeaseRegistry, PayloadMemory},
-    live::{Life, Pauses},
+    live::{LeaseDeadline, Pauses},
     run::outcome::OutcomeObserver,
     settle::DatabaseBackend,
-    tally::Tallies,
+    tally::MetricsBuffer,
 };
 
 /// Job whose handler never ends.
@@ -51,24 +51,25 @@ fn slots() -> (Arc<Slots>, tokio::sync::mpsc::Receiver<Settlement>) {
     };
     let mut registry = Registry::default();
     registry.register::<Hang>().unwrap();
-    let (bell, handlers, cancel_grace) = (Arc::default(), Handle::current(), Duration::ZERO);
-    let (shared, pauses, life, teller) = (Arc::new(shared), Pauses::new(registry.clone()), Life::new(), OutcomeObserver::default());
-    let hand = PayloadMemory::new(512, &bell);
+    let (notifier, handlers, cancel_grace) = (Arc::default(), Handle::current(), Duration::ZERO);
+    let (shared, pauses, lease_deadline, observer) =
+        (Arc::new(shared), Pauses::new(registry.clone()), LeaseDeadline::new(), OutcomeObserver::default());
+    let hand = PayloadMemory::new(512, &notifier);
     let context = SlotContext {
         registry,
         shared,
         settle,
-        bell,
+        notifier,
         pauses,
-        life,
+        lease_deadline,
         handlers,
         cancel_grace,
-        teller,
-        tallies: Tallies::default(),
+        observer,
+        metrics: MetricsBuffer::default(),
         takes_batches: false,
         share: None,
         hand,
-        slowed: Arc::default(),
+        slow_downs: Arc::default(),
     };
     (Slots::new(&Arc::new(context), 1, "q"), settled)
 }
@@ -136,7 +137,7 @@ async fn a_job_that_expires_while_it_waits_for_a_slot_does_not_start() {
     let attempt = slots.next(slot).unwrap();
     slots.run(slot, attempt).await;
     let expired = settled.try_recv().unwrap();
-    assert!(expired.ending.is_expiry(), "{expired:?}");
+    assert!(expired.ending.verdict() == queue_core::Verdict::Expire, "{expired:?}");
     let attempt = slots.next(slot).unwrap();
     let runs = tokio::time::timeout(Duration::from_millis(1), slots.run(slot, attempt)).await;
     assert!(runs.is_err() && settled.try_recv().is_err(), "the other job runs");

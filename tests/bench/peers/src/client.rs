@@ -1,5 +1,5 @@
-//! The side of the producers: how each queue is installed, filled and asked whether anything is left. One arm a queue, nothing shared but
-//! the job; each goes through the public calls of its own library.
+//! Producer side: installs each queue, fills it, and counts the jobs left. One match arm per queue; the queues share only the job. Each
+//! uses the public API of its own library.
 
 use std::time::Duration;
 
@@ -12,7 +12,7 @@ use sqlx::{PgConnection, PgPool};
 
 use crate::{database::BenchDatabase, job::Noop};
 
-/// A queue.
+/// A queue product.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub(crate) enum Peer {
     Ours,
@@ -20,13 +20,13 @@ pub(crate) enum Peer {
     Pgmq,
 }
 
-/// The schema of graphile_worker, as it comes.
+/// Default schema of graphile_worker.
 pub(crate) const SCHEMA: &str = "graphile_worker";
 
-/// The one queue of pgmq.
+/// Name of the only pgmq queue.
 pub(crate) const QUEUE: &str = "bench";
 
-/// So many jobs go into one call where a library has no stream; more makes neither of them faster.
+/// Number of jobs per call where a library has no stream. Larger calls make neither of them faster.
 const CHUNK: usize = 1000;
 
 /// A queue, installed in a database of its own.
@@ -38,7 +38,8 @@ pub(crate) enum Client {
 }
 
 impl Client {
-    /// Installs it. `wakes`: whether an enqueue wakes a waiting worker where that is a choice; ours and graphile_worker always do.
+    /// Installs the queue. `wakes`: whether an enqueue wakes a waiting worker, where that is configurable. Ours and graphile_worker always
+    /// do.
     pub(crate) async fn install(peer: Peer, wakes: bool, database: &BenchDatabase) -> anyhow::Result<Self> {
         match peer {
             Peer::Ours => {
@@ -55,7 +56,7 @@ impl Client {
                 queue.install_sql_from_embedded().await?;
                 queue.create(QUEUE).await?;
                 if wakes {
-                    // Unthrottled: else most of the messages wake nobody.
+                    // Without throttling: otherwise most messages wake no worker.
                     queue.enable_notify_insert(QUEUE, Duration::ZERO).await?;
                 }
                 Ok(Self::Pgmq(queue))
@@ -63,7 +64,7 @@ impl Client {
         }
     }
 
-    /// Enqueues one job, in a transaction of its own.
+    /// Enqueues one job in a transaction of its own.
     pub(crate) async fn enqueue(&self, connection: &mut PgConnection, job: Noop) -> anyhow::Result<()> {
         match self {
             Self::Ours => drop(job.enqueue(connection).await?),
@@ -73,7 +74,7 @@ impl Client {
         Ok(())
     }
 
-    /// Makes so many jobs ready; then statistics, which a store that has been there for a while would have.
+    /// Makes this number of jobs ready, then analyzes the tables, as autovacuum would have done in an older store.
     pub(crate) async fn fill(&self, pool: &PgPool, jobs: u64) -> anyhow::Result<()> {
         let all: Vec<Noop> = (0..jobs).map(Noop::numbered).collect();
         match self {
@@ -94,7 +95,7 @@ impl Client {
         Ok(())
     }
 
-    /// How many jobs there are that nobody has finished.
+    /// Returns the number of unfinished jobs.
     pub(crate) async fn left(&self, pool: &PgPool) -> anyhow::Result<i64> {
         const OURS: &str = "
             select (select count(*) from queue.ready) + (select count(*) from queue.scheduled) + (select count(*) from queue.dead)
@@ -109,7 +110,7 @@ impl Client {
         Ok(sqlx::query_scalar(count).fetch_one(pool).await?)
     }
 
-    /// Where a history is kept, it must hold so many jobs, each once.
+    /// Checks the history, where one is kept: it must contain this number of jobs, each once.
     pub(crate) async fn check_history(&self, pool: &PgPool, archived: bool, jobs: u64) -> anyhow::Result<()> {
         const OURS: &str = "
             select count(*), count(distinct id) from (
@@ -123,7 +124,10 @@ impl Client {
             _ => return Ok(()),
         };
         let (all, distinct): (i64, i64) = sqlx::query_as(count).fetch_one(pool).await?;
-        ensure!((all, distinct) == (jobs as i64, jobs as i64), "{all} of {jobs} jobs are in the history, {distinct} different ones");
+        ensure!(
+            (all, distinct) == (jobs as i64, jobs as i64),
+            "the history has {all} entries of {distinct} distinct jobs instead of {jobs}"
+        );
         Ok(())
     }
 }

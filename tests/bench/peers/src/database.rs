@@ -1,4 +1,4 @@
-//! A database for one measurement of one queue: created empty, dropped whole, so that nothing of another measurement lies in it.
+//! A database for one measurement of one queue. It is created empty and dropped afterwards, so that measurements do not affect each other.
 
 use std::str::FromStr as _;
 
@@ -8,27 +8,27 @@ use sqlx::{
     postgres::{PgConnectOptions, PgPoolOptions},
 };
 
-/// Where databases are made.
+/// Server on which databases are created.
 #[derive(Clone, Debug)]
 pub(crate) struct Server {
     options: PgConnectOptions,
 }
 
-/// A database that nobody else uses.
+/// A database for exclusive use.
 #[derive(Debug)]
 pub(crate) struct BenchDatabase {
     server: Server,
     name: String,
-    /// To it; for the bench and its producers.
+    /// Pool of the bench and its producers.
     pub(crate) pool: PgPool,
-    /// For worker processes.
+    /// Address for worker processes.
     pub(crate) url: String,
 }
 
-/// Eight producers, the observer, and one to spare.
+/// Eight producers, the observer, and one spare.
 const MOST_CONNECTIONS: u32 = 10;
 
-/// A pool that hands its connections out as they are: a test before each use would cost a round trip.
+/// Creates a pool that does not test connections before use, which would cost a round trip.
 pub(crate) fn pool(url: &str, most: u32) -> anyhow::Result<PgPool> {
     let options = PgConnectOptions::from_str(url)?.application_name("queue-peers").disable_statement_logging();
     Ok(PgPoolOptions::new().max_connections(most).test_before_acquire(false).connect_lazy_with(options))
@@ -39,17 +39,17 @@ impl Server {
         Ok(Self { options: PgConnectOptions::from_str(url)?.application_name("queue-peers").disable_statement_logging() })
     }
 
-    /// What it is, for people.
+    /// Returns a description for humans.
     pub(crate) async fn describe(&self) -> anyhow::Result<String> {
         const DESCRIBE: &str = "
             select format('PostgreSQL %s, shared_buffers %s, max_wal_size %s, fsync %s, synchronous_commit %s',
               current_setting('server_version'), current_setting('shared_buffers'), current_setting('max_wal_size'),
               current_setting('fsync'), current_setting('synchronous_commit'))";
-        let mut connection = self.options.connect().await.context("no connection to the server")?;
+        let mut connection = self.options.connect().await.context("cannot connect to the server")?;
         Ok(sqlx::query_scalar(DESCRIBE).fetch_one(&mut connection).await?)
     }
 
-    /// Makes an empty database; then a checkpoint, if that is allowed, so that none falls into what follows.
+    /// Creates an empty database. Then runs a checkpoint, if permitted, so that none occurs during the measurement.
     pub(crate) async fn database(&self) -> anyhow::Result<BenchDatabase> {
         let name = format!("queue_peers_{}", std::process::id());
         self.run(&format!("drop database if exists {name} with (force)")).await?;
@@ -67,7 +67,7 @@ impl Server {
 }
 
 impl BenchDatabase {
-    /// Bytes that the whole server has written ahead so far.
+    /// Returns the WAL bytes written by the whole server so far.
     pub(crate) async fn wal(&self) -> anyhow::Result<i64> {
         const WAL: &str = "select (pg_current_wal_insert_lsn() - '0/0'::pg_lsn)::bigint";
         Ok(sqlx::query_scalar(WAL).fetch_one(&self.pool).await?)

@@ -1,5 +1,5 @@
-//! The job of the bench, one type for all queues: about 100 bytes of JSON, and a handler that only counts. Nothing here is of one queue
-//! alone but the few lines that make the type theirs.
+//! The job of the bench, one type for all queues: about 100 bytes of JSON, and a handler that only counts. Only the trait implementations
+//! are specific to a queue.
 
 use std::{
     sync::{
@@ -19,7 +19,7 @@ use serde::{Deserialize, Serialize};
 pub(crate) struct Noop {
     /// Its number within one measurement.
     pub(crate) n: u64,
-    /// When it was about to be enqueued, as [`unix_ns`]; 0 if nobody wants to know how long it waited.
+    /// Time just before its enqueue, as [`unix_ns`]; 0 if its latency is not measured.
     sent: u64,
     text: String,
 }
@@ -41,43 +41,43 @@ impl TaskHandler for Noop {
 }
 
 impl Noop {
-    /// The job of this number.
+    /// Returns the job of this number.
     pub(crate) fn numbered(n: u64) -> Self {
         Self { n, sent: 0, text: "some sixty bytes of text, so that all in all it has a hundred".to_owned() }
     }
 
-    /// As above, about to be enqueued now.
+    /// Returns the job of this number with the current time.
     pub(crate) fn sent_now(n: u64) -> Self {
         Self { sent: unix_ns(), ..Self::numbered(n) }
     }
 }
 
-/// The clock that the bench and its worker processes share.
+/// Returns the time of the clock that the bench and its worker processes share.
 pub(crate) fn unix_ns() -> u64 {
     let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or(Duration::ZERO);
     u64::try_from(since.as_nanos()).unwrap_or(u64::MAX)
 }
 
-static TALLY: OnceLock<Tally> = OnceLock::new();
+static TALLY: OnceLock<RunCounter> = OnceLock::new();
 
-/// What the handlers of this process have seen.
-struct Tally {
+/// Counters of the handlers in this process.
+struct RunCounter {
     goal: u64,
     reached: fn(u64),
     runs: AtomicU64,
     first: OnceLock<u64>,
-    /// One bit a job.
+    /// One bit per job.
     seen: Vec<AtomicU64>,
     waits: Mutex<Vec<u64>>,
 }
 
-/// From now on counts the runs of the jobs numbered below `goal`; calls `reached`, with the time of the first run, when there were so many.
+/// Starts counting the runs of the jobs numbered below `goal`. Calls `reached` with the time of the first run after `goal` runs.
 pub(crate) fn count(goal: u64, reached: fn(u64)) {
     let seen = (0..=goal / 64).map(|_| AtomicU64::new(0)).collect();
-    let _ = TALLY.set(Tally { goal, reached, runs: AtomicU64::new(0), first: OnceLock::new(), seen, waits: Mutex::default() });
+    let _ = TALLY.set(RunCounter { goal, reached, runs: AtomicU64::new(0), first: OnceLock::new(), seen, waits: Mutex::default() });
 }
 
-/// The first line of every handler.
+/// First statement of every handler.
 pub(crate) fn note(job: &Noop) {
     let Some(tally) = TALLY.get() else { return };
     let first = *tally.first.get_or_init(unix_ns);
@@ -93,22 +93,22 @@ pub(crate) fn note(job: &Noop) {
     }
 }
 
-/// What a worker process has seen.
+/// Counts reported by a worker process.
 #[derive(Debug, Default, Serialize, Deserialize)]
-pub(crate) struct Seen {
-    /// How often a handler ran.
+pub(crate) struct RunCounts {
+    /// Number of handler runs.
     pub(crate) runs: u64,
-    /// Of how many jobs.
+    /// Number of distinct jobs.
     pub(crate) distinct: u64,
-    /// From just before each enqueue to the first line of the handler, in nanoseconds; sorted.
+    /// Latencies from just before each enqueue to the first line of the handler, in nanoseconds, sorted.
     pub(crate) waits: Vec<u64>,
 }
 
-/// So far.
-pub(crate) fn seen() -> Seen {
-    let Some(tally) = TALLY.get() else { return Seen::default() };
+/// Returns the counts so far.
+pub(crate) fn seen() -> RunCounts {
+    let Some(tally) = TALLY.get() else { return RunCounts::default() };
     let mut waits = std::mem::take(&mut *tally.waits.lock().unwrap_or_else(PoisonError::into_inner));
     waits.sort_unstable();
     let distinct = tally.seen.iter().map(|word| u64::from(word.load(Relaxed).count_ones())).sum();
-    Seen { runs: tally.runs.load(Relaxed), distinct, waits }
+    RunCounts { runs: tally.runs.load(Relaxed), distinct, waits }
 }

@@ -1,12 +1,12 @@
-//! Other queues on PostgreSQL, measured beside this one, in one run and in turns: graphile_worker 0.14 (a full job queue in Rust) and pgmq
+//! Measures other queues on PostgreSQL beside this one, alternating in one run: graphile_worker 0.14 (a full job queue in Rust) and pgmq
 //! (a message queue; its SQL on plain PostgreSQL, without the extension).
 //!
 //! ```sh
 //! cargo run --release --manifest-path tests/bench/peers/Cargo.toml -- --database-url postgres://user:password@host/name
 //! ```
 //!
-//! Each measurement has a database of its own, `queue_peers_<pid>`, which is created on that server and dropped. `README.md` says how to read
-//! the table. The crate is a workspace of its own, so that nobody compiles the peers who does not ask for them.
+//! Each measurement has a database of its own, `queue_peers_<pid>`, which is created on that server and dropped. `README.md` explains
+//! the table. The crate is a workspace of its own, so that a build of the main workspace does not compile the peers.
 
 mod client;
 mod database;
@@ -32,13 +32,13 @@ struct Options {
     /// The server; the role must be allowed to create databases.
     #[arg(long, env = "DATABASE_URL")]
     database_url: String,
-    /// How many jobs are drained; what is slower gets fewer, as the table says.
+    /// Number of drained jobs; slower queues get fewer, as the table shows.
     #[arg(long, default_value_t = 50_000)]
     jobs: u64,
-    /// How often each is measured.
+    /// Number of runs of each measurement.
     #[arg(long, default_value_t = 3)]
     runs: usize,
-    /// For how many seconds a job comes every 20 ms.
+    /// Number of seconds during which a job is enqueued every 20 ms.
     #[arg(long, default_value_t = 5)]
     seconds: u64,
     /// Only these: W1, W3, W3-tuned, W3-defaults, W4. Default: all.
@@ -61,11 +61,11 @@ enum Hidden {
     Work { peer: Peer, shape: Shape, goal: u64 },
 }
 
-/// A workload, its figures, and who takes part; ours is the first.
+/// A workload, its figures, and its participants. Ours is the first.
 struct Group {
     name: &'static str,
     workload: Workload,
-    /// What each value of a measurement is, and its unit.
+    /// Name and unit of each value of a measurement.
     figures: [(&'static str, &'static str); 2],
     entries: Vec<(&'static str, Entry)>,
 }
@@ -86,13 +86,13 @@ async fn main() -> anyhow::Result<()> {
     Ok(())
 }
 
-/// How busy this machine is, where it says so.
+/// Returns the load of this machine, where the system reports it.
 fn load(when: &str) -> String {
     let load = std::fs::read_to_string("/proc/loadavg").unwrap_or_default();
     format!("load {when}: {}", load.split(' ').take(3).collect::<Vec<_>>().join(", "))
 }
 
-/// Everybody in turns, there and back, so that a machine that is slow for a while is so for all.
+/// Runs the participants in turns, forwards and backwards, so that a temporarily slow machine affects all of them.
 async fn compare(server: &Server, group: &Group, runs: usize) -> anyhow::Result<Vec<Figure>> {
     let mut values = vec![Vec::new(); group.entries.len()];
     for run in 0..runs {
@@ -118,7 +118,7 @@ async fn compare(server: &Server, group: &Group, runs: usize) -> anyhow::Result<
     Ok(figures)
 }
 
-/// By default graphile_worker on two cores takes two jobs a second: enough of them for ten seconds.
+/// By default graphile_worker on two cores runs two jobs per second. This number takes ten seconds.
 const GRAPHILE_BY_DEFAULT: u64 = 20;
 
 fn groups(options: &Options) -> Vec<Group> {

@@ -1,17 +1,17 @@
-//! The table: medians, spreads, and ours over each of theirs. No I/O.
+//! The table: medians, spreads, and the ratio of ours to theirs. No I/O.
 
 use comfy_table::{Table, presets::ASCII_MARKDOWN};
 
-/// One line to be.
+/// A line of the table.
 #[derive(Debug)]
 pub(crate) struct Figure {
     pub(crate) what: &'static str,
     pub(crate) queue: &'static str,
     pub(crate) unit: &'static str,
     pub(crate) jobs: u64,
-    /// What was measured, in the order of time.
+    /// Measured values in chronological order.
     pub(crate) runs: Vec<f64>,
-    /// The median of ours in the same figure; none for ours.
+    /// Our median of the same figure; `None` for ours.
     pub(crate) ours: Option<f64>,
 }
 
@@ -44,7 +44,7 @@ pub(crate) fn median(runs: &[f64]) -> f64 {
     }
 }
 
-/// Whole where there is much, else two digits behind the point.
+/// Formats large numbers without decimals, others with two.
 fn number(value: f64) -> String {
     if value < 100.0 {
         return format!("{value:.2}");
@@ -74,7 +74,7 @@ mod tests {
     }
 
     #[test]
-    fn the_median_of_an_even_number_lies_between_two() {
+    fn the_median_of_an_even_count_is_a_mean() {
         assert!((median(&[4.0, 1.0, 2.0, 3.0]) - 2.5).abs() < f64::EPSILON);
     }
 }

@@ -1,5 +1,5 @@
-//! The side of the workers: each queue's own, set up as it comes or for jobs that take no time, in a process of its own (`process.rs`).
-//! pgmq has no worker; its loop here is what its documentation shows: read, handle, delete or archive.
+//! Worker side: the worker of each queue, with default settings or tuned for jobs that take no time, in a separate process (`process.rs`).
+//! pgmq has no worker. Its loop here is the one in its documentation: read, handle, delete or archive.
 
 use std::{sync::Arc, time::Duration};
 
@@ -16,18 +16,18 @@ use crate::{
     job::{Noop, note},
 };
 
-/// How a worker is set up.
+/// Worker settings.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub(crate) enum Shape {
-    /// As it comes; of pgmq one message at a time, by one client.
+    /// Default settings. For pgmq: one message at a time, by one client.
     Defaults,
-    /// For jobs that take no time; nothing is kept of them, where that is a choice.
+    /// Tuned for jobs that take no time. Keeps no history, where that is configurable.
     Tuned,
-    /// As above; pgmq archives.
+    /// As above, but pgmq archives.
     Archived,
 }
 
-/// Works until `stop` says so.
+/// Works until `stop` becomes true.
 pub(crate) async fn work(peer: Peer, shape: Shape, url: &str, stop: watch::Receiver<bool>) -> anyhow::Result<()> {
     match peer {
         Peer::Ours => ours(shape, url, stop).await,
@@ -37,7 +37,7 @@ pub(crate) async fn work(peer: Peer, shape: Shape, url: &str, stop: watch::Recei
 }
 
 async fn stopped(mut stop: watch::Receiver<bool>) {
-    // An error means that nobody can say it any more.
+    // An error means that the sender was dropped.
     let _ = stop.wait_for(|stop| *stop).await;
 }
 
@@ -62,16 +62,16 @@ async fn graphile(shape: Shape, url: &str, stop: watch::Receiver<bool>) -> anyho
     Ok(options.shutdown_signal(stopped(stop)).init().await?.run().await?)
 }
 
-/// Among the better of ten settings, each tried once or twice on two busy cores: their differences were within the noise, so others may do
+/// One of the best of ten settings, each tried once or twice on two busy cores. Their differences were within the noise, so others may be
 /// better.
 const GRAPHILE_CONCURRENCY: usize = 24;
 const GRAPHILE_SIZE: usize = 1000;
 const GRAPHILE_QUEUES: usize = 4;
 
-/// Clients, and messages a read: the fastest of the ten. Smaller reads pay more often for the dead rows of those before them.
+/// Clients, and messages per read: the fastest of ten settings. Smaller reads scan the dead rows of earlier reads more often.
 const PGMQ_TUNED: (u32, i32) = (2, 5000);
 
-/// How long a message that was read stays hidden, in seconds: longer than any measurement.
+/// Visibility timeout of a read message in seconds: longer than any measurement.
 const HIDDEN: i32 = 600;
 
 async fn pgmq(shape: Shape, url: &str, stop: watch::Receiver<bool>) -> anyhow::Result<()> {
@@ -89,7 +89,7 @@ async fn pgmq(shape: Shape, url: &str, stop: watch::Receiver<bool>) -> anyhow::R
     Ok(())
 }
 
-/// Reads until there is nothing, then waits for a notification, or as long as pgmq's own poll does by default.
+/// Reads until the queue is empty, then waits for a notification or for pgmq's default poll interval.
 async fn consume(
     queue: Arc<PGMQueueExt>,
     mut listener: PgListener,

@@ -1,6 +1,7 @@
--- A store at size: 30 days of jobs of 10,000 queues, made as they would lie there, without a worker. What is set before says how many of each.
--- Half of the plain completions come in bursts of 200 of a lane, the others by twos; q1 has a twentieth of all jobs, and half of the queues have few.
--- Of job type `rare` there is one of each state that is over, weeks old.
+-- A large store: 30 days of jobs in 10,000 queues, inserted as a worker would have left them. The settings before this script give the numbers of
+-- each kind.
+-- Half of the plain completions are in bursts of 200 per lane, the others in twos. q1 has a twentieth of all jobs, and half of the queues have few.
+-- Job type `rare` has one job in each finished state, weeks old.
 set synchronous_commit = off;
 set work_mem = '128MB';
 select setseed(0.5);
@@ -38,15 +39,15 @@ create temporary table lanes as
 create unique index on lanes (n);
 analyze lanes;
 
--- Few lanes have most jobs.
+-- Skews the distribution: few lanes have most jobs.
 create function pg_temp.lane_number(share double precision) returns int language sql immutable
   return 1 + floor(share * share * share * current_setting('sizes.queues')::int)::int;
 
--- The id of a job of some time ago. `kind` keeps those of one statement from meeting those of another.
+-- Returns the id of a job of some time ago. `kind` keeps the ids of different statements apart.
 create function pg_temp.id(ago interval, n bigint, kind bigint) returns bigint language sql stable
   return queue.id_at(now() - ago) + ((n * 16 + kind) & 1048575);
 
--- Which jobs there are, and what became of them.
+-- The jobs and their states.
 create temporary table made (kind text, id bigint, lane bigint, n bigint);
 
 insert into made
@@ -137,7 +138,7 @@ join workers w on w.n = 1 + m.n / 20 % 100
 where m.kind = 'running'
 group by w.id, m.n / 20;
 
--- A twentieth of the queues have totals of their own, each step as long as it is kept.
+-- A twentieth of the queues have totals of their own, at each resolution for its whole retention.
 insert into queue.tally_total
 select k.step, t.at, p.queue, p.job_type, 100, 3, 1, 0, 0, 0, 0, 0, 0, 0, 0, trunc(power(10::numeric, 80)) * 60 + trunc(power(10::numeric, 96)) * 40,
   trunc(power(10::numeric, 112)) * 104

@@ -1,4 +1,4 @@
-//! Logins without the right, or with settings under which nothing is written.
+//! Logins without the required privileges, or with settings that forbid writes.
 
 use std::{fs::File, str::FromStr as _};
 
@@ -11,7 +11,7 @@ use super::{
     Fixture, Row,
 };
 
-/// Of a login that has no rights at all.
+/// A login without any privileges.
 const STRANGER: &[Row] = &[
     ("list", 1, "the login `{login}` lacks rights in the schema `queue` | grant \"queue_worker\" to \"{login}\""),
     ("cancel {ready}", 1, "lacks rights in the schema `queue` | grant"),
@@ -19,9 +19,9 @@ const STRANGER: &[Row] = &[
     ("migrate", 1, "lacks rights in the schema `queue` | grant"),
 ];
 
-/// Of one that may only look.
+/// A login that may only read.
 const READER: &[Row] = &[
-    ("cancel {ready}", 1, "permission denied for function act_on_one | such as `queue_operator` (`test-cli roles` makes them)"),
+    ("cancel {ready}", 1, "permission denied for function act_on_one | such as `queue_operator` (`test-cli roles` creates them)"),
     ("requeue --all --yes", 1, "permission denied for function act_on_all | `queue_operator`"),
     ("pause --queue default", 1, "permission denied for function pause | `queue_operator`"),
     ("capacity default 3", 1, "permission denied for function set_capacity | `queue_operator`"),
@@ -31,19 +31,19 @@ const READER: &[Row] = &[
     ("signal {ready} paid", 1, "permission denied for function called_by | `queue_operator`"),
     ("show {ready} --payload", 1, "permission denied for function find | `queue_operator`"),
     ("export --payload", 1, "permission denied for function list | `queue_operator`"),
-    ("roles", 1, "(42501) | `test-cli roles` makes them"),
+    ("roles", 1, "(42501) | `test-cli roles` creates them"),
     ("run", 1, "the login `{login}` lacks rights in the schema `queue` | grant \"queue_worker\" to \"{login}\""),
 ];
 
-/// Of one whose transactions only read.
+/// A login whose transactions are read-only.
 const READ_ONLY: &[Row] = &[
-    ("pause --queue default", 1, "read-only transaction (25006) | let this login write: `test-cli doctor` has the statement"),
+    ("pause --queue default", 1, "read-only transaction (25006) | let this login write: `test-cli doctor` prints the statement"),
     ("cancel {ready}", 1, "read-only transaction (25006) | let this login write"),
-    ("doctor --ignore fsync_off", 2, "transactions of this login only read | alter role"),
+    ("doctor --ignore fsync_off", 2, "transactions of this login are read-only | alter role"),
     ("migrate", 0, "up to date"),
 ];
 
-/// A worker that loses its rights while it runs names commands in its log by the name of its binary.
+/// Checks that a worker that loses its privileges while it runs names commands in its log by the name of its binary.
 async fn name_commands_in_log(fixture: &Fixture, url: &str, login: &str) {
     fixture.run(&format!("grant {login}_worker to {login}; alter role {login} reset default_transaction_read_only")).await;
     let file = folder().join("rights.log");
@@ -57,12 +57,12 @@ async fn name_commands_in_log(fixture: &Fixture, url: &str, login: &str) {
         .await;
     let log = || std::fs::read_to_string(&file).unwrap();
     eventually("the lost right is logged", async || log().contains("(42501)")).await;
-    assert!(log().contains("(`test-cli roles` makes them)") && !log().contains("`queue-worker "), "{}", log());
+    assert!(log().contains("(`test-cli roles` creates them)") && !log().contains("`queue-worker "), "{}", log());
     drop(worker);
 }
 
 #[tokio::test]
-async fn a_login_without_the_right_is_told_which_it_lacks_and_who_has_it() {
+async fn a_login_without_a_privilege_gets_an_error_with_the_privilege_and_its_roles() {
     let mut fixture = Fixture::new().await;
     let login = format!("cli_{}", uuid::Uuid::new_v4().simple());
     let roles = Roles::of(Store::default()).prefix(&login).unwrap();

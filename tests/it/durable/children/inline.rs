@@ -1,11 +1,11 @@
-//! Children in the test kit: they are not run, and the test says what they come to.
+//! Children in the test kit: they do not run; the test sets their outcomes.
 
 use queue_core::{Verdict, testing};
 
 use super::{Act, Parent};
 
 #[tokio::test]
-async fn a_parent_waits_for_children_and_is_given_what_the_test_says_of_them() {
+async fn a_parent_waits_for_children_and_gets_the_outcomes_that_the_test_sets() {
     let db = super::db().await;
     let parts = || Parent { count: 3, ..Parent::default() };
     let parked = testing::run(parts()).pool(&db.pool).await;
@@ -21,6 +21,6 @@ async fn a_parent_waits_for_children_and_is_given_what_the_test_says_of_them() {
     assert_eq!(told.output().first, ["9", "dead after 1: broken", "cancelled"]);
     let strict = Parent { acts: vec![Act::Complete], strict: true, ..Parent::default() };
     let dead = testing::run(strict).pool(&db.pool).child_dead(("leaf", 0), "broken").await;
-    assert!(dead.is_dead(), "another attempt would be told the same: {:?}", dead.error);
+    assert!(dead.is_dead(), "another attempt would get the same: {:?}", dead.error);
     db.finish().await;
 }

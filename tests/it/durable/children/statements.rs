@@ -1,4 +1,4 @@
-//! The statements of children: what they are fenced by, and whom they tell.
+//! The SQL statements of children: their fencing, and their notifications.
 
 use queue_core::{JobId, JobState};
 use sqlx::{Connection as _, PgConnection};
@@ -27,8 +27,8 @@ async fn spawn(on: &mut PgConnection, mine: (Uuid, JobId), name: &str) -> Option
     try_spawn(on, mine, name, "{}").await.unwrap()
 }
 
-/// Tells of these; returns of how many it was not told before.
-async fn tell(on: &mut PgConnection, jobs: &[JobId]) -> i64 {
+/// Reports the ends of these jobs; returns how many children were reported for the first time.
+async fn report_child_ends(on: &mut PgConnection, jobs: &[JobId]) -> i64 {
     let told = "select count(state) from queue.child";
     let before: i64 = on.one(told).await;
     note_ends(on, jobs).await.unwrap();
@@ -36,13 +36,13 @@ async fn tell(on: &mut PgConnection, jobs: &[JobId]) -> i64 {
     on.one::<i64>(told).await - before
 }
 
-/// What the parent reads of it.
+/// Returns the state of a child as its parent reads it.
 async fn state(on: &mut PgConnection, parent: JobId, name: &str) -> Option<String> {
     let row: (JobId, Option<String>) = sqlx::query_as(JOIN).bind(parent).bind(name).fetch_one(on).await.unwrap();
     row.1
 }
 
-/// Parks it until that child is over.
+/// Parks the parent until that child has finished.
 async fn park(db: &TestDb, job: JobId, child: &str) {
     let statement = "with gone as (delete from queue.lease where $1 = any (ids) returning lane)
         insert into queue.parked (id, lane, attempts, crashes, since, names) select $1, lane, 0, 0, now(), array[$2] from gone";
@@ -55,15 +55,15 @@ async fn forget(db: &TestDb) {
 }
 
 #[tokio::test]
-async fn a_name_spawns_one_child_and_what_is_cancelling_spawns_nothing() {
+async fn a_name_spawns_one_child_and_a_cancelling_job_spawns_none() {
     let (db, mut on) = db_by_hand().await;
     let (ours, token) = leased(&db).await;
     let mine = (token, ours.id());
     let first = spawn(&mut on, mine, "a").await;
-    assert!(first.is_some() && first == spawn(&mut on, mine, "a").await, "said twice, after an answer that was lost");
+    assert!(first.is_some() && first == spawn(&mut on, mine, "a").await, "repeated, after a lost reply");
     assert_ne!(spawn(&mut on, mine, "b").await, first);
     assert_eq!(db.count("select count(*) from queue.step where attempt = 1 and output ? 'child'").await, 2);
-    // Refused whole: neither a child nor a step.
+    // Refused as a whole: neither a child nor a step is written.
     let held = r#"{"unique_key": "k", "queue": "other"}"#;
     try_spawn(&mut on, mine, "c", held).await.unwrap();
     let error = try_spawn(&mut on, mine, "d", held).await.unwrap_err().to_string();
@@ -77,7 +77,7 @@ async fn a_name_spawns_one_child_and_what_is_cancelling_spawns_nothing() {
 }
 
 #[tokio::test]
-async fn two_that_say_the_same_spawn_one_child_and_one_that_is_rolled_back_none() {
+async fn two_identical_spawns_create_one_child_and_one_that_is_rolled_back_none() {
     let db = db().await;
     let (mut one, mut other) = (db.pool.acquire().await.unwrap(), db.pool.acquire().await.unwrap());
     let (job, token) = leased(&db).await;
@@ -92,7 +92,7 @@ async fn two_that_say_the_same_spawn_one_child_and_one_that_is_rolled_back_none(
         assert_eq!(second == first, end == "commit", "{first:?} {second:?}");
         assert!(second.is_some());
     }
-    // A cancel that is not committed holds up a spawn, which then spawns nothing.
+    // An uncommitted cancel blocks a spawn, which then spawns nothing.
     one.run("begin").await;
     sqlx::query("select queue.cancel_running_all($1)").bind([job.id()]).execute(&mut *one).await.unwrap();
     let late = tokio::spawn(async move { spawn(&mut other, (token, job.id()), "late").await });
@@ -107,17 +107,17 @@ async fn two_that_say_the_same_spawn_one_child_and_one_that_is_rolled_back_none(
 }
 
 #[tokio::test]
-async fn only_what_is_over_tells_once_and_only_its_own_parent_is_woken() {
+async fn only_a_finished_child_is_reported_once_and_only_its_own_parent_is_woken() {
     let (db, mut on) = db_by_hand().await;
     let ((ours, token), (theirs, other)) = (leased(&db).await, leased(&db).await);
     let mine = spawn(&mut on, (token, ours.id()), "a").await.unwrap();
     let alien = spawn(&mut on, (other, theirs.id()), "a").await.unwrap();
     park(&db, ours.id(), "a").await;
     park(&db, theirs.id(), "a").await;
-    assert_eq!((tell(&mut on, &[mine, alien]).await, wake(&mut on).await), (0, 0), "neither is over");
+    assert_eq!((report_child_ends(&mut on, &[mine, alien]).await, wake(&mut on).await), (0, 0), "neither has finished");
     complete(&mut on, mine, "'7'").await;
-    assert_eq!(tell(&mut on, &[alien]).await, 0);
-    assert_eq!((tell(&mut on, &[mine, alien]).await, tell(&mut on, &[mine]).await), (1, 0), "it tells once");
+    assert_eq!(report_child_ends(&mut on, &[alien]).await, 0);
+    assert_eq!((report_child_ends(&mut on, &[mine, alien]).await, report_child_ends(&mut on, &[mine]).await), (1, 0), "it reports once");
     assert_eq!((state(&mut on, ours.id(), "a").await.as_deref(), state(&mut on, theirs.id(), "a").await), (Some("completed"), None));
     assert_eq!(wake(&mut on).await, 1);
     assert_eq!((db.state(ours.id()).await, db.state(theirs.id()).await), (Some(JobState::Ready), Some(JobState::Parked)));
@@ -128,7 +128,7 @@ async fn only_what_is_over_tells_once_and_only_its_own_parent_is_woken() {
 }
 
 #[tokio::test]
-async fn an_end_that_nobody_told_of_is_found_and_children_go_with_their_parents() {
+async fn an_unreported_end_is_found_and_children_are_deleted_with_their_parents() {
     let (db, mut on) = db_by_hand().await;
     let ((ours, token), (gone, other)) = (leased(&db).await, leased(&db).await);
     let child = spawn(&mut on, (token, ours.id()), "a").await.unwrap();
@@ -141,7 +141,7 @@ async fn an_end_that_nobody_told_of_is_found_and_children_go_with_their_parents(
     let mut held = holding.begin().await.unwrap();
     held.run(&format!("select from queue.child where parent = {0} for update", gone.id())).await;
     let last: Option<JobId> = sqlx::query_scalar(PRUNE).bind(JobId(0)).bind(100).fetch_one(&mut *on).await.unwrap();
-    assert_eq!((last, db.count("select count(*) from queue.child").await), (Some(gone.id()), 3), "it waits for nobody");
+    assert_eq!((last, db.count("select count(*) from queue.child").await), (Some(gone.id()), 3), "it does not wait");
     assert_eq!(tell_ends(&mut on).await.unwrap(), 1);
     assert_eq!(state(&mut on, ours.id(), "a").await.as_deref(), Some("dead"));
     assert_eq!(state(&mut on, ours.id(), "b").await, None);

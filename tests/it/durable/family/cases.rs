@@ -1,23 +1,23 @@
-//! What holds of a parent and its family, whether it spawns or maps them.
+//! Properties of a parent and its family, for spawned and for mapped jobs.
 
 use std::time::Duration;
 
 use queue_core::{Job as _, JobState, Store, operate};
 use tests::{eventually, within};
 
-use super::{super::db, Act, Leaf, Parent, Said, all_is_counted, family, gather, given, leaves, parents};
+use super::{super::db, Act, FamilyReport, Leaf, Parent, all_is_counted, family, gather, given, leaves, parents};
 
-/// How many leaves have told their parent, or are counted.
+/// Number of leaves whose end was reported to their parent, or counted.
 const TOLD: &str = "select (select count(*) from queue.child where state is not null)
     + (select coalesce(sum(completed + dead + cancelled), 0)::bigint from queue.gather)";
 
-/// A parent whose leaves wait in the queue `leaves`, which it does not serve.
+/// Creates a parent whose leaves wait in the queue `leaves`, which the worker does not serve.
 fn waiting(by_map: bool, acts: &[Act], count: u32) -> Parent {
     Parent { by_map, acts: acts.to_vec(), count, in_queue: Some("leaves".into()), ..Parent::default() }
 }
 
 #[tokio::test]
-async fn a_parent_holds_nothing_until_all_are_over_and_reads_what_they_came_to_in_their_order() {
+async fn a_parent_holds_nothing_until_all_have_finished_and_reads_outcomes_in_order() {
     for by_map in [false, true] {
         let db = db().await;
         let parent = Parent { fail_between: true, ..waiting(by_map, &[Act::Complete, Act::Fail, Act::Hang], 2) };
@@ -28,7 +28,7 @@ async fn a_parent_holds_nothing_until_all_are_over_and_reads_what_they_came_to_i
             db.until(parent.id(), JobState::Parked).await;
             assert_eq!(db.rows_of(&["lease"]).await, 0);
             assert_eq!(db.count(&format!("select count(*) from queue.parked where names = '{{{names}}}' and run_at is null")).await, 1);
-            // The second attempt spawned no other.
+            // The second attempt spawned no other leaf.
             let metas = format!("select count(*) from queue.job where meta = '{{\"tenant\": \"t\"}}' and system = '{{{system}}}'");
             assert_eq!((family(&db).await.len(), db.count(&metas).await), (5, 5));
             if by_map {
@@ -42,7 +42,7 @@ async fn a_parent_holds_nothing_until_all_are_over_and_reads_what_they_came_to_i
                 db.until(hangs.id(), JobState::Running).await;
                 hangs.cancel(&db.pool).await.unwrap();
                 let first = ["0", "dead after 2: as told", "cancelled", "3", "4"].map(str::to_owned).to_vec();
-                assert_eq!(given(&db, &parent).await, Said { counts: [5, 3, 1, 1], first, sum: 7 }, "by map: {by_map}");
+                assert_eq!(given(&db, &parent).await, FamilyReport { counts: [5, 3, 1, 1], first, sum: 7 }, "by map: {by_map}");
             })
             .await;
         };
@@ -71,7 +71,7 @@ async fn a_parent_holds_nothing_until_all_are_over_and_reads_what_they_came_to_i
 }
 
 #[tokio::test]
-async fn what_expires_or_is_cancelled_before_it_runs_is_over_and_a_family_of_none_is_at_once() {
+async fn expired_and_cancelled_leaves_count_as_finished_and_an_empty_family_finishes_immediately() {
     for by_map in [false, true] {
         let db = db().await;
         let late = Parent { expired: true, ..waiting(by_map, &[], 3) }.enqueue(&db.pool).await.unwrap();
@@ -93,7 +93,7 @@ async fn what_expires_or_is_cancelled_before_it_runs_is_over_and_a_family_of_non
 }
 
 #[tokio::test]
-async fn who_cancels_a_parent_cancels_its_family() {
+async fn cancelling_a_parent_cancels_its_family() {
     for (by_map, in_flight) in [(false, None), (true, None), (true, Some(4))] {
         let db = db().await;
         let parent = Parent { in_flight, ..waiting(by_map, &[Act::Hang], 29) }.enqueue(&db.pool).await.unwrap();
@@ -119,12 +119,12 @@ async fn who_cancels_a_parent_cancels_its_family() {
 }
 
 #[tokio::test]
-async fn a_job_that_is_there_already_is_in_nobodys_family() {
+async fn a_job_that_exists_already_is_in_no_family() {
     for (by_map, why, left) in [(false, "holds its uniqueness key", 1), (true, "holds the uniqueness key", 0)] {
         let db = db().await;
         let parent = Parent { unique: Some("k".into()), ..waiting(by_map, &[], 2) }.enqueue(&db.pool).await.unwrap();
         db.run_while(parents(&db), db.until(parent.id(), JobState::Dead)).await;
-        let error = db.death(parent.id()).await;
+        let error = db.dead_error(parent.id()).await;
         assert!(error.contains(why), "{error}");
         assert_eq!((family(&db).await.len(), db.rows_of(&["child", "gather_part"]).await), (left, left as i64), "by map: {by_map}");
         db.finish().await;
@@ -132,7 +132,7 @@ async fn a_job_that_is_there_already_is_in_nobodys_family() {
 }
 
 #[tokio::test]
-async fn a_completed_parent_that_is_brought_back_has_a_new_family_and_what_is_gone_has_none() {
+async fn a_requeued_completed_parent_has_a_new_family_and_a_deleted_one_has_none() {
     for by_map in [false, true] {
         let db = db().await;
         let parent = Parent { by_map, count: 3, ..Parent::default() }.enqueue(&db.pool).await.unwrap();
@@ -163,7 +163,7 @@ async fn an_end_counts_once_it_is_committed_and_never_if_it_is_rolled_back() {
             let (mut kept, mut undone) = (db.pool.begin().await.unwrap(), db.pool.begin().await.unwrap());
             all[0].cancel(&mut kept).await.unwrap();
             all[1].cancel(&mut undone).await.unwrap();
-            // Meanwhile it is woken by hand, looks, and waits on.
+            // Meanwhile the parent is woken by an operator, queries its leaves, and waits again.
             parent.run_now(&db.pool).await.unwrap();
             eventually("it waits again", async || {
                 db.rows_of(&["parked"]).await == 1 && db.rows_of(&["signal_hint", "end_hint"]).await == 0
@@ -186,7 +186,7 @@ async fn an_end_counts_once_it_is_committed_and_never_if_it_is_rolled_back() {
 }
 
 #[tokio::test]
-async fn the_end_of_a_leaf_whose_process_died_too_often_is_told() {
+async fn the_end_of_a_leaf_whose_process_died_too_often_is_reported() {
     for by_map in [false, true] {
         let db = db().await;
         let parent = waiting(by_map, &[], 1).enqueue(&db.pool).await.unwrap();
@@ -203,7 +203,7 @@ async fn the_end_of_a_leaf_whose_process_died_too_often_is_told() {
 }
 
 #[tokio::test]
-async fn the_end_of_a_leaf_is_told_whichever_statement_enqueues_and_claims_it() {
+async fn the_end_of_a_leaf_is_reported_whichever_statement_enqueues_and_claims_it() {
     let db = db().await;
     db.run("select queue.set_limit('queue:limited', 2)").await;
     let (key, queue) = (|| Some("k".to_owned()), |queue: &str| Some(queue.to_owned()));
@@ -230,10 +230,10 @@ async fn the_end_of_a_leaf_is_told_whichever_statement_enqueues_and_claims_it() 
     db.finish().await;
 }
 
-/// Dead parts are brought back meanwhile, and die again: that counts no more.
+/// Dead jobs of the map are requeued meanwhile, and die again: that no longer counts.
 #[tokio::test]
 #[ignore = "deep"]
-async fn two_workers_tell_of_each_once_and_wake_their_parents_once() {
+async fn two_workers_report_each_end_once_and_wake_each_parent_once() {
     for (by_map, count, each) in [(false, 200, 5), (true, 4, 500)] {
         let db = db().await;
         let (mut all, act) = (Vec::new(), |n, leaf| if (n + leaf) % 9 == 0 { Act::Fail } else { Act::Complete });
@@ -265,7 +265,7 @@ async fn two_workers_tell_of_each_once_and_wake_their_parents_once() {
         if by_map {
             assert_eq!(runs, 2, "each was woken once");
         } else {
-            // Each that did not fail ran once; the others twice.
+            // Each leaf that did not fail ran once; the others twice.
             let ran =
                 "select count(*) from (select c.id, c.state, count(d.job) as runs from queue.child c left join done_by d on d.job = c.id
                 group by 1, 2) r where runs <> case state when 'completed' then 1 else 2 end";

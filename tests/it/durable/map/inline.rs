@@ -1,11 +1,11 @@
-//! Maps in the test kit: their jobs are not run, and the test says what they come to.
+//! Maps in the test kit: their jobs do not run; the test sets their outcomes.
 
 use queue_core::{Verdict, testing};
 
-use super::{Parent, Said};
+use super::{FamilyReport, Parent};
 
 #[tokio::test]
-async fn a_map_is_over_as_the_test_says_and_otherwise_waits() {
+async fn a_map_ends_with_the_outcomes_that_the_test_sets_and_otherwise_waits() {
     let mapper = || Parent { by_map: true, count: 3, ..Parent::default() };
     let db = super::db().await;
     let parked = testing::run(mapper()).pool(&db.pool).await;
@@ -13,9 +13,9 @@ async fn a_map_is_over_as_the_test_says_and_otherwise_waits() {
     assert_eq!(parked.journaled(), ["leaf"]);
     let told = testing::run(mapper()).pool(&db.pool).map_ended("leaf", [Ok(5), Err("broken".to_owned()), Ok(7)]).await;
     let first = ["5", "dead after 1: broken", "7"].map(str::to_owned).to_vec();
-    assert_eq!(told.output(), Said { counts: [3, 2, 1, 0], first, sum: 12 });
+    assert_eq!(told.output(), FamilyReport { counts: [3, 2, 1, 0], first, sum: 12 });
     let other = testing::run(mapper()).pool(&db.pool).map_ended("leaf", [Ok(5)]).await;
-    assert!(other.error.as_ref().is_some_and(|error| error.contains("what 1 jobs of the map")), "{:?}", other.error);
+    assert!(other.error.as_ref().is_some_and(|error| error.contains("sets the results of 1 jobs of the map")), "{:?}", other.error);
     let empty = testing::run(Parent { by_map: true, ..Parent::default() }).pool(&db.pool).await;
     assert_eq!(empty.output().counts, [0; 4]);
     db.finish().await;

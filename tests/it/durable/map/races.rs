@@ -1,4 +1,4 @@
-//! Maps beside each other.
+//! Concurrent maps.
 
 use queue_core::{Job as _, JobState};
 use tests::Sql as _;
@@ -6,7 +6,7 @@ use tests::Sql as _;
 use super::{Parent, db, gather, given, leaves, parents};
 
 #[tokio::test]
-async fn a_gather_that_somebody_has_stops_no_other() {
+async fn a_locked_gather_stops_no_other() {
     let db = db().await;
     let mapper = |n| Parent { by_map: true, count: n, in_queue: Some("leaves".into()), ..Parent::default() };
     let (held, free) = (mapper(3).enqueue(&db.pool).await.unwrap(), mapper(2).enqueue(&db.pool).await.unwrap());
@@ -31,9 +31,9 @@ async fn a_gather_that_somebody_has_stops_no_other() {
     db.finish().await;
 }
 
-/// As `create index` on it would.
+/// With the lock that `create index` on the table takes.
 #[tokio::test]
-async fn a_table_of_expiries_that_somebody_has_locked_stops_no_map() {
+async fn a_locked_table_of_expiries_stops_no_map() {
     let db = db().await;
     let mut open = db.pool.begin().await.unwrap();
     open.run("lock table queue.expiry in share mode").await;

@@ -1,4 +1,4 @@
-//! The statements of maps: what they are fenced by, and what they count.
+//! The SQL statements of maps: their fencing, and their counts.
 
 use queue_core::{JobId, JobState};
 use sqlx::{PgConnection, Row as _};
@@ -22,7 +22,7 @@ const LOOK: &str = include_str!("../../../../queue-worker/sql/look_at_gather.sql
 const TOTAL: &str = include_str!("../../../../queue-worker/sql/gather_total.sql");
 const PARTS: &str = include_str!("../../../../queue-worker/sql/parts.sql");
 
-/// Enqueues so many jobs and says that they are a chunk; what is refused is rolled back.
+/// Enqueues this number of jobs as a chunk; rolls back if it is refused.
 async fn add(db: &TestDb, (token, parent): (Uuid, JobId), chunk: i32, count: i32, most: Option<i32>) -> (Option<bool>, Vec<JobId>) {
     let mut tx = db.pool.begin().await.unwrap();
     let enqueue = "select queue.enqueue('child', '{\"number\": 1, \"act\": \"Complete\"}') from generate_series(1, $1)";
@@ -42,8 +42,8 @@ async fn close(on: &mut PgConnection, (token, parent): (Uuid, JobId), total: i64
     sqlx::query_scalar(CLOSE).bind(token).bind(parent).bind(1_i16).bind("map").bind(total).fetch_one(on).await.unwrap()
 }
 
-/// Tells of these; returns how many parts were over.
-async fn tell(on: &mut PgConnection, jobs: &[JobId]) -> i64 {
+/// Reports the ends of these jobs; returns how many jobs of maps have finished.
+async fn report_map_ends(on: &mut PgConnection, jobs: &[JobId]) -> i64 {
     let parts = "select count(*) from queue.gather_part";
     let before: i64 = on.one(parts).await;
     note_ends(on, jobs).await.unwrap();
@@ -51,7 +51,7 @@ async fn tell(on: &mut PgConnection, jobs: &[JobId]) -> i64 {
     before - on.one::<i64>(parts).await
 }
 
-/// How many parts were let run, and how many gathers are over.
+/// Returns how many jobs were released, and how many gathers have finished.
 async fn count(on: &mut PgConnection) -> (i32, i32) {
     let over = "select count(*) from queue.signal_hint";
     let before: i64 = on.one(over).await;
@@ -59,7 +59,7 @@ async fn count(on: &mut PgConnection) -> (i32, i32) {
     (row.get("moved"), i32::try_from(on.one::<i64>(over).await - before).unwrap())
 }
 
-async fn look(on: &mut PgConnection, parent: JobId) -> (Option<i64>, i64, i64, i64, i64, i32, i64) {
+async fn query_gather(on: &mut PgConnection, parent: JobId) -> (Option<i64>, i64, i64, i64, i64, i32, i64) {
     sqlx::query_as(LOOK).bind(parent).bind("map").fetch_one(on).await.unwrap()
 }
 
@@ -79,18 +79,18 @@ async fn forget(db: &TestDb) {
 }
 
 #[tokio::test]
-async fn a_chunk_is_added_once_and_what_is_cancelling_maps_nothing() {
+async fn a_chunk_is_added_once_and_a_cancelling_job_maps_nothing() {
     let (db, mut on) = db_by_hand().await;
     let (ours, token) = leased(&db).await;
     let mine = (token, ours.id());
     assert_eq!(add(&db, mine, 0, 10, None).await.0, Some(true));
-    assert_eq!(add(&db, mine, 0, 10, None).await.0, Some(false), "said twice, after an answer that was lost");
+    assert_eq!(add(&db, mine, 0, 10, None).await.0, Some(false), "repeated, after a lost reply");
     assert_eq!(add(&db, mine, 1, 5, None).await.0, Some(true));
     assert_eq!(db.count("select count(*) from queue.jobs where job_type = 'child'").await, 15);
-    assert_eq!(look(&mut on, ours.id()).await, (None, 16, 0, 0, 0, 2, 15));
+    assert_eq!(query_gather(&mut on, ours.id()).await, (None, 16, 0, 0, 0, 2, 15));
     assert_eq!(close(&mut on, mine, 14).await, Some(false), "another number");
     assert_eq!((close(&mut on, mine, 15).await, close(&mut on, mine, 15).await), (Some(true), Some(true)));
-    assert_eq!(look(&mut on, ours.id()).await, (Some(15), 15, 0, 0, 0, 2, 15));
+    assert_eq!(query_gather(&mut on, ours.id()).await, (Some(15), 15, 0, 0, 0, 2, 15));
     assert_eq!(db.count("select count(*) from queue.step where attempt = 1 and output = '{\"map\": 15}'").await, 1);
     db.run("update queue.lease set cancelling = ids").await;
     assert_eq!(add(&db, mine, 2, 1, None).await.0, None);
@@ -100,7 +100,7 @@ async fn a_chunk_is_added_once_and_what_is_cancelling_maps_nothing() {
 }
 
 #[tokio::test]
-async fn each_part_counts_once_and_only_once_it_is_over_and_the_last_wakes_its_own_parent() {
+async fn each_mapped_job_counts_once_when_it_has_finished_and_the_last_wakes_its_own_parent() {
     let (db, mut on) = db_by_hand().await;
     let ((ours, token), (theirs, other)) = (leased(&db).await, leased(&db).await);
     let (_, mine) = add(&db, (token, ours.id()), 0, 3, None).await;
@@ -110,16 +110,16 @@ async fn each_part_counts_once_and_only_once_it_is_over_and_the_last_wakes_its_o
     park(&db, ours.id()).await;
     park(&db, theirs.id()).await;
     let all = [mine.clone(), alien].concat();
-    assert_eq!((tell(&mut on, &all).await, count(&mut on).await), (0, (0, 0)), "none is over");
+    assert_eq!((report_map_ends(&mut on, &all).await, count(&mut on).await), (0, (0, 0)), "none has finished");
     complete(&db, mine[0]).await;
-    assert_eq!(tell(&mut on, &mine[1..]).await, 0);
-    assert_eq!((tell(&mut on, &all).await, tell(&mut on, &all).await), (1, 0), "it counts once");
+    assert_eq!(report_map_ends(&mut on, &mine[1..]).await, 0);
+    assert_eq!((report_map_ends(&mut on, &all).await, report_map_ends(&mut on, &all).await), (1, 0), "it counts once");
     complete(&db, mine[1]).await;
-    assert_eq!((tell(&mut on, &all).await, count(&mut on).await), (1, (0, 0)));
-    assert_eq!(look(&mut on, ours.id()).await, (Some(3), 1, 2, 0, 0, 1, 3));
+    assert_eq!((report_map_ends(&mut on, &all).await, count(&mut on).await), (1, (0, 0)));
+    assert_eq!(query_gather(&mut on, ours.id()).await, (Some(3), 1, 2, 0, 0, 1, 3));
     assert_eq!(wake(&mut on).await, 0, "never early");
     complete(&db, mine[2]).await;
-    assert_eq!((tell(&mut on, &all).await, count(&mut on).await, wake(&mut on).await), (1, (0, 1), 1));
+    assert_eq!((report_map_ends(&mut on, &all).await, count(&mut on).await, wake(&mut on).await), (1, (0, 1), 1));
     assert_eq!((db.state(ours.id()).await, db.state(theirs.id()).await), (Some(JobState::Ready), Some(JobState::Parked)));
     let total: (Option<i64>, i64, i64, i64, i64, i32, i64) =
         sqlx::query_as(TOTAL).bind(ours.id()).bind("map").fetch_one(&mut *on).await.unwrap();
@@ -133,12 +133,12 @@ async fn each_part_counts_once_and_only_once_it_is_over_and_the_last_wakes_its_o
 }
 
 #[tokio::test]
-async fn a_parent_is_cancelled_with_the_parts_that_are_let_run_meanwhile() {
+async fn a_parent_is_cancelled_with_the_jobs_that_are_released_meanwhile() {
     let (db, mut on) = db_by_hand().await;
     let (job, token) = leased(&db).await;
     let (_, parts) = add(&db, (token, job.id()), 0, 2, Some(1)).await;
     complete(&db, parts[0]).await;
-    assert_eq!(tell(&mut on, &parts).await, 1);
+    assert_eq!(report_map_ends(&mut on, &parts).await, 1);
     let mut counts = db.pool.begin().await.unwrap();
     assert_eq!(counts.one::<i32>("select moved from queue.count_gathers(0, 100)").await, 1);
     let commit = async {
@@ -155,9 +155,9 @@ async fn a_parent_is_cancelled_with_the_parts_that_are_let_run_meanwhile() {
     db.finish().await;
 }
 
-/// A table that another session has for itself keeps the hints of all in that statement, and stops no other kind.
+/// A table locked by another session keeps all hints of that statement, and stops no other kind.
 #[tokio::test]
-async fn a_locked_table_of_children_or_nodes_keeps_no_part_from_being_counted() {
+async fn a_locked_table_of_children_or_nodes_delays_no_count_of_mapped_jobs() {
     let (db, mut on) = db_by_hand().await;
     let (job, token) = leased(&db).await;
     for (chunk, table) in ["child", "node"].into_iter().enumerate() {
@@ -180,7 +180,7 @@ async fn a_locked_table_of_children_or_nodes_keeps_no_part_from_being_counted() 
 }
 
 #[tokio::test]
-async fn what_nobody_told_of_is_found_and_a_wrong_count_is_mended() {
+async fn an_unreported_end_of_a_mapped_job_is_found_and_a_wrong_count_is_corrected() {
     let (db, mut on) = db_by_hand().await;
     let (job, token) = leased(&db).await;
     let (_, parts) = add(&db, (token, job.id()), 0, 5, Some(1)).await;
@@ -189,47 +189,47 @@ async fn what_nobody_told_of_is_found_and_a_wrong_count_is_mended() {
     complete(&db, parts[0]).await;
     let prune =
         async |on: &mut PgConnection| -> Option<JobId> { sqlx::query_scalar(PRUNE).bind(JobId(0)).bind(100).fetch_one(on).await.unwrap() };
-    assert_eq!((prune(&mut on).await, look(&mut on, job.id()).await.1), (Some(job.id()), 5), "it moved just now");
+    assert_eq!((prune(&mut on).await, query_gather(&mut on, job.id()).await.1), (Some(job.id()), 5), "it moved just now");
     let old = "update queue.gather set at = now() - interval '1 h', need = need + 7";
     db.run(old).await;
     let mut held = db.pool.begin().await.unwrap();
     held.run("select from queue.gather for update").await;
     prune(&mut on).await;
     held.rollback().await.unwrap();
-    assert_eq!(look(&mut on, job.id()).await.1, 12, "it waits for nobody");
+    assert_eq!(query_gather(&mut on, job.id()).await.1, 12, "it does not wait");
     prune(&mut on).await;
-    assert_eq!(look(&mut on, job.id()).await.1, 5, "four, and one of whose end there is a hint");
+    assert_eq!(query_gather(&mut on, job.id()).await.1, 5, "four, and one of whose end there is a hint");
     assert_eq!((tell_ends(&mut on).await.unwrap(), count(&mut on).await), (1, (1, 0)));
-    assert_eq!((look(&mut on, job.id()).await.1, db.state(parts[1]).await), (4, Some(JobState::Ready)));
-    // Woken too if it is recounted to nothing.
+    assert_eq!((query_gather(&mut on, job.id()).await.1, db.state(parts[1]).await), (4, Some(JobState::Ready)));
+    // Also woken if a recount leaves nothing.
     for part in &parts[1..] {
         db.run(&format!("with p as (delete from queue.parked where id = {part} returning id, lane) insert into queue.ready (lane, seq, id) select lane, id, id from p")).await;
         complete(&db, *part).await;
     }
-    assert_eq!(tell(&mut on, &parts).await, 4);
+    assert_eq!(report_map_ends(&mut on, &parts).await, 4);
     db.run("delete from queue.gather_hint").await;
     db.run(old).await;
     prune(&mut on).await;
-    assert_eq!((look(&mut on, job.id()).await.1, wake(&mut on).await), (0, 1));
+    assert_eq!((query_gather(&mut on, job.id()).await.1, wake(&mut on).await), (0, 1));
     drop(on);
     forget(&db).await;
     db.finish().await;
 }
 
 #[tokio::test]
-async fn a_parent_that_begins_anew_counts_no_end_of_before_and_what_waited_for_its_turn_is_let_run() {
+async fn a_restarted_parent_counts_no_earlier_end_and_waiting_mapped_jobs_are_released() {
     let (db, mut on) = db_by_hand().await;
     let (job, token) = leased(&db).await;
     let mine = (token, job.id());
     let (_, before) = add(&db, mine, 0, 3, Some(1)).await;
     complete(&db, before[0]).await;
-    assert_eq!(tell(&mut on, &before).await, 1, "which nobody has counted yet");
+    assert_eq!(report_map_ends(&mut on, &before).await, 1, "which is not counted yet");
     on.run(&format!("select queue.forget_gathers(array[{0}])", job.id())).await;
     for waiting in &before[1..] {
-        assert_eq!(db.state(*waiting).await, Some(JobState::Ready), "nobody would let it run");
+        assert_eq!(db.state(*waiting).await, Some(JobState::Ready), "nothing would release it");
     }
     let (_, parts) = add(&db, mine, 0, 2, Some(1)).await;
-    // One that was kept, as when somebody was ending it and then did not.
+    // A hint that was kept, as when a session was ending the job and rolled back.
     let kept = "insert into queue.gather_part (id, parent, born, nr, name, held) select $1, $2, 1, -1, 'map', true";
     sqlx::query(kept).bind(before[1]).bind(job.id()).execute(&mut *on).await.unwrap();
     let parked = "with gone as (delete from queue.ready where id = $1 returning id, lane)
@@ -237,13 +237,13 @@ async fn a_parent_that_begins_anew_counts_no_end_of_before_and_what_waited_for_i
     sqlx::query(parked).bind(before[1]).execute(&mut *on).await.unwrap();
     db.run("update queue.gather set at = now() - interval '1 h'").await;
     sqlx::query(PRUNE).bind(JobId(0)).bind(100).execute(&mut *on).await.unwrap();
-    assert_eq!(look(&mut on, job.id()).await.1, 3, "it is open, and has two parts");
+    assert_eq!(query_gather(&mut on, job.id()).await.1, 3, "it is open, and has two parts");
     assert_eq!(count(&mut on).await, (0, 0));
-    assert_eq!((look(&mut on, job.id()).await.1, look(&mut on, job.id()).await.2), (3, 0));
+    assert_eq!((query_gather(&mut on, job.id()).await.1, query_gather(&mut on, job.id()).await.2), (3, 0));
     complete(&db, parts[0]).await;
-    assert_eq!((tell(&mut on, &parts).await, count(&mut on).await), (1, (1, 0)));
+    assert_eq!((report_map_ends(&mut on, &parts).await, count(&mut on).await), (1, (1, 0)));
     assert_eq!((db.state(parts[1]).await, db.state(before[1]).await), (Some(JobState::Ready), Some(JobState::Parked)));
-    assert_eq!(look(&mut on, job.id()).await.2, 1);
+    assert_eq!(query_gather(&mut on, job.id()).await.2, 1);
     drop(on);
     db.run("delete from queue.gather_part; delete from queue.gather").await;
     forget(&db).await;

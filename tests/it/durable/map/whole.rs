@@ -1,11 +1,11 @@
-//! Parts that complete with nothing to say: their leases are settled as wholes, and the parts counted in that transaction.
+//! Mapped jobs without an output: their leases are settled as a whole, and the jobs are counted in the same transaction.
 
 use queue_core::{Context, Durable, Handler, Job as _, JobResult, JobState, job};
 use serde::{Deserialize, Serialize};
 
 use super::{all_is_counted, db, gather};
 
-/// Maps so many, and gives how many completed.
+/// Maps this number of jobs, and returns how many completed.
 #[job(name = "fanned", durable, output = u64)]
 #[derive(Serialize, Deserialize)]
 struct Fanned {
@@ -21,7 +21,7 @@ impl Handler for Fanned {
     }
 }
 
-/// Says nothing. One that is told so is what a zombie has: while it runs, others have taken all jobs of its lease, and put them off.
+/// Has no output. With `loses` it is a zombie: while it runs, another session takes all jobs of its lease and reschedules them.
 #[job(name = "quiet")]
 #[derive(Serialize, Deserialize)]
 struct Quiet {
@@ -41,7 +41,7 @@ impl Handler for Quiet {
 }
 
 #[tokio::test]
-async fn parts_with_nothing_to_say_are_counted_by_their_leases() {
+async fn mapped_jobs_without_an_output_are_counted_by_their_leases() {
     let db = db().await;
     let parent = Fanned { parts: 250, loses: false }.enqueue(&db.pool).await.unwrap();
     let worker = db.worker().register::<Fanned>().register::<Quiet>().queue("default", 2).queue("quiet", 20);
@@ -52,14 +52,14 @@ async fn parts_with_nothing_to_say_are_counted_by_their_leases() {
 }
 
 #[tokio::test]
-async fn parts_of_a_lease_that_others_have_are_not_counted_by_who_had_it() {
+async fn mapped_jobs_of_a_lost_lease_are_not_counted_by_its_old_holder() {
     let db = db().await;
     let parent = Fanned { parts: 40, loses: true }.enqueue(&db.pool).await.unwrap();
     db.run_while(db.worker().register::<Fanned>().queue("default", 2), db.until(parent.id(), JobState::Parked)).await;
     let quiet = || db.worker().register::<Quiet>().queue("quiet", 20);
-    // It has said all that it has to say once it has ended.
+    // The worker has written everything once it has ended.
     db.run_while(quiet(), async {
-        tests::eventually("all others are over", async || {
+        tests::eventually("all others have finished", async || {
             db.count("select count(*) from queue.ready").await == 0
                 && db.count("select count(*) from queue.lease").await == 0
                 && db.count("select count(*) from queue.scheduled").await > 0
@@ -68,7 +68,7 @@ async fn parts_of_a_lease_that_others_have_are_not_counted_by_who_had_it() {
     })
     .await;
     let put_off = db.count("select count(*) from queue.scheduled").await;
-    // A statement of the worker that has stopped may still have the hints.
+    // A statement of the stopped worker may still have the hints locked.
     tests::eventually("all hints are consumed", async || {
         db.run("select queue.tell_ends(0, 1000)").await;
         db.count("select count(*) from queue.end_hint").await == 0
@@ -76,7 +76,7 @@ async fn parts_of_a_lease_that_others_have_are_not_counted_by_who_had_it() {
     .await;
     assert_eq!(db.count("select count(*) from queue.gather_part").await, put_off, "each that is not over is not counted");
     db.run("update queue.scheduled set run_at = now()").await;
-    // Those that lost it before begin at their first attempt again, and nobody has it from them.
+    // Jobs that had lost their lease begin again at their first attempt, and nothing takes it from them.
     db.run("update queue.job set payload = '{\"loses\": false}' where id in (select id from queue.scheduled)").await;
     let both = db.worker().register::<Fanned>().register::<Quiet>().queue("default", 2).queue("quiet", 20);
     assert_eq!(db.run_while(both, parent.wait(&db.pool).into_future()).await.unwrap(), 40);

@@ -1,4 +1,4 @@
-//! At most so many of a map at once.
+//! Maps with a maximum number of concurrent jobs.
 
 use queue_core::{Job as _, JobHandle, JobState, testing};
 use tests::{eventually, within};
@@ -9,7 +9,7 @@ const AT_ONCE: &str = "select count(*) from queue.jobs where job_type = 'child' 
 
 #[tokio::test]
 #[ignore = "deep"]
-async fn no_more_than_that_are_ready_or_running_and_they_go_in_their_order() {
+async fn at_most_the_window_is_ready_or_running_and_jobs_run_in_order() {
     let db = db().await;
     let mapper = Parent {
         by_map: true,
@@ -27,10 +27,10 @@ async fn no_more_than_that_are_ready_or_running_and_they_go_in_their_order() {
             let all = parts(&db).await;
             assert_eq!((db.count(AT_ONCE).await, all.len()), (4, 63));
             let says: String = sqlx::query_scalar("select says from queue.why($1)").bind(all[10]).fetch_one(&db.pool).await.unwrap();
-            assert_eq!(says, "it waits for its turn among the jobs that a durable job has mapped");
+            assert_eq!(says, "it waits for its turn in the map of a durable job");
             db.run_while(leaves(&db, "leaves"), async {
-                // Three never end, so one goes after the other.
-                within(std::time::Duration::from_mins(2), "the others are over", async || {
+                // Three jobs never end, so the others run one after the other.
+                within(std::time::Duration::from_mins(2), "the others have finished", async || {
                     assert!(db.count(AT_ONCE).await <= 4);
                     gather(&db, parent.id()).await.completed == 60
                 })
@@ -53,7 +53,7 @@ async fn no_more_than_that_are_ready_or_running_and_they_go_in_their_order() {
 
 #[tokio::test]
 #[ignore = "deep"]
-async fn over_several_chunks_and_retries_the_room_is_kept() {
+async fn the_window_holds_across_several_chunks_and_retries() {
     let db = db().await;
     let acts = (0..1100).map(|n| if n % 7 == 0 { Act::Fail } else { Act::Complete }).collect();
     let mapper = Parent { by_map: true, acts, in_queue: Some("leaves".into()), in_flight: Some(64), ..Parent::default() };
@@ -76,7 +76,7 @@ async fn over_several_chunks_and_retries_the_room_is_kept() {
 }
 
 #[tokio::test]
-async fn those_that_are_cancelled_while_they_wait_count_and_free_nothing() {
+async fn jobs_cancelled_while_they_wait_count_and_free_no_slot() {
     let db = db().await;
     let mapper = Parent { by_map: true, count: 10, in_queue: Some("leaves".into()), in_flight: Some(2), ..Parent::default() };
     let parent = mapper.enqueue(&db.pool).await.unwrap();
@@ -85,20 +85,20 @@ async fn those_that_are_cancelled_while_they_wait_count_and_free_nothing() {
         Box::pin(async {
             db.until(parent.id(), JobState::Parked).await;
             let all = parts(&db).await;
-            // Two that wait, in a transaction that is open for a while, and one that might run.
+            // Two that wait, in a transaction that stays open for a while, and one that may run.
             let mut open = db.pool.begin().await.unwrap();
             for waiting in [2, 9] {
                 JobHandle::<Leaf>::from_id(all[waiting]).cancel(&mut open).await.unwrap();
             }
             JobHandle::<Leaf>::from_id(all[0]).cancel(&db.pool).await.unwrap();
-            // The place of the first is for the third, which somebody has.
+            // The slot of the first is for the third, which another session has locked.
             eventually("the one that might run is counted", async || gather(&db, parent.id()).await.cancelled == 1).await;
             assert_eq!(db.count(AT_ONCE).await, 1);
             open.commit().await.unwrap();
             db.until_count(AT_ONCE, 2).await;
             eventually("all three are counted", async || gather(&db, parent.id()).await.cancelled == 3).await;
             assert_eq!((db.state(all[3]).await, db.state(all[4]).await), (Some(JobState::Ready), Some(JobState::Parked)));
-            // One that is hurried runs beside the others.
+            // A job that an operator runs now is not limited by the window.
             JobHandle::<Leaf>::from_id(all[8]).run_now(&db.pool).await.unwrap();
             assert_eq!(db.count(AT_ONCE).await, 3);
             db.run_while(leaves(&db, "leaves"), async {

@@ -1,18 +1,18 @@
-//! What a job keeps when it begins anew, and how its payload is stored then.
+//! What a restarted job keeps, and how its payload is then stored.
 
 use queue_core::{Durable, Enqueued, Handler, Job as _, JobResult, JobState, Keyring, Secret, job, testing};
 use serde::{Deserialize, Serialize};
 
 use super::{Act, Round, db, payload, rounds};
 
-/// What an older release has enqueued.
+/// The payload of an older release.
 #[job(send_only, name = "durable_pages", durable)]
 #[derive(Serialize, Deserialize)]
 struct Old {
     page: u32,
 }
 
-/// What this one makes of it.
+/// The payload of this release.
 #[job(name = "durable_pages", durable, version = 2, upgrade = from_old, output = String)]
 #[derive(Serialize, Deserialize)]
 struct Pages {
@@ -37,7 +37,7 @@ impl Handler for Pages {
     }
 }
 
-/// A secret that grows.
+/// A sealed payload that grows.
 #[job(name = "durable_secret", durable, seal = "durable_restart", output = usize)]
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 struct Sealed {
@@ -54,7 +54,7 @@ impl Handler for Sealed {
 }
 
 #[tokio::test]
-async fn a_payload_of_an_older_version_is_stored_as_this_release_has_it() {
+async fn a_payload_of_an_older_version_is_stored_in_the_current_version() {
     let db = db().await;
     let job = Old { page: 7 }.enqueue(&db.pool).await.unwrap().id();
     db.run_while(db.worker().register::<Pages>(), db.until(job, JobState::Completed)).await;

@@ -1,11 +1,11 @@
-//! Jobs that begin anew in the test kit.
+//! Restarted jobs in the test kit.
 
 use queue_core::{Job as _, Outcome, Verdict, testing};
 
 use super::{Act, Round, db, rounds};
 
 #[tokio::test]
-async fn a_handler_that_runs_inline_says_with_what_it_begins_anew() {
+async fn an_inline_run_returns_the_payload_of_the_restart() {
     let db = db().await;
     let ran = testing::run(rounds(2, Act::Receive)).signal("go", "now").pool(&db.pool).await;
     assert_eq!(ran.restarted_with::<Round>(), Some(Round { number: 2, ..rounds(2, Act::Receive) }));
@@ -36,7 +36,7 @@ async fn a_drain_goes_from_round_to_round() {
 }
 
 #[tokio::test]
-async fn a_handler_that_is_interrupted_anywhere_comes_to_its_last_round() {
+async fn a_handler_that_is_interrupted_anywhere_reaches_its_last_round() {
     let db = db().await;
     let pool = db.pool.clone();
     let begin = async || testing::run(rounds(2, Act::FailFirst)).pool(&pool);

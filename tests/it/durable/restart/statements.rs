@@ -1,4 +1,4 @@
-//! The statement that begins jobs anew: under the lease that has them, once, whole, and after all that was committed under it.
+//! The SQL statement that restarts jobs: under their lease, once, completely, and after everything committed under that lease.
 
 use queue_core::{JobId, JobState};
 use sqlx::PgConnection;
@@ -10,7 +10,7 @@ use super::{db, db_by_hand, leased, payload};
 const RESTART: &str = include_str!("../../../../queue-worker/sql/restart.sql");
 const JOURNAL: &str = include_str!("../../../../queue-worker/sql/journal.sql");
 
-/// Each with its own payload; returns what was refused.
+/// Restarts each job with its own payload; returns the refused ones.
 async fn restart(on: &mut PgConnection, said: &[(Uuid, JobId, &str)]) -> Vec<(Uuid, JobId)> {
     let statement = sqlx::query_as(RESTART)
         .bind(said.iter().map(|one| one.0).collect::<Vec<_>>())
@@ -42,14 +42,14 @@ async fn a_job_is_restarted_once_and_whole() {
     db.run(written).await;
     let rest = "select (select count(*) from queue.lease) + (select count(*) from queue.step) + (select count(*) from queue.child)
         + (select count(*) from queue.progress) + (select count(*) from queue.gather)";
-    // One that is rolled back, as when the session ends before the commit, changes nothing.
+    // A rollback, as when the session ends before the commit, changes nothing.
     let mut open = db.pool.begin().await.unwrap();
     assert_eq!(restart(&mut open, &[(token, ours, "undone")]).await, []);
     open.rollback().await.unwrap();
     assert_eq!((db.count(rest).await, is(&db, ours).await), (10, None));
     assert_eq!(restart(&mut on, &[(token, ours, "new")]).await, []);
     assert_eq!((db.count(rest).await, is(&db, ours).await, is(&db, theirs).await), (5, Some("new".to_owned()), None));
-    assert_eq!(restart(&mut on, &[(token, ours, "twice")]).await, [(token, ours)], "said twice, after an answer that was lost");
+    assert_eq!(restart(&mut on, &[(token, ours, "twice")]).await, [(token, ours)], "repeated, after a lost reply");
     assert_eq!((db.state(ours).await, is(&db, ours).await), (Some(JobState::Ready), Some("new".to_owned())));
     let entry = format!("select count(*) from queue.ready where id = {ours} and attempts = 0 and crashes = 0 and seq > id");
     let kept = format!("select count(*) from queue.job where system = '{{\"skips\": true}}' and id = {ours}");
@@ -63,7 +63,7 @@ async fn a_job_is_restarted_once_and_whole() {
 }
 
 #[tokio::test]
-async fn others_of_the_lease_stay_each_has_its_own_payload_and_what_is_cancelling_is_cancelled() {
+async fn others_of_the_lease_stay_each_has_its_own_payload_and_a_cancelling_job_is_cancelled() {
     let (db, mut on) = db_by_hand().await;
     let (mut jobs, mut tokens) = (Vec::new(), Vec::new());
     for _ in 0..4 {
@@ -84,7 +84,7 @@ async fn others_of_the_lease_stay_each_has_its_own_payload_and_what_is_cancellin
     for (token, job) in [(first, jobs[2]), (second, jobs[3])] {
         assert_eq!(db.count(&format!("select count(*) from queue.lease where token = '{token}' and ids = '{{{job}}}'")).await, 1);
     }
-    // The head of a key that was cancelled while it ran.
+    // The head of an ordering key, cancelled while it ran.
     let head = format!(
         "update queue.job set key = 7 where id in ({0}, {1}); update queue.lease set cancelling = ids where token = '{2}';
         insert into queue.active_key (key, seq, id) values (7, 1, {0}), (8, 1, {1})",
@@ -94,7 +94,7 @@ async fn others_of_the_lease_stay_each_has_its_own_payload_and_what_is_cancellin
     assert_eq!(restart(&mut on, &[(first, jobs[2], "three"), (second, jobs[3], "four")]).await, []);
     assert_eq!((db.state(jobs[2]).await, is(&db, jobs[2]).await), (Some(JobState::Cancelled), None));
     assert_eq!((db.state(jobs[3]).await, is(&db, jobs[3]).await), (Some(JobState::Ready), Some("four".to_owned())));
-    assert_eq!(db.count("select sum(key)::bigint from queue.active_key").await, 8, "what begins anew holds its own");
+    assert_eq!(db.count("select sum(key)::bigint from queue.active_key").await, 8, "a restarted job keeps its own");
     assert_eq!(db.count("select count(*) from queue.key_hint where key = 7").await, 1);
     db.run("delete from queue.active_key; delete from queue.key_hint; delete from queue.done").await;
     drop(on);
@@ -103,7 +103,7 @@ async fn others_of_the_lease_stay_each_has_its_own_payload_and_what_is_cancellin
 }
 
 #[tokio::test]
-async fn a_step_whose_commit_is_on_its_way_goes_with_the_journal() {
+async fn a_step_whose_commit_is_in_flight_is_deleted_with_the_journal() {
     let db = db().await;
     let (job, token) = leased(&db).await;
     let mut open = db.pool.begin().await.unwrap();
@@ -116,7 +116,7 @@ async fn a_step_whose_commit_is_on_its_way_goes_with_the_journal() {
     open.commit().await.unwrap();
     assert_eq!(restarting.await.unwrap(), []);
     assert_eq!(db.count("select count(*) from queue.step").await, 0, "the new journal begins empty");
-    // A step that is said after it is refused.
+    // A step journaled afterwards is refused.
     let journal = sqlx::query(JOURNAL).bind([token]).bind([id]).bind(["later"]).bind([1_i16]).bind([5]);
     let accepted = journal.bind([None::<f64>]).bind(["1"]).fetch_all(&db.pool).await.unwrap();
     assert_eq!((accepted.len(), db.count("select count(*) from queue.step").await), (0, 0));
@@ -125,7 +125,7 @@ async fn a_step_whose_commit_is_on_its_way_goes_with_the_journal() {
 }
 
 #[tokio::test]
-async fn workers_that_sleep_are_told() {
+async fn sleeping_workers_are_notified() {
     let (db, mut on) = db_by_hand().await;
     let (job, token) = leased(&db).await;
     let mut listening = db.listen("wake").await;

@@ -1,4 +1,4 @@
-//! Many signals from transactions that stay open for any time, to jobs that park again and again: none of them is lost.
+//! Many signals from transactions of any duration, to jobs that park repeatedly: none is lost.
 
 use std::{sync::Arc, time::Duration};
 
@@ -9,22 +9,22 @@ use tokio::{sync::Mutex, task::JoinSet};
 
 use super::{Part, Plan, db, plan};
 
-/// Of each job, one after the other.
+/// Signals per job, sent one after the other.
 const EACH: u32 = 10;
 
-/// How much is sent, and how.
+/// Number of signals, and how they are sent.
 #[derive(Clone, Copy)]
 struct Crowd {
     signals: usize,
-    /// The longest that a transaction is open.
+    /// Maximum duration of a transaction.
     held: Duration,
-    /// Of one transaction.
+    /// Number of signals per transaction.
     together: usize,
     senders: usize,
 }
 
 impl Crowd {
-    /// `QUEUE_TEST_SIGNALS=100000` sends so many, from transactions of up to 30 seconds.
+    /// `QUEUE_TEST_SIGNALS=100000` sends this number, from transactions of up to 30 seconds.
     fn wanted() -> Self {
         match std::env::var("QUEUE_TEST_SIGNALS").ok().and_then(|count| count.parse().ok()) {
             Some(signals) => Self { signals, held: Duration::from_secs(30), together: 40, senders: 60 },
@@ -33,7 +33,7 @@ impl Crowd {
     }
 }
 
-/// Jobs that wait for all of them together.
+/// Creates jobs that wait for all of them together.
 async fn wait_for(db: &TestDb, signals: usize) -> Vec<JobHandle<Plan>> {
     let mut jobs = Vec::new();
     for _ in 0..signals / EACH as usize {
@@ -42,7 +42,7 @@ async fn wait_for(db: &TestDb, signals: usize) -> Vec<JobHandle<Plan>> {
     jobs
 }
 
-/// Sends each job its signals, in any order, from transactions that are open for any time; each says a number of its own.
+/// Sends each job its signals, in random order, from transactions of random duration; each carries a unique number.
 async fn send_all(db: &TestDb, jobs: &[JobHandle<Plan>], crowd: Crowd) {
     let mut deck: Vec<JobHandle<Plan>> = jobs.iter().flat_map(|job| std::iter::repeat_n(*job, EACH as usize)).collect();
     fastrand::shuffle(&mut deck);
@@ -75,7 +75,7 @@ const LEFT: &str = "select count(*) from queue.jobs where state <> 'completed'";
 
 #[tokio::test]
 #[ignore = "deep"]
-async fn of_thousands_of_signals_none_is_lost_whenever_their_transactions_end() {
+async fn of_thousands_of_signals_none_is_lost_in_any_commit_order() {
     let (db, crowd) = (db().await, Crowd::wanted());
     let jobs = wait_for(&db, crowd.signals).await;
     let worker = || db.worker().register::<Plan>().queue("default", 64);

@@ -1,4 +1,4 @@
-//! Signals against parking, in every order: none of them is lost. Whoever looks and then parks without leaving a hint loses some.
+//! Signals against parking, in every order: none is lost. A statement that checks and then parks without leaving a hint loses some.
 
 use std::time::Duration;
 
@@ -13,14 +13,14 @@ const PARK: &str = include_str!("../../../../queue-worker/sql/park_held.sql");
 const WAKE: &str = include_str!("../../../../queue-worker/sql/wake_parked.sql");
 const RECEIVE: &str = include_str!("../../../../queue-worker/sql/receive.sql");
 
-/// As it is, and without the hint that it leaves.
+/// The product's statement, and the same without its hint.
 fn park_statements() -> [(&'static str, String); 2] {
     let hint = "insert into queue.signal_hint (id)\n  select f.id\n  from fenced f\n  where not f.cancelling";
     assert!(PARK.contains(hint), "the hint is found");
     [("ours", PARK.to_owned()), ("look, then park", PARK.replace(hint, &format!("{hint} and false")))]
 }
 
-/// A job that a lease has, and its token.
+/// Creates a job under a lease; returns it with the token.
 pub(in super::super) async fn leased(db: &TestDb) -> (JobHandle<Plan>, Uuid) {
     let (job, token) = (plan([]).enqueue(&db.pool).await.unwrap(), Uuid::new_v4());
     let statement = "with gone as (delete from queue.ready where id = $2 returning lane)
@@ -38,8 +38,8 @@ pub(super) async fn park(on: &mut PgConnection, statement: &str, job: JobId, tok
     refused.is_empty()
 }
 
-/// Whether there is a signal, as an attempt asks before it parks.
-async fn look(on: &mut PgConnection, job: JobId, token: Uuid) -> bool {
+/// Returns whether there is a signal, as an attempt queries before it parks.
+async fn has_signal(on: &mut PgConnection, job: JobId, token: Uuid) -> bool {
     let statement = sqlx::query(RECEIVE).bind([token]).bind([job]).bind(["go"]).bind([1_i16]).bind(["go"]).bind([None::<String>]);
     statement.fetch_one(on).await.unwrap().get("is_journaled")
 }
@@ -61,17 +61,17 @@ async fn is_woken(db: &TestDb, job: JobId) -> bool {
 }
 
 #[tokio::test]
-async fn a_signal_between_the_look_and_the_park_wakes_the_job_and_without_the_hint_it_is_lost() {
+async fn a_signal_between_the_query_and_the_park_wakes_the_job_and_without_the_hint_it_is_lost() {
     let (db, mut on) = db_by_hand().await;
     for (name, statement) in park_statements() {
         let (job, token) = leased(&db).await;
-        assert!(!look(&mut on, job.id(), token).await, "there is none");
+        assert!(!has_signal(&mut on, job.id(), token).await, "there is none");
         send(&db, job, "go", "now").await;
         assert_eq!(wake(&mut on).await, 0, "its hint is consumed while the job runs");
         assert!(park(&mut on, &statement, job.id(), token).await);
         wake(&mut on).await;
         assert_eq!(is_woken(&db, job.id()).await, name == "ours", "{name}");
-        assert_eq!(db.count("select count(*) from queue.signal_hint").await, 0, "nobody would look again");
+        assert_eq!(db.count("select count(*) from queue.signal_hint").await, 0, "no job would check again");
     }
     drop(on);
     db.finish().await;
@@ -83,7 +83,7 @@ async fn a_signal_that_is_committed_after_the_park_wakes_the_job() {
     let (job, token) = leased(&db).await;
     let mut open = db.pool.begin().await.unwrap();
     assert_eq!(job.signal(&mut open, "go", "now").await.unwrap(), Signalled::Sent);
-    assert!(!look(&mut on, job.id(), token).await);
+    assert!(!has_signal(&mut on, job.id(), token).await);
     assert!(park(&mut on, PARK, job.id(), token).await);
     assert_eq!(wake(&mut on).await, 0, "the hint of the park sees no signal");
     open.commit().await.unwrap();
@@ -95,12 +95,12 @@ async fn a_signal_that_is_committed_after_the_park_wakes_the_job() {
 
 #[tokio::test]
 #[ignore = "deep"]
-async fn a_worker_that_hears_of_no_signal_finds_it_by_looking() {
+async fn a_worker_without_a_notification_finds_a_signal_by_polling() {
     let db = db().await;
     let job = plan([receive("go")]).enqueue(&db.pool).await.unwrap();
     db.run_while(db.worker().register::<Plan>(), async {
         db.until(job.id(), JobState::Parked).await;
-        // As if its notification were lost, and nobody were restless any more.
+        // As if its notification were lost, when no job was parked recently.
         tokio::time::sleep(Duration::from_secs(3)).await;
         let quietly = format!(
             "insert into queue.signal (id, name, payload) values ({0}, 'go', '\"now\"'); insert into queue.signal_hint (id) values ({0})",
@@ -113,13 +113,13 @@ async fn a_worker_that_hears_of_no_signal_finds_it_by_looking() {
     db.finish().await;
 }
 
-/// An attempt's ask has no answer. Its job is put off then, not parked: for all that is known the signal is a step by now, and no hint is left.
+/// A receive whose reply is lost. The job is then rescheduled, not parked: the signal may already be a step, and no hint exists.
 #[tokio::test]
-async fn a_signal_that_was_received_without_an_answer_is_found() {
+async fn a_signal_whose_receive_got_no_reply_is_found() {
     let db = db().await;
     let job = plan([Part::Receive("go".into())]).enqueue(&db.pool).await.unwrap();
     send(&db, job, "go", "come").await;
-    // Whoever journals the step has to wait for this, which holds no lock on anything else.
+    // The statement that journals the step waits for this lock, which covers nothing else.
     let mut holder = db.connect().await;
     let mut open = holder.begin().await.unwrap();
     let other = "insert into queue.step (id, name, attempt, at, ran_ms) values ($1, 'go', 1, now(), 0)";

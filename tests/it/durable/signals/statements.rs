@@ -1,4 +1,4 @@
-//! The statements of signals: what they are fenced by, what they pass over, and what they delete.
+//! The SQL statements of signals: their fencing, what they skip, and what they delete.
 
 use queue_core::{JobId, JobState};
 use sqlx::PgConnection;
@@ -6,26 +6,26 @@ use tests::{Sql as _, TestDb, die};
 use uuid::Uuid;
 
 use super::{
-    db, db_by_hand, left,
+    db, db_by_hand,
     races::{leased, park, wake},
-    send,
+    send, unreceived,
 };
 
 const PARK: &str = include_str!("../../../../queue-worker/sql/park_held.sql");
 const RECEIVE: &str = include_str!("../../../../queue-worker/sql/receive.sql");
 const PRUNE: &str = include_str!("../../../../queue-worker/sql/prune_signals.sql");
 
-/// Whether the wait was over, the payload, and whether anything was journaled; none if it was refused.
-pub(super) type Heard = Option<(bool, Option<String>, bool)>;
+/// Whether the wait has ended, the payload, and whether anything was journaled; `None` if it was refused.
+pub(super) type ReceiveOutcome = Option<(bool, Option<String>, bool)>;
 
-/// A lease, its job, a step, the signal that it is to be, and what ends the wait.
-pub(super) type Ask<'a> = (Uuid, JobId, &'a str, &'a str, Option<&'a str>);
+/// A lease, its job, a step, the name of its signal, and the deadline of the wait.
+pub(super) type SignalRequest<'a> = (Uuid, JobId, &'a str, &'a str, Option<&'a str>);
 
-/// A row of the statement's.
-type Answer = (Uuid, JobId, String, bool, bool, Option<String>, bool);
+/// A row of the statement.
+type ReceiveRow = (Uuid, JobId, String, bool, bool, Option<String>, bool);
 
-/// The step of each ask that was answered, whether its lease was locked, and what came of it, by the names of the steps.
-pub(super) async fn receive_all(on: &mut PgConnection, asks: &[Ask<'_>]) -> Vec<(String, bool, Heard)> {
+/// Returns the step of each answered request, whether its lease was locked, and the outcomes by step name.
+pub(super) async fn receive_all(on: &mut PgConnection, asks: &[SignalRequest<'_>]) -> Vec<(String, bool, ReceiveOutcome)> {
     let statement = sqlx::query_as(RECEIVE)
         .bind(asks.iter().map(|ask| ask.0).collect::<Vec<_>>())
         .bind(asks.iter().map(|ask| ask.1).collect::<Vec<_>>())
@@ -33,15 +33,15 @@ pub(super) async fn receive_all(on: &mut PgConnection, asks: &[Ask<'_>]) -> Vec<
         .bind(vec![1_i16; asks.len()])
         .bind(asks.iter().map(|ask| ask.3).collect::<Vec<_>>())
         .bind(asks.iter().map(|ask| ask.4).collect::<Vec<_>>());
-    let mut rows: Vec<Answer> = statement.fetch_all(on).await.unwrap();
+    let mut rows: Vec<ReceiveRow> = statement.fetch_all(on).await.unwrap();
     rows.sort_by(|one, other| one.2.cmp(&other.2));
     rows.into_iter().map(|(_, _, step, locked, over, output, journaled)| (step, locked, Some((over, output, journaled)))).collect()
 }
 
-async fn receive(on: &mut PgConnection, (token, job): (Uuid, JobId), step: &str, end: Option<&str>) -> Heard {
+async fn receive(on: &mut PgConnection, (token, job): (Uuid, JobId), step: &str, end: Option<&str>) -> ReceiveOutcome {
     let answers = receive_all(on, &[(token, job, step, "go", end)]).await;
     answers.into_iter().next().and_then(|(_, is_locked, heard)| {
-        assert!(!is_locked, "nobody has locked the lease");
+        assert!(!is_locked, "no session has locked the lease");
         heard
     })
 }
@@ -53,7 +53,7 @@ pub(super) async fn forget_lease(db: &TestDb, job: JobId) {
 }
 
 #[allow(clippy::unnecessary_wraps, reason = "it is compared with what may have been refused")]
-pub(super) fn text(text: &str) -> Heard {
+pub(super) fn text(text: &str) -> ReceiveOutcome {
     Some((false, Some(format!("\"{text}\"")), true))
 }
 
@@ -66,11 +66,11 @@ async fn a_signal_is_received_in_its_order_and_once() {
     }
     let mine = (token, ours.id());
     assert_eq!(receive(&mut on, mine, "a", None).await, text("first"));
-    assert_eq!(receive(&mut on, mine, "a", None).await, text("first"), "said twice, after an answer that was lost");
-    assert_eq!(left(&db, ours.id()).await, ["stop", "go"]);
+    assert_eq!(receive(&mut on, mine, "a", None).await, text("first"), "repeated, after a lost reply");
+    assert_eq!(unreceived(&db, ours.id()).await, ["stop", "go"]);
     assert_eq!(receive(&mut on, mine, "b", None).await, text("second"));
     assert_eq!(receive(&mut on, mine, "c", None).await, Some((false, None, false)));
-    assert_eq!((left(&db, ours.id()).await, left(&db, theirs.id()).await), (vec!["stop".to_owned()], vec!["go".to_owned()]));
+    assert_eq!((unreceived(&db, ours.id()).await, unreceived(&db, theirs.id()).await), (vec!["stop".to_owned()], vec!["go".to_owned()]));
     drop(on);
     for job in [ours, theirs] {
         forget_lease(&db, job.id()).await;
@@ -79,28 +79,28 @@ async fn a_signal_is_received_in_its_order_and_once() {
 }
 
 #[tokio::test]
-async fn a_signal_that_another_answer_was_journaled_for_stays() {
+async fn a_signal_stays_if_another_answer_was_journaled() {
     let db = db().await;
     let (mut one, mut other) = (db.pool.acquire().await.unwrap(), db.pool.acquire().await.unwrap());
     let (job, token) = leased(&db).await;
     send(&db, job, "go", "first").await;
     send(&db, job, "go", "second").await;
-    // The first is asked for twice at once: its answer was lost, and its commit is on its way.
+    // The first is requested twice concurrently: its reply was lost, and its commit is in progress.
     one.run("begin").await;
     assert_eq!(receive(&mut one, (token, job.id()), "a", None).await, text("first"));
     let again = tokio::spawn(async move { receive(&mut other, (token, job.id()), "a", None).await });
     db.until_waiting(1).await;
     one.run("commit").await;
-    assert_eq!(again.await.unwrap(), Some((false, None, false)), "it asks again");
+    assert_eq!(again.await.unwrap(), Some((false, None, false)), "it requests it again");
     assert_eq!(receive(&mut one, (token, job.id()), "a", None).await, text("first"));
-    assert_eq!(left(&db, job.id()).await, ["go"], "the second goes for nothing");
+    assert_eq!(unreceived(&db, job.id()).await, ["go"], "the second goes for nothing");
     drop(one);
     forget_lease(&db, job.id()).await;
     db.finish().await;
 }
 
 #[tokio::test]
-async fn the_end_of_a_wait_is_decided_once_and_only_when_its_time_is_over_and_nothing_has_come() {
+async fn the_timeout_of_a_wait_is_journaled_once_and_only_without_a_signal() {
     let (db, mut on) = db_by_hand().await;
     let (job, token) = leased(&db).await;
     let mine = (token, job.id());
@@ -113,7 +113,7 @@ async fn the_end_of_a_wait_is_decided_once_and_only_when_its_time_is_over_and_no
     assert_eq!(receive(&mut on, mine, "a", Some("later")).await, Some((false, None, false)));
     assert_eq!(receive(&mut on, mine, "a", Some("over")).await, Some((true, None, true)));
     send(&db, job, "go", "late").await;
-    assert_eq!(receive(&mut on, mine, "a", Some("over")).await, Some((true, None, true)), "as it was said first");
+    assert_eq!(receive(&mut on, mine, "a", Some("over")).await, Some((true, None, true)), "as it was journaled first");
     assert_eq!(receive(&mut on, mine, "b", Some("over")).await, text("late"), "it is there, and so comes first");
     drop(on);
     forget_lease(&db, job.id()).await;
@@ -121,10 +121,10 @@ async fn the_end_of_a_wait_is_decided_once_and_only_when_its_time_is_over_and_no
 }
 
 #[tokio::test]
-async fn of_a_lease_one_job_is_parked_and_what_is_cancelling_is_cancelled() {
+async fn one_job_of_a_lease_is_parked_and_a_cancelling_one_is_cancelled() {
     let (db, mut on) = db_by_hand().await;
     let ((ours, token), (theirs, other)) = (leased(&db).await, leased(&db).await);
-    // Of a lease with two jobs one is parked, and the other stays.
+    // Of a lease with two jobs one is parked, and the other remains.
     db.run(&format!("delete from queue.lease where token = '{other}'")).await;
     let both = "update queue.lease set ids = ids || $1, attempts = '{1,2}', crashes = '{0,3}' where token = $2";
     sqlx::query(both).bind(theirs.id()).bind(token).execute(&db.pool).await.unwrap();
@@ -142,7 +142,7 @@ async fn of_a_lease_one_job_is_parked_and_what_is_cancelling_is_cancelled() {
 }
 
 #[tokio::test]
-async fn only_a_signal_that_is_waited_for_wakes_and_only_as_many_hints_as_asked_for_are_consumed() {
+async fn only_an_awaited_signal_wakes_and_only_the_requested_number_of_hints_is_consumed() {
     let (db, mut on) = db_by_hand().await;
     let (job, token) = leased(&db).await;
     assert!(park(&mut on, PARK, job.id(), token).await);
@@ -160,7 +160,7 @@ async fn only_a_signal_that_is_waited_for_wakes_and_only_as_many_hints_as_asked_
 }
 
 #[tokio::test]
-async fn signals_go_with_a_dead_letter_that_is_discarded() {
+async fn signals_are_deleted_with_a_discarded_dead_letter() {
     let (db, mut on) = db_by_hand().await;
     let (job, token) = leased(&db).await;
     send(&db, job, "go", "now").await;
@@ -173,7 +173,7 @@ async fn signals_go_with_a_dead_letter_that_is_discarded() {
 }
 
 #[tokio::test]
-async fn pruning_takes_no_more_signals_at_once_than_it_is_asked_for_and_passes_over_none() {
+async fn pruning_deletes_at_most_the_requested_number_of_signals_and_skips_none() {
     let db = db().await;
     let ((gone, token), (there, other)) = (leased(&db).await, leased(&db).await);
     let many = "insert into queue.signal (id, name) select j.id, 'go' from queue.job j, generate_series(1, 25)";
@@ -185,7 +185,7 @@ async fn pruning_takes_no_more_signals_at_once_than_it_is_asked_for_and_passes_o
         assert!(left - now <= 10 && looks < 10, "{left} were {now}");
         (after, left, looks) = (last, now, looks + 1);
     }
-    assert_eq!((left, super::left(&db, there.id()).await.len()), (25, 25), "those of a job that is there stay");
+    assert_eq!((left, super::unreceived(&db, there.id()).await.len()), (25, 25), "those of a job that is there stay");
     db.run(&format!("delete from queue.signal; delete from queue.lease where token = '{other}'")).await;
     db.run(&format!("delete from queue.job where id = {0}", there.id())).await;
     db.finish().await;

@@ -1,4 +1,4 @@
-//! Asks for signals that come together: one statement, in which none waits for another's lock, and each has a signal of its own.
+//! Concurrent receives of signals: one statement, in which none waits for another's lock, and each receives its own signal.
 
 use std::time::Duration;
 
@@ -7,15 +7,15 @@ use sqlx::Connection as _;
 use uuid::Uuid;
 
 use super::{
-    Part, db, db_by_hand, done, left, plan,
+    Part, db, db_by_hand, done, plan,
     races::leased,
     receive, send,
-    statements::{Heard, forget_lease, receive_all, text},
-    step,
+    statements::{ReceiveOutcome, forget_lease, receive_all, text},
+    step, unreceived,
 };
 
 #[tokio::test]
-async fn asks_that_come_together_have_each_a_signal_of_its_own_in_the_order_of_the_asks() {
+async fn concurrent_receives_get_one_signal_each_in_order() {
     let (db, mut on) = db_by_hand().await;
     let ((ours, token), (theirs, other)) = (leased(&db).await, leased(&db).await);
     for (job, name, payload) in [(ours, "go", "1"), (theirs, "go", "7"), (ours, "stop", "end"), (ours, "go", "2"), (ours, "go", "3")] {
@@ -32,13 +32,14 @@ async fn asks_that_come_together_have_each_a_signal_of_its_own_in_the_order_of_t
         (other, ours.id(), "f", "go", None),
         (Uuid::new_v4(), theirs.id(), "g", "stop", None),
     ];
-    let heard = |said: &[(&str, Heard)]| said.iter().map(|(name, heard)| ((*name).to_owned(), false, heard.clone())).collect::<Vec<_>>();
+    let heard =
+        |said: &[(&str, ReceiveOutcome)]| said.iter().map(|(name, heard)| ((*name).to_owned(), false, heard.clone())).collect::<Vec<_>>();
     let nothing = Some((false, None, false));
     let expected = heard(&[("a", text("2")), ("b", Some((true, None, true))), ("c", text("1")), ("d", text("7")), ("e", nothing.clone())]);
     assert_eq!(receive_all(&mut on, &asks).await, expected);
-    assert_eq!(left(&db, ours.id()).await, ["stop", "go"]);
-    assert_eq!(receive_all(&mut on, &asks).await, expected, "said again");
-    assert_eq!((left(&db, ours.id()).await, left(&db, theirs.id()).await.len()), (vec!["stop".to_owned(), "go".to_owned()], 0));
+    assert_eq!(unreceived(&db, ours.id()).await, ["stop", "go"]);
+    assert_eq!(receive_all(&mut on, &asks).await, expected, "repeated");
+    assert_eq!((unreceived(&db, ours.id()).await, unreceived(&db, theirs.id()).await.len()), (vec!["stop".to_owned(), "go".to_owned()], 0));
     drop(on);
     for job in [ours, theirs] {
         forget_lease(&db, job.id()).await;
@@ -47,7 +48,7 @@ async fn asks_that_come_together_have_each_a_signal_of_its_own_in_the_order_of_t
 }
 
 #[tokio::test]
-async fn a_lease_stays_locked_until_what_was_received_under_it_is_committed() {
+async fn a_lease_stays_locked_until_the_receives_under_it_are_committed() {
     let db = db().await;
     let (job, token) = leased(&db).await;
     send(&db, job, "go", "now").await;
@@ -77,7 +78,7 @@ async fn jobs_whose_leases_are_locked_keep_no_other_from_its_signal_and_none_of_
         for job in &jobs {
             send(&db, *job, "go", "now").await;
         }
-        // Each looks again after a second.
+        // Each retries after a second.
         tokio::time::sleep(Duration::from_millis(1500)).await;
         let other = plan([step("a"), receive("go"), step("b")]).enqueue(&db.pool).await.unwrap();
         send(&db, other, "go", "at once").await;
@@ -94,7 +95,7 @@ async fn jobs_whose_leases_are_locked_keep_no_other_from_its_signal_and_none_of_
 }
 
 #[tokio::test]
-async fn waits_of_one_job_that_come_together_are_few_statements() {
+async fn concurrent_waits_of_one_job_share_few_statements() {
     let db = db().await;
     let job = plan([Part::Ballot("vote".into(), 60)]).enqueue(&db.pool).await.unwrap();
     for n in 0..60 {
@@ -113,7 +114,7 @@ async fn waits_of_one_job_that_come_together_are_few_statements() {
 
 #[tokio::test]
 #[ignore = "deep"]
-async fn what_is_wrong_with_the_store_and_not_with_an_ask_fails_no_attempt() {
+async fn an_error_of_the_store_during_a_receive_fails_no_attempt() {
     let db = db().await;
     db.run("alter table queue.signal rename to away").await;
     let job = plan([receive("go")]).enqueue(&db.pool).await.unwrap();

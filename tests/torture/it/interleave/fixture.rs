@@ -1,4 +1,4 @@
-//! The fixture: jobs in every state, an ordering key and a uniqueness key; set anew for every play.
+//! The fixture: jobs in every state, an ordering key and a uniqueness key. It is restored before every play.
 
 use std::{fmt::Write as _, sync::Arc};
 
@@ -11,55 +11,55 @@ use tests::{
 };
 use uuid::Uuid;
 
-use super::{act::Act, pair::patiently};
+use super::{pair::retry_on_lock_timeout, statement::Statement};
 
-/// Jobs in every state, past their time to begin, one in a line; a dead letter holds up its ordering key, and a uniqueness key is held by one that
-/// waits. A schedule is due.
+/// Jobs in every state, all past their start deadline, one in a fair queue. A dead letter blocks its ordering key, and a queued job holds a
+/// uniqueness key. A schedule is due.
 pub(super) struct Fixture {
     pub(super) jobs: Vec<JobId>,
     pub(super) dead: Vec<JobId>,
     pub(super) completed: JobId,
-    /// In one row of history.
+    /// Two jobs in one history row.
     pub(super) completed_plainly: [JobId; 2],
-    /// It has a signal that it waits for, and is a part that waits for its turn.
+    /// A parked job that has its signal already, and that is also a held part of a map.
     pub(super) parked: JobId,
-    /// What is left of it: two jobs. Its holder is silent.
+    /// The rest of a lease: two jobs. The heartbeat of its holder has expired.
     pub(super) lease: Lease,
-    /// Who lives.
+    /// A live worker.
     pub(super) worker: Uuid,
 }
 
-/// Of both kinds.
+/// Ordering key and uniqueness key.
 pub(super) const KEY: &str = "key";
 
-/// Of all jobs.
+/// Name of the limit on all jobs.
 pub(super) const LIMIT: &str = "type:do";
 
-/// The same, by key.
+/// Name of the limit by key.
 pub(super) const BY_KEY: &str = "queue:default";
 const UNIQUE: &str = "insert into queue.unique_key (hash, id, held) values (queue.unique_hash('default', 'do', $2), $1, 'queued')";
 
 const LATE: &str = "update queue.job set system = queue.with_expiry(system, now() - interval '1 minute');
   insert into queue.expiry (at, id) select now() - interval '1 minute', id from queue.job";
-/// The tick of the schedule is due, one of last week was missed; somebody waited for jobs, and a job that is over has a report; a type is published; figures
-/// are older than they are kept.
+/// Makes the tick of the schedule due and last week's tick missed. Adds an expired waiter, progress of finished jobs, expired metrics, and
+/// a published type.
 const BESIDE: &str = "update queue.schedule set next_at = now() where name = 'due';
   insert into queue.fire (name, tick, fired_at, outcome) select 'due', now() - interval '9 days', now() - interval '9 days', 'missed';
   insert into queue.waiter (id, expires_at) values (gen_random_uuid(), now() - interval '1 minute');
   insert into queue.progress (id, attempt) select id, 1 from queue.done;
   insert into queue.tally_total select 10, now() - interval '2 days', 'default', 'do', 1, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 1, 1;
   insert into queue.type_options (job_type, queue, priority, max_attempts) values ('published', 'here', 100, 20)";
-/// Of a job that is over.
+/// A step of a finished job.
 const STEP: &str = "insert into queue.step (id, name, attempt, at, ran_ms) values ($1, 'before', 1, now(), 0)";
-/// It is due, and has a signal.
+/// A parked job that is due and has a signal.
 const PARKED: &str = "with gone as (delete from queue.scheduled where id = $1 returning id, lane)
   insert into queue.parked (id, lane, attempts, crashes, since, run_at, names)
   select id, lane, 1, 0, now(), now() - interval '1 minute', '{go}' from gone";
-/// One that is over, of which there is a hint.
+/// A finished child whose end is recorded as a hint.
 const CHILD: &str = "with hint as (insert into queue.end_hint (state, ids) values ('completed', array[$2]))
   insert into queue.child (parent, name, id) values ($1, 'spawned', $2)";
-/// A map of the job that runs, which is still open and has not moved for long: one part that is over and counted in a hint, one that is over and of
-/// which nobody has told yet, one that is ready, and one that waits for its turn. Another map, of a job that is gone.
+/// Two maps. The running job has an open one without recent progress: one finished part counted in a hint, one finished part not recorded
+/// yet, one ready part, one held part. The other map belongs to a job that no longer exists.
 const MAP: &str = "with put (parent, name, ids) as (values ($1::bigint, 'map', $2::bigint[]), (1, 'gone', '{2}')), g as (
     insert into queue.gather (parent, name, born, at, need, most, room) select p.parent, p.name, 1, now() - interval '1 hour', case p.parent when 1 then 1 else 5 end, 2, 0 from put p
   ), b as (
@@ -73,7 +73,7 @@ const DUE: &str = "update queue.scheduled set run_at = now() - interval '1 minut
 const SILENT: &str = "update queue.worker set expires_at = now() - interval '2 hours' where id <> $1";
 
 impl Fixture {
-    /// In tables that are empty.
+    /// Fills empty tables.
     async fn set(on: &mut PgConnection) -> sqlx::Result<Self> {
         let lane = operate::meet_lanes(on, &[("default", 100)]).await?[0];
         let mut jobs = vec![operate::enqueue_with(on, Some(KEY), None).await?.0];
@@ -118,7 +118,7 @@ impl Fixture {
     }
 }
 
-/// All tables that a fixture is in, or that statements write to.
+/// All tables that the fixture uses or that statements write to.
 const TABLES: [&str; 41] = [
     "ready",
     "scheduled",
@@ -163,28 +163,28 @@ const TABLES: [&str; 41] = [
     "end_hint",
 ];
 
-/// One whose rows are set again but for what the server makes of them.
+/// Columns restored in a table whose other columns are generated by the server.
 const BOUND: &str = "(name, by_operator, number, revision, concurrency)";
 
-/// Fixtures, one after another. The rows of the first are kept aside, and are those of all others: it is the statements that are tested, and
-/// setting one by the product's own takes longer than playing three.
+/// Restores the fixture before every play. The rows of the first fixture are saved and copied for the others, because creating them with
+/// the product's own statements takes longer than three plays.
 #[derive(Default)]
 pub(super) struct Fixtures {
     kept: Option<Arc<Fixture>>,
-    /// There may be a partition for today: then history is of a day, and is not pruned but dropped with it.
+    /// Whether a partition for today exists. If so, history belongs to that day, and is dropped with it instead of pruned.
     today: bool,
 }
 
 impl Fixtures {
-    /// The next one, for these. Today has a partition only if they need one.
-    pub(super) async fn set(&mut self, on: &mut PgConnection, acts: &[Act]) -> sqlx::Result<Arc<Fixture>> {
-        let today = acts.contains(&Act::DropDay);
+    /// Restores the fixture for these statements. Creates a partition for today only if they need one.
+    pub(super) async fn set(&mut self, on: &mut PgConnection, statements: &[Statement]) -> sqlx::Result<Arc<Fixture>> {
+        let today = statements.contains(&Statement::DropDay);
         if today {
-            patiently(async || operate::add_days(on).await).await?;
+            retry_on_lock_timeout(async || operate::add_days(on).await).await?;
         } else if self.today || self.kept.is_none() {
-            while patiently(async || operate::drop_day(on).await).await? {}
+            while retry_on_lock_timeout(async || operate::drop_day(on).await).await? {}
         }
-        self.today = today || acts.contains(&Act::AddDays);
+        self.today = today || statements.contains(&Statement::AddDays);
         if let Some(fixture) = &self.kept {
             sqlx::query("select public.set_again($1)").bind(fixture.worker).execute(on).await?;
             return Ok(Arc::clone(fixture));

@@ -1,59 +1,64 @@
-//! The statements by who runs them.
+//! The statements, grouped by the process that runs them.
 
 use super::{
-    act::Act,
-    beside::{MAPS, PAUSES, REPORTS, SCHEDULES},
+    side_statement::{MAPS, PAUSES, REPORTS, SCHEDULES},
+    statement::Statement,
 };
 
-pub(super) const PRODUCERS: &[Act] = &[
-    Act::Enqueue,
-    Act::EnqueueRelaxed,
-    Act::InsertAll,
-    Act::MeetLanes,
-    Act::EnqueueKeyed,
-    Act::EnqueueUnique,
-    Act::EnqueueFair,
-    Act::FireTick,
+pub(super) const PRODUCERS: &[Statement] = &[
+    Statement::Enqueue,
+    Statement::EnqueueRelaxed,
+    Statement::InsertAll,
+    Statement::MeetLanes,
+    Statement::EnqueueKeyed,
+    Statement::EnqueueUnique,
+    Statement::EnqueueFair,
+    Statement::FireTick,
 ];
-pub(super) const WORKERS: &[Act] = &[
-    Act::Claim,
-    Act::ClaimBatch,
-    Act::ClaimLate,
-    Act::ClaimEach,
-    Act::ClaimLimited,
-    Act::ClaimKeyed,
-    Act::ClaimLines,
-    Act::LineUp,
-    Act::Settle,
-    Act::SettleBatch,
-    Act::SettlePart,
-    Act::SettleWhole,
-    Act::Forget,
-    Act::Park,
-    Act::ParkHeld,
-    Act::Restart,
-    Act::GiveBack,
+pub(super) const WORKERS: &[Statement] = &[
+    Statement::Claim,
+    Statement::ClaimBatch,
+    Statement::ClaimLate,
+    Statement::ClaimEach,
+    Statement::ClaimLimited,
+    Statement::ClaimKeyed,
+    Statement::ClaimLines,
+    Statement::LineUp,
+    Statement::Settle,
+    Statement::SettleBatch,
+    Statement::SettlePart,
+    Statement::SettleWhole,
+    Statement::Forget,
+    Statement::Park,
+    Statement::ParkHeld,
+    Statement::Restart,
+    Statement::GiveBack,
 ];
-pub(super) const EXPIRIES: &[Act] = &[Act::ExpireDue, Act::ExpireHeld];
-pub(super) const RECOVERIES: &[Act] = &[Act::LockSilent, Act::Recover, Act::Promote, Act::Unblock, Act::WakeParked];
-pub(super) const OPERATORS: &[Act] = &[Act::Requeue, Act::Cancel, Act::Discard, Act::Reopen, Act::ReopenPlain, Act::ReopenTwin];
-pub(super) const HOUSEKEEPING: &[Act] = &[Act::AddDays, Act::DropDay, Act::PruneDone, Act::PruneWorkers];
-pub(super) const LANES: &[Act] = &[Act::LeaveLanes, Act::PassLanes, Act::ReplacedLanes, Act::WalkLanes];
-pub(super) const LIMITS: &[Act] = &[Act::SetLimit, Act::UnsetLimit, Act::DeclareLimits, Act::SlowDown, Act::Confirm, Act::PruneRates];
-pub(super) const HEARTS: &[Act] = &[Act::Register, Act::Beat, Act::LimitBeats, Act::Retire, Act::Sleep, Act::WakeUp];
+pub(super) const EXPIRIES: &[Statement] = &[Statement::ExpireDue, Statement::ExpireHeld];
+pub(super) const RECOVERIES: &[Statement] =
+    &[Statement::LockSilent, Statement::Recover, Statement::Promote, Statement::Unblock, Statement::WakeParked];
+pub(super) const OPERATORS: &[Statement] =
+    &[Statement::Requeue, Statement::Cancel, Statement::Discard, Statement::Reopen, Statement::ReopenPlain, Statement::ReopenTwin];
+pub(super) const HOUSEKEEPING: &[Statement] = &[Statement::AddDays, Statement::DropDay, Statement::PruneDone, Statement::PruneWorkers];
+pub(super) const LANES: &[Statement] = &[Statement::LeaveLanes, Statement::PassLanes, Statement::ReplacedLanes, Statement::WalkLanes];
+pub(super) const LIMITS: &[Statement] =
+    &[Statement::SetLimit, Statement::UnsetLimit, Statement::DeclareLimits, Statement::SlowDown, Statement::Confirm, Statement::PruneRates];
+pub(super) const HEARTBEATS: &[Statement] =
+    &[Statement::Register, Statement::Beat, Statement::LimitBeats, Statement::Retire, Statement::Sleep, Statement::WakeUp];
 
-pub(super) const CONTROLS: &[Act] = &[Act::Reschedule, Act::RunNow, Act::SetPriority, Act::CancelRunning];
-pub(super) const RETENTIONS: &[Act] = &[Act::KeepTypes, Act::PruneKept, Act::PruneEarly, Act::PruneDead, Act::PruneDays];
+pub(super) const CONTROLS: &[Statement] = &[Statement::Reschedule, Statement::RunNow, Statement::SetPriority, Statement::CancelRunning];
+pub(super) const RETENTIONS: &[Statement] =
+    &[Statement::KeepTypes, Statement::PruneKept, Statement::PruneEarly, Statement::PruneDead, Statement::PruneDays];
 
-/// All of them.
-pub(super) fn acts() -> impl Iterator<Item = Act> {
+/// Returns all statements.
+pub(super) fn all_statements() -> impl Iterator<Item = Statement> {
     [
         PRODUCERS,
         WORKERS,
         RECOVERIES,
         OPERATORS,
         HOUSEKEEPING,
-        HEARTS,
+        HEARTBEATS,
         CONTROLS,
         RETENTIONS,
         LANES,

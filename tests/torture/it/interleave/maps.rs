@@ -1,17 +1,17 @@
-//! Maps in the middle of others: a chunk is spawned, a part ends, hints are counted, a gather is counted anew, forgotten or cancelled. And what must
-//! hold of gathers whatever has met them.
+//! Statements on maps: spawning a chunk, ending a part, counting hints, and recounting, forgetting or cancelling a gather. Also the
+//! invariants of gathers.
 
 use sqlx::{PgConnection, Row as _};
 use tests::{holders, operate};
 
-use super::{beside::Beside, fixture::Fixture};
+use super::{fixture::Fixture, side_statement::SideStatement};
 
-/// Does it, on the map of the job that runs; returns of how many jobs or rows.
-pub(super) async fn run(act: Beside, on: &mut PgConnection, fixture: &Fixture) -> sqlx::Result<i64> {
+/// Runs the statement on the map of the running job. Returns the number of affected jobs or rows.
+pub(super) async fn run(statement: SideStatement, on: &mut PgConnection, fixture: &Fixture) -> sqlx::Result<i64> {
     let (token, parent) = (fixture.lease.token, fixture.lease.jobs[0].id);
     let count = |some: usize| i64::try_from(some).unwrap_or(i64::MAX);
-    Ok(match act {
-        Beside::AddChunk => {
+    Ok(match statement {
+        SideStatement::AddChunk => {
             sqlx::raw_sql("savepoint chunk").execute(&mut *on).await?;
             if holders::chunk_within(on, token, parent, "map").await? == Some(true) {
                 return Ok(2);
@@ -19,25 +19,25 @@ pub(super) async fn run(act: Beside, on: &mut PgConnection, fixture: &Fixture) -
             sqlx::raw_sql("rollback to savepoint chunk").execute(on).await?;
             0
         }
-        Beside::CloseGather => {
+        SideStatement::CloseGather => {
             const PARTS: &str = "select coalesce(sum(cardinality(ids)), 0)::bigint from queue.brood where parent = $1 and name = 'map'";
             let total = sqlx::query_scalar(PARTS).bind(parent).fetch_one(&mut *on).await?;
             i64::from(holders::close(on, token, parent, "map", total).await? == Some(true))
         }
-        Beside::EndPart => count(operate::cancel(on, &[fixture.jobs[10]]).await?.len()),
-        Beside::CountGathers => {
+        SideStatement::EndPart => count(operate::cancel(on, &[fixture.jobs[10]]).await?.len()),
+        SideStatement::CountGathers => {
             let counted = sqlx::query(include_str!("../../../../queue-worker/sql/count_gathers.sql")).bind(0_i64).bind(1000);
             i64::from(counted.fetch_one(on).await?.get::<i32, _>("hints"))
         }
-        Beside::Recount => {
+        SideStatement::Recount => {
             let recount = sqlx::query_scalar::<_, Option<i64>>("select queue.recount_gather($1, 'map')").bind(parent);
             i64::from(recount.fetch_one(on).await?.is_some())
         }
-        Beside::ForgetGathers => {
+        SideStatement::ForgetGathers => {
             sqlx::query("select queue.forget_gathers(array[$1])").bind(parent).execute(on).await?;
             1
         }
-        Beside::PruneGathers => {
+        SideStatement::PruneGathers => {
             let prune = sqlx::query_scalar::<_, Option<i64>>(include_str!("../../../../queue-worker/sql/prune_gathers.sql"));
             i64::from(prune.bind(0_i64).bind(1000).fetch_one(on).await?.is_some())
         }
@@ -45,9 +45,10 @@ pub(super) async fn run(act: Beside, on: &mut PgConnection, fixture: &Fixture) -
     })
 }
 
-/// What a gather needs is one for being open, one for each part, and what is said in hints. One that has room has no part that waits for its turn,
-/// unless a hint says that it be looked at again. A part that waits for its turn is parked, and belongs to a gather; one whose gather is forgotten goes.
-const WRONG: &str = "
+/// Finds violations of the invariants of gathers. `need` is one for an open gather, plus one per unfinished part, plus what hints report. A
+/// gather with room has no held part, unless a hint schedules another check. A held part is parked and belongs to a gather. A held part of
+/// a forgotten gather is released.
+const VIOLATIONS: &str = "
 select g.parent, g.name || ' needs ' || g.need as why
 from queue.gather g
 where g.need <> (g.total is null)::int
@@ -67,7 +68,7 @@ join queue.gather g on g.parent = p.parent and g.born = p.born
 where not exists (select from queue.brood b where b.parent = p.parent and b.name = p.name and p.id = any (b.ids))
 order by 1";
 
-/// What is wrong with them: nothing, it is hoped.
-pub(super) async fn wrong(on: &mut PgConnection) -> sqlx::Result<Vec<(i64, String)>> {
-    sqlx::query_as(WRONG).fetch_all(on).await
+/// Returns the violations.
+pub(super) async fn violations(on: &mut PgConnection) -> sqlx::Result<Vec<(i64, String)>> {
+    sqlx::query_as(VIOLATIONS).fetch_all(on).await
 }

@@ -1,4 +1,4 @@
-//! Two statements, two connections, and a third that watches who waits for whom.
+//! Two statements on two connections, and a third connection that watches which session waits for which.
 
 use std::cell::Cell;
 
@@ -7,14 +7,14 @@ use sqlx::{Connection as _, PgConnection, error::DatabaseError};
 use tests::{TestDb, broken};
 
 use super::{
-    act::Act,
-    beside::out_of_order,
     fixture::{Fixture, Fixtures},
     maps,
-    tally::standing,
+    side_statement::schedule_violation,
+    statement::Statement,
+    tally::stuck_keys,
 };
 
-/// When the second begins.
+/// When the second statement starts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Form {
     After,
@@ -26,18 +26,18 @@ impl Form {
     pub(super) const ALL: [Self; 3] = [Self::After, Self::DuringThenCommit, Self::DuringThenRollback];
 }
 
-/// What came of it.
+/// Outcome of a play.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Outcome {
-    /// Of how many rows or jobs the first was, and the second.
+pub(super) struct PairOutcome {
+    /// Number of rows or jobs that the first statement affected, and the second.
     pub(super) first: i64,
     pub(super) second: i64,
-    /// Whether the second waited for the end of the first.
+    /// Whether the second statement waited for the end of the first transaction.
     pub(super) waited: bool,
 }
 
 /// The connections of a test.
-pub(super) struct Trio {
+pub(super) struct PairPlayer {
     a: PgConnection,
     b: PgConnection,
     watch: PgConnection,
@@ -45,24 +45,24 @@ pub(super) struct Trio {
     fixtures: Fixtures,
 }
 
-/// What a lock that was not to be had within `lock_timeout` is reported as.
+/// SQLSTATE for a lock not acquired within `lock_timeout`.
 pub(super) const NO_LOCK: &str = "55P03";
 
-pub(super) fn code(error: &sqlx::Error) -> Option<String> {
+pub(super) fn sqlstate(error: &sqlx::Error) -> Option<String> {
     error.as_database_error().and_then(DatabaseError::code).map(std::borrow::Cow::into_owned)
 }
 
-/// Again, as housekeeping does, until its locks are to be had.
-pub(super) async fn patiently<T>(mut act: impl AsyncFnMut() -> sqlx::Result<T>) -> sqlx::Result<T> {
+/// Retries while a lock times out, as housekeeping does.
+pub(super) async fn retry_on_lock_timeout<T>(mut statement: impl AsyncFnMut() -> sqlx::Result<T>) -> sqlx::Result<T> {
     loop {
-        match act().await {
-            Err(error) if code(&error).as_deref() == Some(NO_LOCK) => {}
+        match statement().await {
+            Err(error) if sqlstate(&error).as_deref() == Some(NO_LOCK) => {}
             done => return done,
         }
     }
 }
 
-impl Trio {
+impl PairPlayer {
     pub(super) async fn new(db: &TestDb) -> Self {
         let [mut a, mut b, watch] = [
             PgConnection::connect(&db.url).await.unwrap(),
@@ -73,25 +73,25 @@ impl Trio {
         Self { a, b, watch, pids, fixtures: Fixtures::default() }
     }
 
-    /// Plays `b` against `a`; panics unless every job is then in one place, and none is lost.
-    pub(super) async fn play(&mut self, a: Act, b: Act, form: Form) -> Outcome {
+    /// Plays `b` against `a`. Panics unless every job is then in exactly one place and none is lost.
+    pub(super) async fn play(&mut self, a: Statement, b: Statement, form: Form) -> PairOutcome {
         let fixture = self.fixtures.set(&mut self.watch, &[a, b]).await.unwrap();
         let outcome = self.both(a, b, form, &fixture).await;
         let what = format!("{a:?} {form:?} {b:?}: {outcome:?}");
         assert_eq!(broken(&mut self.watch).await.unwrap(), [], "{what}");
-        assert_eq!(standing(&mut self.watch).await.unwrap(), [], "{what}");
-        assert_eq!(maps::wrong(&mut self.watch).await.unwrap(), [], "{what}");
+        assert_eq!(stuck_keys(&mut self.watch).await.unwrap(), [], "{what}");
+        assert_eq!(maps::violations(&mut self.watch).await.unwrap(), [], "{what}");
         let committed = [(a, outcome.first), (b, outcome.second)];
         let committed = if form == Form::DuringThenRollback { &committed[1..] } else { &committed[..] };
-        assert_eq!(out_of_order(&mut self.watch, committed).await.unwrap(), None, "{what}");
+        assert_eq!(schedule_violation(&mut self.watch, committed).await.unwrap(), None, "{what}");
         let twice = outcome.first > 0 && outcome.second > 0 && a.ends_the_lease() && b.ends_the_lease();
-        assert!(!twice || form == Form::DuringThenRollback, "a verdict counted twice: {what}");
+        assert!(!twice || form == Form::DuringThenRollback, "two verdicts took effect: {what}");
         if !a.forgets() && !b.forgets() {
-            let discarded = [a, b].contains(&Act::Discard);
-            let parked = fixture.lease.jobs.first().filter(|_| [a, b].contains(&Act::Park)).map(|job| job.id);
+            let discarded = [a, b].contains(&Statement::Discard);
+            let parked = fixture.lease.jobs.first().filter(|_| [a, b].contains(&Statement::Park)).map(|job| job.id);
             let may_go = |id: &JobId| discarded && (fixture.dead.contains(id) || parked == Some(*id));
             let must = fixture.jobs.iter().filter(|id| !may_go(id)).copied().collect::<Vec<_>>();
-            let unrecorded = committed.iter().filter(|(act, _)| act.leaves_no_record()).map(|(_, count)| count).sum::<i64>();
+            let unrecorded = committed.iter().filter(|(statement, _)| statement.leaves_no_record()).map(|(_, count)| count).sum::<i64>();
             let there = sqlx::query_scalar::<_, i64>("select count(*) from queue.job where id = any ($1)").bind(&must);
             let there = there.fetch_one(&mut self.watch).await.unwrap() + unrecorded;
             assert_eq!(there, i64::try_from(must.len()).unwrap(), "a job was lost: {what}");
@@ -99,19 +99,19 @@ impl Trio {
         outcome
     }
 
-    async fn both(&mut self, first: Act, second: Act, form: Form, fixture: &Fixture) -> Outcome {
+    async fn both(&mut self, first: Statement, second: Statement, form: Form, fixture: &Fixture) -> PairOutcome {
         let Self { a, b, watch, pids, .. } = self;
-        // Kept open for as long as the form says.
+        // Keeps the first transaction open as the form requires.
         let (open, count) = begin(a, first, fixture).await;
         if form == Form::After {
             open.commit().await.unwrap();
             let (open, other) = begin(b, second, fixture).await;
             open.commit().await.unwrap();
-            return Outcome { first: count, second: other, waited: false };
+            return PairOutcome { first: count, second: other, waited: false };
         }
         let ended = Cell::new(false);
-        let acting = async {
-            let done = alone(b, second, fixture).await;
+        let running = async {
+            let done = run_committed(b, second, fixture).await;
             ended.set(true);
             done
         };
@@ -128,14 +128,16 @@ impl Trio {
             }
             waited
         };
-        let (done, waited) = tokio::join!(acting, ending);
-        // One that does not wait for long is called again.
+        let (done, waited) = tokio::join!(running, ending);
+        // Statements with a short lock timeout are retried.
         let done = match done {
-            Err(error) if code(&error).as_deref() == Some(NO_LOCK) => patiently(async || alone(b, second, fixture).await).await,
+            Err(error) if sqlstate(&error).as_deref() == Some(NO_LOCK) => {
+                retry_on_lock_timeout(async || run_committed(b, second, fixture).await).await
+            }
             done => done,
         };
         let other = done.unwrap_or_else(|error| panic!("{first:?} {form:?} {second:?}: {error}"));
-        Outcome { first: count, second: other, waited }
+        PairOutcome { first: count, second: other, waited }
     }
 }
 
@@ -143,26 +145,26 @@ pub(super) async fn pid(on: &mut PgConnection) -> i32 {
     sqlx::query_scalar("select pg_backend_pid()").fetch_one(on).await.unwrap()
 }
 
-/// One statement in a transaction of its own.
-pub(super) async fn alone(on: &mut PgConnection, act: Act, fixture: &Fixture) -> sqlx::Result<i64> {
+/// Runs one statement in a transaction of its own.
+pub(super) async fn run_committed(on: &mut PgConnection, statement: Statement, fixture: &Fixture) -> sqlx::Result<i64> {
     let mut transaction = on.begin().await?;
-    let count = act.run(&mut transaction, fixture).await?;
+    let count = statement.run(&mut transaction, fixture).await?;
     transaction.commit().await?;
     Ok(count)
 }
 
-/// One statement in a transaction that stays open; tried again if the server's housekeeping was in its way.
-async fn begin<'a>(on: &'a mut PgConnection, act: Act, fixture: &Fixture) -> (sqlx::Transaction<'a, sqlx::Postgres>, i64) {
+/// Runs one statement in a transaction that stays open. Retries if autovacuum holds a lock.
+async fn begin<'a>(on: &'a mut PgConnection, statement: Statement, fixture: &Fixture) -> (sqlx::Transaction<'a, sqlx::Postgres>, i64) {
     let mut transaction = on.begin().await.unwrap();
     loop {
         let mut point = transaction.begin().await.unwrap();
-        match act.run(&mut point, fixture).await {
+        match statement.run(&mut point, fixture).await {
             Ok(count) => {
                 point.commit().await.unwrap();
                 return (transaction, count);
             }
-            Err(error) if code(&error).as_deref() == Some(NO_LOCK) => point.rollback().await.unwrap(),
-            Err(error) => panic!("{act:?}: {error}"),
+            Err(error) if sqlstate(&error).as_deref() == Some(NO_LOCK) => point.rollback().await.unwrap(),
+            Err(error) => panic!("{statement:?}: {error}"),
         }
     }
 }

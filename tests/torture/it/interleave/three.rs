@@ -1,4 +1,4 @@
-//! Three statements, three connections, and a fourth that watches who waits for whom.
+//! Three statements on three connections, and a fourth connection that watches which session waits for which.
 
 use std::{sync::Arc, time::Duration};
 
@@ -7,150 +7,152 @@ use tests::{TestDb, broken};
 use tokio::task::JoinHandle;
 
 use super::{
-    act::Act,
-    beside::out_of_order,
     fixture::{Fixture, Fixtures},
     maps,
-    pair::{NO_LOCK, alone, code, patiently, pid},
-    tally::{Tally, adds_up, standing, tally},
+    pair::{NO_LOCK, pid, retry_on_lock_timeout, run_committed, sqlstate},
+    side_statement::schedule_violation,
+    statement::Statement,
+    tally::{Tally, matches_effects, stuck_keys, tally},
 };
 
-/// What happens next, to the first, second or third.
+/// The next event of the first, second or third transaction.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Moment {
+pub(super) enum Event {
     Begins(usize),
     Commits(usize),
     RollsBack(usize),
 }
 
-use Moment::{Begins, Commits, RollsBack};
+use Event::{Begins, Commits, RollsBack};
 
-impl Moment {
-    fn who(self) -> usize {
+impl Event {
+    fn transaction(self) -> usize {
         match self {
             Begins(who) | Commits(who) | RollsBack(who) => who,
         }
     }
 }
 
-/// All three are in the middle of their transactions, which then end one after the other, the first in either way.
-pub(super) const MIDDLES: [[Moment; 6]; 2] = [
+/// All three statements run before any transaction ends. The transactions then end in order; the first one commits or rolls back.
+pub(super) const MIDDLES: [[Event; 6]; 2] = [
     [Begins(0), Begins(1), Begins(2), Commits(0), Commits(1), Commits(2)],
     [Begins(0), Begins(1), Begins(2), RollsBack(0), Commits(1), Commits(2)],
 ];
 
-/// What came of it.
+/// Outcome of a play.
 #[derive(Clone, Copy, Debug, Default)]
-pub(super) struct Outcome {
-    /// Of how many rows or jobs each was, if it committed.
+pub(super) struct TripleOutcome {
+    /// Number of rows or jobs that each statement affected, if it committed.
     pub(super) counts: [Option<i64>; 3],
-    /// Which waited for another.
+    /// Which statements waited for another.
     pub(super) waited: [bool; 3],
-    /// Whether two waited at once.
+    /// Whether two of them waited at the same time.
     pub(super) queued: bool,
 }
 
 /// One of the three connections.
 #[derive(Default)]
-struct Hand {
+struct Session {
     pid: i32,
-    /// Unless a statement has it.
+    /// The connection, unless a statement is using it.
     on: Option<PgConnection>,
-    acting: Option<JoinHandle<(PgConnection, sqlx::Result<i64>)>>,
-    /// Its statement is through, and was of so many; its transaction is open.
+    running: Option<JoinHandle<(PgConnection, sqlx::Result<i64>)>>,
+    /// Number of affected rows or jobs after its statement returned. The transaction is open.
     open: Option<i64>,
-    /// It did not get a lock in time, and is to be called again, as housekeeping is.
-    again: bool,
+    /// Whether a lock timed out and the statement must be retried, as housekeeping does.
+    must_retry: bool,
 }
 
 /// The connections of a test.
-pub(super) struct Quartet {
-    hands: [Hand; 3],
+pub(super) struct TriplePlayer {
+    sessions: [Session; 3],
     watch: PgConnection,
     fixtures: Fixtures,
-    /// Of a fixture as it is set.
+    /// Counts of the freshly restored fixture.
     before: Option<Tally>,
-    now: Outcome,
+    now: TripleOutcome,
 }
 
-/// Longer than any wait that is not for ever: a deadlock is ended by the server after a second.
-const FOR_EVER: Duration = Duration::from_mins(5);
+/// Longer than any legitimate wait: the server resolves a deadlock after one second.
+const MAX_WAIT: Duration = Duration::from_mins(5);
 
-impl Quartet {
+impl TriplePlayer {
     pub(super) async fn new(db: &TestDb) -> Self {
-        let mut hands = <[Hand; 3]>::default();
-        for hand in &mut hands {
+        let mut sessions = <[Session; 3]>::default();
+        for session in &mut sessions {
             let mut on = PgConnection::connect(&db.url).await.unwrap();
-            (hand.pid, hand.on) = (pid(&mut on).await, Some(on));
+            (session.pid, session.on) = (pid(&mut on).await, Some(on));
         }
         let watch = PgConnection::connect(&db.url).await.unwrap();
-        Self { hands, watch, fixtures: Fixtures::default(), before: None, now: Outcome::default() }
+        Self { sessions, watch, fixtures: Fixtures::default(), before: None, now: TripleOutcome::default() }
     }
 
-    /// Plays them; panics unless every job is then in one place, the tables hold just what they say they did, and no ordering key stands.
-    pub(super) async fn play(&mut self, acts: [Act; 3], script: &[Moment]) -> Outcome {
-        let fixture = self.fixtures.set(&mut self.watch, &acts).await.unwrap();
+    /// Plays the statements. Panics unless every job is then in exactly one place, the counts match the reported effects, and no ordering
+    /// key is stuck.
+    pub(super) async fn play(&mut self, statements: [Statement; 3], script: &[Event]) -> TripleOutcome {
+        let fixture = self.fixtures.set(&mut self.watch, &statements).await.unwrap();
         let before = match self.before {
             Some(before) => before,
             None => *self.before.insert(tally(&mut self.watch).await.unwrap()),
         };
-        self.now = Outcome::default();
-        let played = tokio::time::timeout(FOR_EVER, self.perform(acts, script, &fixture)).await;
-        played.unwrap_or_else(|_| panic!("somebody is left waiting: {acts:?} {script:?}"));
-        let what = || format!("{acts:?} {script:?}: {:?}", self.now);
+        self.now = TripleOutcome::default();
+        let played = tokio::time::timeout(MAX_WAIT, self.perform(statements, script, &fixture)).await;
+        played.unwrap_or_else(|_| panic!("a statement still waits: {statements:?} {script:?}"));
+        let what = || format!("{statements:?} {script:?}: {:?}", self.now);
         assert_eq!(broken(&mut self.watch).await.unwrap(), [], "{}", what());
         let found = tally(&mut self.watch).await.unwrap();
-        let committed: Vec<_> = acts.into_iter().zip(self.now.counts).filter_map(|(act, count)| Some((act, count?))).collect();
-        assert!(adds_up(before, &committed, found), "it does not add up: {} {before:?} {found:?}", what());
-        assert_eq!(standing(&mut self.watch).await.unwrap(), [], "{}", what());
-        assert_eq!(maps::wrong(&mut self.watch).await.unwrap(), [], "{}", what());
-        assert_eq!(out_of_order(&mut self.watch, &committed).await.unwrap(), None, "{}", what());
+        let committed: Vec<_> =
+            statements.into_iter().zip(self.now.counts).filter_map(|(statement, count)| Some((statement, count?))).collect();
+        assert!(matches_effects(before, &committed, found), "counts do not match the effects: {} {before:?} {found:?}", what());
+        assert_eq!(stuck_keys(&mut self.watch).await.unwrap(), [], "{}", what());
+        assert_eq!(maps::violations(&mut self.watch).await.unwrap(), [], "{}", what());
+        assert_eq!(schedule_violation(&mut self.watch, &committed).await.unwrap(), None, "{}", what());
         self.now
     }
 
-    async fn perform(&mut self, acts: [Act; 3], script: &[Moment], fixture: &Arc<Fixture>) {
-        let mut put_off: Vec<Moment> = Vec::new();
-        for moment in script {
-            match moment {
+    async fn perform(&mut self, statements: [Statement; 3], script: &[Event], fixture: &Arc<Fixture>) {
+        let mut pending: Vec<Event> = Vec::new();
+        for event in script {
+            match event {
                 Begins(who) => {
-                    self.begin(*who, acts[*who], fixture);
-                    self.settle_down(acts).await;
+                    self.begin(*who, statements[*who], fixture);
+                    self.wait_until_settled(statements).await;
                 }
-                end => put_off.push(*end),
+                end => pending.push(*end),
             }
-            // One that waits cannot end, and what it waits for may end only after it.
-            while self.end_one(&mut put_off).await {
-                self.settle_down(acts).await;
+            // A waiting transaction cannot end. The one it waits for may end later than planned.
+            while self.end_one(&mut pending).await {
+                self.wait_until_settled(statements).await;
             }
         }
-        while self.hands.iter().any(|hand| hand.acting.is_some()) {
-            self.settle_down(acts).await;
-            self.end_one(&mut put_off).await;
+        while self.sessions.iter().any(|session| session.running.is_some()) {
+            self.wait_until_settled(statements).await;
+            self.end_one(&mut pending).await;
         }
-        for end in put_off {
-            let hand = &mut self.hands[end.who()];
-            assert!(std::mem::take(&mut hand.again), "{acts:?}: {end:?} never came");
-            let on = hand.on.as_mut().unwrap();
-            let count = patiently(async || alone(on, acts[end.who()], fixture).await).await;
-            self.now.counts[end.who()] = Some(count.unwrap_or_else(|error| panic!("{acts:?}: {end:?}: {error}")));
+        for end in pending {
+            let session = &mut self.sessions[end.transaction()];
+            assert!(std::mem::take(&mut session.must_retry), "{statements:?}: {end:?} never happened");
+            let on = session.on.as_mut().unwrap();
+            let count = retry_on_lock_timeout(async || run_committed(on, statements[end.transaction()], fixture).await).await;
+            self.now.counts[end.transaction()] = Some(count.unwrap_or_else(|error| panic!("{statements:?}: {end:?}: {error}")));
         }
     }
 
-    fn begin(&mut self, who: usize, act: Act, fixture: &Arc<Fixture>) {
-        let hand = &mut self.hands[who];
-        let (mut on, fixture) = (hand.on.take().unwrap(), Arc::clone(fixture));
-        hand.acting = Some(tokio::spawn(async move {
-            let done = act_in_transaction(&mut on, act, &fixture).await;
+    fn begin(&mut self, who: usize, statement: Statement, fixture: &Arc<Fixture>) {
+        let session = &mut self.sessions[who];
+        let (mut on, fixture) = (session.on.take().unwrap(), Arc::clone(fixture));
+        session.running = Some(tokio::spawn(async move {
+            let done = run_in_transaction(&mut on, statement, &fixture).await;
             (on, done)
         }));
     }
 
-    /// Ends the first of these transactions that is to be ended and whose statement is through; returns whether there was one.
-    async fn end_one(&mut self, put_off: &mut Vec<Moment>) -> bool {
-        let Some(at) = put_off.iter().position(|end| self.hands[end.who()].open.is_some()) else { return false };
-        let end = put_off.remove(at);
-        let hand = &mut self.hands[end.who()];
-        let (on, count) = (hand.on.as_mut().unwrap(), hand.open.take());
+    /// Ends the first transaction that is due to end and whose statement has returned. Returns whether there was one.
+    async fn end_one(&mut self, pending: &mut Vec<Event>) -> bool {
+        let Some(at) = pending.iter().position(|end| self.sessions[end.transaction()].open.is_some()) else { return false };
+        let end = pending.remove(at);
+        let session = &mut self.sessions[end.transaction()];
+        let (on, count) = (session.on.as_mut().unwrap(), session.open.take());
         if let Commits(who) = end {
             sqlx::query("commit").execute(on).await.unwrap();
             self.now.counts[who] = count;
@@ -160,36 +162,36 @@ impl Quartet {
         true
     }
 
-    /// Until every statement is through, or waits for a lock.
-    async fn settle_down(&mut self, acts: [Act; 3]) {
+    /// Waits until every statement has returned or waits for a lock.
+    async fn wait_until_settled(&mut self, statements: [Statement; 3]) {
         loop {
-            for (hand, act) in self.hands.iter_mut().zip(acts) {
-                if !hand.acting.as_ref().is_some_and(JoinHandle::is_finished) {
+            for (session, statement) in self.sessions.iter_mut().zip(statements) {
+                if !session.running.as_ref().is_some_and(JoinHandle::is_finished) {
                     continue;
                 }
-                let Some(acting) = hand.acting.take() else { continue };
-                let (mut on, done) = acting.await.unwrap();
+                let Some(running) = session.running.take() else { continue };
+                let (mut on, done) = running.await.unwrap();
                 match done {
-                    Ok(count) => hand.open = Some(count),
-                    Err(error) if code(&error).as_deref() == Some(NO_LOCK) => {
+                    Ok(count) => session.open = Some(count),
+                    Err(error) if sqlstate(&error).as_deref() == Some(NO_LOCK) => {
                         sqlx::query("rollback").execute(&mut on).await.unwrap();
-                        hand.again = true;
+                        session.must_retry = true;
                     }
-                    Err(error) => panic!("{acts:?}: {act:?} failed, {:?}: {error}", code(&error)),
+                    Err(error) => panic!("{statements:?}: {statement:?} failed, {:?}: {error}", sqlstate(&error)),
                 }
-                hand.on = Some(on);
+                session.on = Some(on);
             }
-            let acting: Vec<i32> = self.hands.iter().filter(|hand| hand.acting.is_some()).map(|hand| hand.pid).collect();
-            if acting.is_empty() {
+            let running: Vec<i32> = self.sessions.iter().filter(|session| session.running.is_some()).map(|session| session.pid).collect();
+            if running.is_empty() {
                 return;
             }
-            // For one another: what the server's own housekeeping has locked is soon free.
+            // Only waits for one another count: locks of autovacuum are released soon.
             let waiting = sqlx::query_scalar("select pid from unnest($1::int[]) pid where pg_blocking_pids(pid) && $2");
-            let all = self.hands.each_ref().map(|hand| hand.pid);
-            let waiting: Vec<i32> = waiting.bind(&acting).bind(&all[..]).fetch_all(&mut self.watch).await.unwrap();
-            if waiting.len() == acting.len() {
-                for (hand, waited) in self.hands.iter().zip(&mut self.now.waited) {
-                    *waited |= waiting.contains(&hand.pid);
+            let all = self.sessions.each_ref().map(|session| session.pid);
+            let waiting: Vec<i32> = waiting.bind(&running).bind(&all[..]).fetch_all(&mut self.watch).await.unwrap();
+            if waiting.len() == running.len() {
+                for (session, waited) in self.sessions.iter().zip(&mut self.now.waited) {
+                    *waited |= waiting.contains(&session.pid);
                 }
                 self.now.queued |= waiting.len() > 1;
                 return;
@@ -198,7 +200,7 @@ impl Quartet {
     }
 }
 
-async fn act_in_transaction(on: &mut PgConnection, act: Act, fixture: &Fixture) -> sqlx::Result<i64> {
+async fn run_in_transaction(on: &mut PgConnection, statement: Statement, fixture: &Fixture) -> sqlx::Result<i64> {
     sqlx::query("begin").execute(&mut *on).await?;
-    act.run(on, fixture).await
+    statement.run(on, fixture).await
 }

@@ -1,121 +1,148 @@
-//! Three statements at once: those that move the same job, and any; a sample of both. `QUEUE_TEST_TRIPLES=20000` plays all of the first kind, in
-//! every order, and so many of the second; `QUEUE_TEST_SEED` chooses others.
+//! Three statements at once: a sample of triples that move the same job, and a sample of all triples. `QUEUE_TEST_TRIPLES=20000` plays all
+//! of the first kind in every order, and that many of the second. `QUEUE_TEST_SEED` changes the sample.
 
 use super::{
-    act::Act,
-    kinds::acts,
-    three::{MIDDLES, Moment, Quartet},
+    kinds::all_statements,
+    statement::Statement,
+    three::{Event, MIDDLES, TriplePlayer},
 };
 use fastrand::Rng;
 use tests::TestDb;
 
-/// What was seen in many plays.
+/// Totals over many plays.
 #[derive(Debug, Default)]
-struct Seen {
+struct Totals {
     plays: usize,
-    /// In which somebody waited, and in which two did at once.
+    /// Plays in which some statement waited, and in which two waited at the same time.
     waits: usize,
     queues: usize,
 }
 
-impl Seen {
-    async fn play(&mut self, quartet: &mut Quartet, acts: [Act; 3], script: &[Moment]) {
-        let outcome = quartet.play(acts, script).await;
+impl Totals {
+    async fn play(&mut self, player: &mut TriplePlayer, statements: [Statement; 3], script: &[Event]) {
+        let outcome = player.play(statements, script).await;
         self.plays += 1;
         self.waits += usize::from(outcome.waited.contains(&true));
         self.queues += usize::from(outcome.queued);
     }
 }
 
-/// One in so many is played, unless all are asked for: a play takes a twentieth of a second.
+/// One in this many triples is played unless all are requested. A play takes 50 ms.
 const SHARE: usize = 7;
 
-/// Triples of these, each in the middle of the others' transactions, in both ways.
-async fn among(acts: &[Act], wanted: impl Fn([Act; 3]) -> bool) -> Seen {
+/// Plays triples of these statements, all in open transactions, in both variants.
+async fn play_triples(statements: &[Statement], wanted: impl Fn([Statement; 3]) -> bool) -> Totals {
     let db = TestDb::new().await;
-    let (mut quartet, mut seen) = (Quartet::new(&db).await, Seen::default());
+    let (mut player, mut totals) = (TriplePlayer::new(&db).await, Totals::default());
     let share = if std::env::var_os("QUEUE_TEST_TRIPLES").is_some() { 1 } else { SHARE };
     let mut turn = usize::try_from(setting("QUEUE_TEST_SEED", 1)).unwrap();
-    for a in acts {
-        for b in acts {
-            for c in acts.iter().filter(|c| wanted([*a, *b, **c])) {
+    for a in statements {
+        for b in statements {
+            for c in statements.iter().filter(|c| wanted([*a, *b, **c])) {
                 for script in MIDDLES {
                     turn += 1;
                     if turn.is_multiple_of(share) {
-                        seen.play(&mut quartet, [*a, *b, *c], &script).await;
+                        totals.play(&mut player, [*a, *b, *c], &script).await;
                     }
                 }
             }
         }
     }
-    drop(quartet);
+    drop(player);
     db.finish().await;
-    println!("{seen:?}");
-    seen
+    println!("{totals:?}");
+    totals
 }
 
 #[tokio::test]
-async fn of_three_that_want_a_leased_job_one_has_it() {
-    let seen = among(
-        &[Act::Settle, Act::SettlePart, Act::SettleWhole, Act::Forget, Act::Park, Act::GiveBack, Act::Recover, Act::CancelRunning],
+async fn one_of_three_statements_on_a_leased_job_wins() {
+    let totals = play_triples(
+        &[
+            Statement::Settle,
+            Statement::SettlePart,
+            Statement::SettleWhole,
+            Statement::Forget,
+            Statement::Park,
+            Statement::GiveBack,
+            Statement::Recover,
+            Statement::CancelRunning,
+        ],
         |_| true,
     )
     .await;
-    assert!(seen.queues > 10, "two waited for the first: {seen:?}");
+    assert!(totals.queues > 10, "two must wait for the first: {totals:?}");
 }
 
 #[tokio::test]
-async fn of_three_that_want_a_ready_job_one_has_it() {
-    let wanting = [Act::Claim, Act::ClaimLate, Act::ClaimEach, Act::Cancel, Act::Reschedule, Act::SetPriority, Act::EnqueueUnique];
-    let seen = among(&wanting, |_| true).await;
-    assert!(seen.waits > 10 && seen.queues > 0, "{seen:?}");
+async fn one_of_three_statements_on_a_ready_job_wins() {
+    let competing = [
+        Statement::Claim,
+        Statement::ClaimLate,
+        Statement::ClaimEach,
+        Statement::Cancel,
+        Statement::Reschedule,
+        Statement::SetPriority,
+        Statement::EnqueueUnique,
+    ];
+    let totals = play_triples(&competing, |_| true).await;
+    assert!(totals.waits > 10 && totals.queues > 0, "{totals:?}");
 }
 
 #[tokio::test]
-async fn of_three_that_want_a_scheduled_job_one_has_it() {
-    let seen = among(&[Act::Promote, Act::RunNow, Act::Cancel, Act::Reschedule, Act::SetPriority], |_| true).await;
-    assert_eq!(seen.waits, 0, "each passes over what another has: {seen:?}");
+async fn one_of_three_statements_on_a_scheduled_job_wins() {
+    let totals =
+        play_triples(&[Statement::Promote, Statement::RunNow, Statement::Cancel, Statement::Reschedule, Statement::SetPriority], |_| true)
+            .await;
+    assert_eq!(totals.waits, 0, "each skips locked rows: {totals:?}");
 }
 
 #[tokio::test]
-async fn of_three_that_want_a_dead_letter_or_its_key_one_has_it() {
-    let wanting = [Act::Requeue, Act::Discard, Act::PruneDead, Act::Unblock, Act::EnqueueKeyed, Act::Cancel];
-    let seen = among(&wanting, |_| true).await;
-    assert!(seen.waits > 0 && seen.queues == 0, "operators pass over what others have: {seen:?}");
+async fn one_of_three_statements_on_a_dead_letter_or_its_key_wins() {
+    let competing =
+        [Statement::Requeue, Statement::Discard, Statement::PruneDead, Statement::Unblock, Statement::EnqueueKeyed, Statement::Cancel];
+    let totals = play_triples(&competing, |_| true).await;
+    assert!(totals.waits > 0 && totals.queues == 0, "operators skip locked rows: {totals:?}");
 }
 
 #[tokio::test]
-async fn of_three_that_want_a_job_that_is_over_one_has_it() {
-    let wanting = [Act::Reopen, Act::ReopenPlain, Act::ReopenTwin, Act::PruneDone, Act::PruneKept, Act::PruneEarly];
-    let seen = among(&wanting, |_| true).await;
-    assert!(seen.waits > 0 && seen.queues == 0, "operators pass over what others have: {seen:?}");
+async fn one_of_three_statements_on_a_finished_job_wins() {
+    let competing = [
+        Statement::Reopen,
+        Statement::ReopenPlain,
+        Statement::ReopenTwin,
+        Statement::PruneDone,
+        Statement::PruneKept,
+        Statement::PruneEarly,
+    ];
+    let totals = play_triples(&competing, |_| true).await;
+    assert!(totals.waits > 0 && totals.queues == 0, "operators skip locked rows: {totals:?}");
 }
 
-/// A producer, a claim, a verdict, a claim given back, a recovery, a promotion, an operator, one who controls, and housekeeping.
-const CLASSES: [Act; 9] = [
-    Act::EnqueueUnique,
-    Act::Claim,
-    Act::Settle,
-    Act::GiveBack,
-    Act::Recover,
-    Act::Promote,
-    Act::Requeue,
-    Act::SetPriority,
-    Act::PruneDone,
+/// A producer, a claim, a verdict, a released claim, a recovery, a promotion, an operator, a controlling operator, and housekeeping.
+const CLASSES: [Statement; 9] = [
+    Statement::EnqueueUnique,
+    Statement::Claim,
+    Statement::Settle,
+    Statement::GiveBack,
+    Statement::Recover,
+    Statement::Promote,
+    Statement::Requeue,
+    Statement::SetPriority,
+    Statement::PruneDone,
 ];
 
 #[tokio::test]
-async fn three_of_different_kinds_lose_and_double_no_job() {
-    let seen = among(&CLASSES, |[a, b, c]| a != b && b != c && a != c).await;
-    assert!(seen.plays >= 9 * 8 * 7 / SHARE, "{seen:?}");
+async fn three_statements_of_different_kinds_race_without_lost_or_duplicate_jobs() {
+    let totals = play_triples(&CLASSES, |[a, b, c]| a != b && b != c && a != c).await;
+    assert!(totals.plays >= 9 * 8 * 7 / SHARE, "{totals:?}");
 }
 
 fn setting(name: &str, default: u64) -> u64 {
     std::env::var(name).ok().map_or(default, |value| value.parse().unwrap())
 }
 
-/// Their moments in any order, but each begins before it ends; half of the time all begin before any ends.
-fn script(rng: &mut Rng) -> Vec<Moment> {
+/// Draws the events in random order. Each transaction begins before it ends; in half of the plays all begin before any ends.
+fn script(rng: &mut Rng) -> Vec<Event> {
     let mut left: Vec<usize> = [0, 1, 2, 0, 1, 2].into();
     if rng.bool() {
         rng.shuffle(&mut left);
@@ -123,31 +150,31 @@ fn script(rng: &mut Rng) -> Vec<Moment> {
         left.chunks_mut(3).for_each(|half| rng.shuffle(half));
     }
     let mut begun = [false; 3];
-    let moment = |who: usize| match std::mem::replace(&mut begun[who], true) {
-        false => Moment::Begins(who),
-        true if rng.u8(..3) == 0 => Moment::RollsBack(who),
-        true => Moment::Commits(who),
+    let event = |who: usize| match std::mem::replace(&mut begun[who], true) {
+        false => Event::Begins(who),
+        true if rng.u8(..3) == 0 => Event::RollsBack(who),
+        true => Event::Commits(who),
     };
-    left.into_iter().map(moment).collect()
+    left.into_iter().map(event).collect()
 }
 
-/// So many are played in one database, whose tables are never vacuumed enough.
-const IN_ONE: u64 = 500;
+/// Plays per database: its tables are never vacuumed often enough.
+const PLAYS_PER_DATABASE: u64 = 500;
 
 #[tokio::test]
-async fn three_of_all_in_any_order_lose_and_double_no_job() {
+async fn three_random_statements_race_without_lost_or_duplicate_jobs() {
     let (count, seed) = (setting("QUEUE_TEST_TRIPLES", 120), setting("QUEUE_TEST_SEED", 1));
-    let (mut rng, mut seen, all) = (Rng::with_seed(seed), Seen::default(), acts().collect::<Vec<_>>());
-    for first in (0..count).step_by(usize::try_from(IN_ONE).unwrap()) {
+    let (mut rng, mut totals, all) = (Rng::with_seed(seed), Totals::default(), all_statements().collect::<Vec<_>>());
+    for first in (0..count).step_by(usize::try_from(PLAYS_PER_DATABASE).unwrap()) {
         let db = TestDb::new().await;
-        let mut quartet = Quartet::new(&db).await;
-        for _ in first..count.min(first + IN_ONE) {
+        let mut player = TriplePlayer::new(&db).await;
+        for _ in first..count.min(first + PLAYS_PER_DATABASE) {
             let three = std::array::from_fn(|_| all[rng.usize(..all.len())]);
             let script = script(&mut rng);
-            seen.play(&mut quartet, three, &script).await;
+            totals.play(&mut player, three, &script).await;
         }
-        drop(quartet);
+        drop(player);
         db.finish().await;
-        println!("seed {seed}: {seen:?}");
+        println!("seed {seed}: {totals:?}");
     }
 }

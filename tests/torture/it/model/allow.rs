@@ -1,17 +1,17 @@
-//! The model of pauses and of a limit: which workers said that they go by them, and what may be claimed then.
+//! Model of pauses and of a limit: which workers have acknowledged them, and what may be claimed then.
 
 use std::collections::{BTreeMap, BTreeSet};
 
 use uuid::Uuid;
 
 use super::{
-    expect::{Model, Place},
+    expect::{JobPlace, Model},
     op::{LANES, LIMITED, SCOPES},
-    rules::{Asked, Bound, covers},
+    rules::{Bound, LimitedClaim, covers},
 };
 
 impl Model {
-    /// Numbers only rise, so who has seen one has seen all before it.
+    /// Numbers only increase, so a worker that has seen one has seen all earlier ones.
     fn number(&mut self, number: i64) -> Result<(), String> {
         let before = std::mem::replace(&mut self.rules.newest, number);
         if number > before { Ok(()) } else { Err(format!("number {number} after {before}")) }
@@ -26,7 +26,7 @@ impl Model {
         self.rules.paused.remove(&scope).is_some()
     }
 
-    /// One that was set before keeps its number, for its lanes are the same.
+    /// A limit that existed before keeps its number, because its lanes are the same.
     pub(super) fn set_limit(&mut self, most: usize, number: i64) -> Result<(), String> {
         match &mut self.rules.limit {
             Some(limit) if limit.number == number => limit.most = most,
@@ -43,7 +43,7 @@ impl Model {
         self.rules.limit.take().is_some()
     }
 
-    /// What a worker must read: numbers, queues, types, and whether it is the limit.
+    /// Returns what a worker must read: numbers, queues, types, and whether the row is the limit.
     pub(super) fn rules(&self) -> BTreeSet<(i64, String, String, bool)> {
         let paused =
             self.rules.paused.iter().map(|(scope, number)| (*number, SCOPES[*scope].0.to_owned(), SCOPES[*scope].1.to_owned(), false));
@@ -51,7 +51,7 @@ impl Model {
         paused.chain(limit).collect()
     }
 
-    /// A worker says that it goes by all up to this number; whether that is news.
+    /// Records that a worker acknowledges all rules up to this number. Returns whether that is new.
     pub(super) fn vouch(&mut self, worker: Uuid, number: i64) -> bool {
         let seen = self.rules.seen.entry(worker).or_insert(0);
         number > std::mem::replace(seen, number.max(*seen))
@@ -61,27 +61,27 @@ impl Model {
         self.rules.seen.get(&worker).is_some_and(|seen| *seen >= number)
     }
 
-    /// Who lives and has not said yet that it goes by the pause of this scope.
+    /// Returns the live workers that have not acknowledged the pause of this scope.
     pub(super) fn awaited(&self, scope: usize) -> BTreeSet<Uuid> {
         let Some(number) = self.rules.paused.get(&scope) else { return BTreeSet::new() };
         self.living().filter(|worker| !self.knows(*worker, *number)).collect()
     }
 
-    /// Nothing of this lane may begin: it is paused, and all know that.
+    /// Whether no job of this lane may start: it is paused, and all workers have acknowledged the pause.
     pub(super) fn is_paused(&self, lane: usize) -> bool {
         self.rules.paused.keys().any(|scope| covers(*scope, lane) && self.awaited(*scope).is_empty())
     }
 
-    /// Nothing of it may be claimed freely: it is paused, or its limit counts what runs.
+    /// Whether the lane may not be claimed without permits: it is paused, or its limit counts running jobs.
     pub(super) fn is_closed(&self, lane: usize) -> bool {
         self.is_paused(lane) || (lane == LIMITED && self.rules.limit.as_ref().is_some_and(|limit| limit.adopted))
     }
 
     fn limited(&self, token: Uuid) -> usize {
-        self.jobs.values().filter(|job| job.lane == LIMITED && job.place == Place::Running(token)).count()
+        self.jobs.values().filter(|job| job.lane == LIMITED && job.place == JobPlace::Running(token)).count()
     }
 
-    /// A lease that counts reads no more than before, and what it lists at most.
+    /// Refreshes the permits. A counted lease never grows, and has at most the jobs that it lists.
     fn read_permits(&mut self, tokens: Option<&[Uuid]>) {
         let Some(mut limit) = self.rules.limit.take() else { return };
         for (token, count) in &mut limit.permits {
@@ -93,10 +93,11 @@ impl Model {
         self.rules.limit = Some(limit);
     }
 
-    /// How many of the limited lane a worker may claim, of so many that wait; what it is told of permits is taken note of.
-    pub(super) fn room(&mut self, worker: Uuid, waiting: usize, asked: &Asked<'_>) -> usize {
-        let wanted = waiting.min(asked.most);
-        let Some(limit) = self.rules.limit.clone().filter(|_| wanted + asked.freed.len() > 0) else { return 0 };
+    /// Returns how many jobs of the limited lane a worker may claim when `waiting` are ready. Records the permits that the claim reports as
+    /// freed.
+    pub(super) fn room(&mut self, worker: Uuid, waiting: usize, claim: &LimitedClaim<'_>) -> usize {
+        let wanted = waiting.min(claim.most);
+        let Some(limit) = self.rules.limit.clone().filter(|_| wanted + claim.freed.len() > 0) else { return 0 };
         if !limit.adopted {
             if self.living().any(|worker| !self.knows(worker, limit.number)) {
                 return 0;
@@ -104,10 +105,10 @@ impl Model {
             let permits = self.tokens().into_iter().map(|token| (token, self.limited(token))).filter(|(_, count)| *count > 0).collect();
             self.rules.limit = Some(Bound { adopted: true, permits, ..limit });
         }
-        self.read_permits(Some(asked.freed));
-        // More may run than the limit allows, if it is new or was lowered.
+        self.read_permits(Some(claim.freed));
+        // More may run than the limit allows if the limit is new or was lowered.
         let wanted = wanted.cast_signed();
-        if self.vacant() < wanted && asked.belt {
+        if self.vacant() < wanted && claim.belt {
             self.read_permits(None);
         }
         if self.lives(worker) { self.vacant().clamp(0, wanted).cast_unsigned() } else { 0 }
@@ -118,15 +119,15 @@ impl Model {
         limit.map_or(0, |limit| limit.most.cast_signed() - limit.permits.values().sum::<usize>().cast_signed())
     }
 
-    /// So many were claimed under the limit, in this lease.
+    /// Records the number of jobs claimed in this lease under the limit.
     pub(super) fn note_permits(&mut self, token: Uuid, count: usize) -> Result<(), String> {
-        let running = self.jobs.values().filter(|job| job.lane == LIMITED && matches!(job.place, Place::Running(_))).count();
+        let running = self.jobs.values().filter(|job| job.lane == LIMITED && matches!(job.place, JobPlace::Running(_))).count();
         let Some(limit) = self.rules.limit.as_mut().filter(|_| count > 0) else { return Ok(()) };
         limit.permits.insert(token, count);
         if running > limit.most { Err(format!("{running} run under a limit of {}", limit.most)) } else { Ok(()) }
     }
 
-    /// How many jobs of which leases the limit counts, once it counts any.
+    /// Returns the number of jobs that the limit counts per lease, once it is in force.
     pub(super) fn permits(&self) -> Option<BTreeMap<Uuid, usize>> {
         self.rules.limit.as_ref().filter(|limit| limit.adopted).map(|limit| limit.permits.clone())
     }

@@ -1,4 +1,4 @@
-//! Jobs that are to begin within a time, and what becomes of those that do not.
+//! Jobs with a start deadline, and the expiry of those that do not start in time.
 
 use std::collections::BTreeSet;
 
@@ -7,17 +7,17 @@ use tests::{operate, protocol};
 use uuid::Uuid;
 
 use super::{
-    op::{Ago, LANES},
+    op::{Age, LANES},
     play::{Outcome, Player, equal, fault},
 };
 
-/// Their times have come, and that of all that is said of when to look for them.
+/// Moves the start deadlines, and the hints when to check them, into the past.
 const LATE: &str = "update queue.job set system = queue.with_expiry(system, now() - interval '1 minute') where id = any ($1)";
 const DUE: &str = "update queue.expiry e set at = now() - interval '1 hour' + o.n * interval '1 us'
     from (select ctid, row_number() over () as n from queue.expiry where id = any ($1)) o where e.ctid = o.ctid";
 
 impl Player {
-    /// Within an hour.
+    /// Enqueues a job that must start within an hour.
     pub(super) async fn enqueue_expiring(&mut self, lane: usize) -> Outcome {
         let (queue, priority) = LANES[lane];
         let options = "jsonb_build_object('queue', $1::text, 'priority', $2::int, 'max_attempts', 3, 'expires_in', 3600)";
@@ -25,14 +25,14 @@ impl Player {
         let enqueue = sqlx::query_scalar(sqlx::AssertSqlSafe(text)).bind(queue).bind(i32::from(priority));
         let id = enqueue.fetch_one(&mut self.connection).await.map_err(fault)?;
         self.model.enqueue(id, lane, false)?;
-        self.model.let_expire(id);
+        self.model.set_start_deadline(id);
         Ok("enqueued one that expires")
     }
 
-    pub(super) async fn make_late(&mut self, jobs: &[Ago]) -> Outcome {
+    pub(super) async fn make_late(&mut self, jobs: &[Age]) -> Outcome {
         let picked = self.ids(jobs, |_| true);
         let expiring = self.model.expiring();
-        // By turns those that are named, and those that have a time.
+        // Alternates between the named jobs and those that have a deadline.
         let last = expiring.iter().rev().nth(jobs[0] % expiring.len().max(1));
         let late: Vec<JobId> = picked.into_iter().chain(last.copied()).filter(|id| expiring.contains(id)).collect();
         for text in [LATE, DUE] {
@@ -42,7 +42,7 @@ impl Player {
         Ok(if late.is_empty() { "nothing" } else { "made late" })
     }
 
-    /// Whoever keeps house ends what waits and is late.
+    /// Expires queued jobs that are late, as housekeeping does.
     pub(super) async fn expire_due(&mut self) -> Outcome {
         let late = Vec::from_iter(self.model.late());
         sqlx::query(DUE).bind(&late).execute(&mut self.connection).await.map_err(fault)?;
@@ -52,19 +52,19 @@ impl Player {
         Ok(if expected > 0 { "expired" } else { "expired nothing" })
     }
 
-    /// A holder ends, or gives back, what it has not begun of a lease.
-    pub(super) async fn expire_held(&mut self, lease: Ago) -> Outcome {
+    /// A holder expires or releases the jobs of a lease that it has not started.
+    pub(super) async fn expire_held(&mut self, lease: Age) -> Outcome {
         let Some(lease) = self.lease(lease).cloned() else { return Ok("nothing") };
         let expiring = self.model.expiring();
-        // It suspects only those of which the claim said that they have a time.
-        let mut said = lease.all("release");
-        said.retain(|one| one.job.attempts == 1 && one.job.crashes == 0 && expiring.contains(&one.job.id));
-        let refused = protocol::expire_held(&mut self.connection, &said).await.map_err(fault)?;
+        // It sends only the jobs for which the claim reported a deadline.
+        let mut verdicts = lease.all("release");
+        verdicts.retain(|one| one.job.attempts == 1 && one.job.crashes == 0 && expiring.contains(&one.job.id));
+        let refused = protocol::expire_held(&mut self.connection, &verdicts).await.map_err(fault)?;
         let refused: BTreeSet<(Uuid, Option<JobId>)> = refused.into_iter().collect();
-        let (expected, expired) = self.model.expire_held(&said);
+        let (expected, expired) = self.model.expire_held(&verdicts);
         equal("refused", &refused, &expected)?;
         Ok(match expired {
-            0 if expected.len() == said.len() => "nothing",
+            0 if expected.len() == verdicts.len() => "nothing",
             0 => "gave back what had time left",
             _ => "expired while held",
         })

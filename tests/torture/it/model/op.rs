@@ -1,4 +1,4 @@
-//! What can be done. Jobs and leases are named by how long ago they came up, so that a shorter sequence still means something.
+//! The operations. Jobs and leases are named by their age, so that a shrunk sequence remains meaningful.
 
 use proptest::{collection::vec, prelude::*};
 use tests::protocol::VERDICTS;
@@ -7,71 +7,72 @@ use tests::protocol::VERDICTS;
 #[derive(Clone, Debug)]
 pub(super) struct Step {
     pub(super) op: Op,
-    /// Whether its transaction is rolled back, as by a failover that loses it: its answer was given, but nothing has happened.
+    /// Whether its transaction is rolled back, as by a failover that loses it: the reply was sent, but the effect is lost.
     pub(super) lost: bool,
 }
 
-/// A job or lease: the one so many before the last, round and round; an operator's job by turns one of all and one of those that fit.
-pub(super) type Ago = usize;
+/// Index of a job or lease counted back from the newest, modulo the number of them. Operator statements alternate between all jobs and the
+/// jobs they apply to.
+pub(super) type Age = usize;
 
-/// What a producer, a worker or an operator does.
+/// An operation of a producer, a worker or an operator.
 #[derive(Clone, Debug)]
 pub(super) enum Op {
-    /// In this lane, later or now.
+    /// Enqueues one job: lane, and whether it is scheduled for later.
     Enqueue(usize, bool),
-    /// At once, each as above.
+    /// Enqueues several jobs in one statement, each as above.
     EnqueueMany(Vec<(usize, bool)>),
-    /// By this worker, so many.
+    /// Claims jobs: worker, and maximum number.
     Claim(usize, i32),
-    /// Verdicts on jobs of leases, dead ones too; and a lease that completed as a whole.
-    Settle(Vec<Say>, Option<Ago>),
-    /// The same verdict for all that a lease ever held.
-    SettleAll(Ago, &'static str),
-    GiveBack(Vec<Ago>),
+    /// Settles jobs of leases, including ended ones, and optionally completes a whole lease.
+    Settle(Vec<VerdictOp>, Option<Age>),
+    /// Settles all jobs that a lease ever had with the same verdict.
+    SettleAll(Age, &'static str),
+    GiveBack(Vec<Age>),
     Recover,
     Promote(i64),
-    /// Time passes until these jobs are due.
-    MakeDue(Vec<Ago>),
-    Requeue(Vec<Ago>),
-    Cancel(Vec<Ago>),
-    Discard(Vec<Ago>),
-    Reopen(Ago),
-    /// A worker's heartbeat expires.
+    /// Advances time until these jobs are due.
+    MakeDue(Vec<Age>),
+    Requeue(Vec<Age>),
+    Cancel(Vec<Age>),
+    Discard(Vec<Age>),
+    Reopen(Age),
+    /// Expires the heartbeat of a worker.
     Silence(usize),
-    /// That of a lease's holder does.
-    Orphan(Ago),
+    /// Expires the heartbeat of the holder of a lease.
+    Orphan(Age),
     Beat(usize),
-    /// A worker begins anew, as after its heartbeat expired; it leaves its leases behind.
+    /// Registers a worker again, as after its heartbeat expired. It abandons its leases.
     Register(usize),
     Retire(usize),
     PruneDone,
     PruneWorkers,
     AddDays,
     DropDay,
-    /// In this lane, to begin within an hour.
+    /// Enqueues a job in this lane with a start deadline within an hour.
     EnqueueExpiring(usize),
-    /// Time passes until these have not begun in time.
-    MakeLate(Vec<Ago>),
+    /// Advances time past the start deadlines of these jobs.
+    MakeLate(Vec<Age>),
     ExpireDue,
-    /// By the holder of a lease, of all its jobs.
-    ExpireHeld(Ago),
-    /// Of this scope.
+    /// The holder of a lease reports all its jobs as expired.
+    ExpireHeld(Age),
+    /// Pauses this scope.
     Pause(usize),
     Resume(usize),
-    /// A worker reads what is paused and limited, and says that it goes by it.
+    /// A worker reads pauses and limits, and acknowledges them.
     Vouch(usize),
-    /// So many at once; or no limit.
+    /// Sets the limit to this concurrency, or removes it.
     Limit(Option<usize>),
-    /// As above, and whether it says which leases have ended, and whether all are read anew.
+    /// Claims as above, under the limit: whether the worker reports ended leases, and whether it reads all permits again.
     ClaimLimited(usize, i32, (bool, bool)),
 }
 
 /// A verdict.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Say {
-    pub(super) lease: Ago,
-    /// Of those the lease held; or of all jobs, if it is about one of another's.
-    pub(super) job: Ago,
+pub(super) struct VerdictOp {
+    pub(super) lease: Age,
+    /// Index among the jobs of the lease, or among all jobs if the verdict is about a job of another lease.
+    pub(super) job: Age,
     pub(super) of_another: bool,
     pub(super) verdict: &'static str,
 }
@@ -79,14 +80,14 @@ pub(super) struct Say {
 /// Lanes: queue and priority.
 pub(super) const LANES: [(&str, i16); 4] = [("default", 100), ("mail", 100), ("default", 7), ("slow", 100)];
 
-/// The lane that may have a limit, and what that is of.
+/// The lane that may have a limit, and the scope of the limit.
 pub(super) const LIMITED: usize = 3;
 pub(super) const LIMIT: &str = "queue:slow";
 
-/// What may be paused: queue and type.
+/// Scopes that may be paused: queue and type.
 pub(super) const SCOPES: [(&str, &str); 4] = [("mail", "*"), ("default", "do"), ("slow", "*"), ("*", "do")];
 
-/// What must have happened in some sequence, lest the test look at nothing.
+/// Events that must occur in some sequence. Otherwise the test checks nothing.
 pub(super) const EVENTS: [&str; 38] = [
     "added days",
     "beat",
@@ -128,9 +129,9 @@ pub(super) const EVENTS: [&str; 38] = [
     "vouched",
 ];
 
-/// Sequences of steps.
+/// Returns the strategy for sequences of steps.
 pub(super) fn steps() -> impl Strategy<Value = Vec<Step>> {
-    // Where history is of no day, or was.
+    // Adds sequences in which history is outside of any daily partition.
     let days = prop_oneof![6 => Just(vec![]), 2 => Just(vec![Op::DropDay]), 1 => Just(vec![Op::DropDay, Op::AddDays])];
     let first = vec((0..LANES.len(), prop::bool::weighted(0.1)), 3..9).prop_map(|jobs| vec![Op::EnqueueMany(jobs)]);
     let once = |ops: Vec<Op>| ops.into_iter().map(|op| Step { op, lost: false });
@@ -140,14 +141,14 @@ pub(super) fn steps() -> impl Strategy<Value = Vec<Step>> {
         .prop_map(move |(days, first, rest)| once(days).chain(once(first)).chain(rest.into_iter().flatten()).collect())
 }
 
-/// What comes about too seldom by itself.
+/// Returns operations that random sequences combine too rarely.
 fn story() -> impl Strategy<Value = Vec<Op>> {
     let crash = (0..3_usize, 1..4_i32).prop_map(|(worker, most)| vec![Op::Claim(worker, most), Op::Register(worker), Op::Recover]);
     let letter = (0..3_usize, vec(0..3_usize, 3)).prop_map(|(worker, jobs)| {
         vec![Op::Register(worker), Op::Claim(worker, 4), Op::SettleAll(0, "dead"), Op::Requeue(jobs.clone()), Op::Discard(jobs)]
     });
     let delay = (0..LANES.len()).prop_map(|lane| vec![Op::Enqueue(lane, true), Op::MakeDue(vec![0]), Op::Promote(2)]);
-    // It begins in time, or not; and one that has begun does not expire any more.
+    // A claimed job starts in time or not. A started job no longer expires.
     let held = (0..LANES.len(), 0..3_usize, any::<bool>()).prop_map(|(lane, worker, is_late)| {
         let late = Some(Op::MakeLate(vec![0])).filter(|_| is_late);
         let held = [Op::EnqueueExpiring(lane), Op::Claim(worker, 9)].into_iter().chain(late);
@@ -186,7 +187,7 @@ fn op() -> impl Strategy<Value = Op> {
         11 => (lane(), later()).prop_map(|(lane, later)| Op::Enqueue(lane, later)),
         4 => vec((lane(), later()), 1..6).prop_map(Op::EnqueueMany),
         16 => (worker(), prop_oneof![4 => 1..6_i32, 1 => Just(0)]).prop_map(|(worker, most)| Op::Claim(worker, most)),
-        20 => (vec(say(), 1..6), prop::option::weighted(0.25, recent())).prop_map(|(said, whole)| Op::Settle(said, whole)),
+        20 => (vec(verdict_op(), 1..6), prop::option::weighted(0.25, recent())).prop_map(|(verdicts, whole)| Op::Settle(verdicts, whole)),
         7 => (recent(), prop::sample::select(&VERDICTS[..])).prop_map(|(lease, verdict)| Op::SettleAll(lease, verdict)),
         3 => vec(ago(), 1..3).prop_map(Op::GiveBack),
         10 => Just(Op::Recover),
@@ -213,7 +214,7 @@ fn op() -> impl Strategy<Value = Op> {
     ]
 }
 
-/// Of pauses and the limit.
+/// Returns operations on pauses and the limit.
 fn rules() -> impl Strategy<Value = Op> {
     let worker = || 0..3_usize;
     prop_oneof![
@@ -225,12 +226,8 @@ fn rules() -> impl Strategy<Value = Op> {
     ]
 }
 
-fn say() -> impl Strategy<Value = Say> {
+fn verdict_op() -> impl Strategy<Value = VerdictOp> {
     let lease = prop_oneof![6 => 0..2_usize, 1 => 0..10_usize];
-    (lease, 0..6_usize, prop::bool::weighted(0.1), prop::sample::select(&VERDICTS[..])).prop_map(|(lease, job, of_another, verdict)| Say {
-        lease,
-        job,
-        of_another,
-        verdict,
-    })
+    (lease, 0..6_usize, prop::bool::weighted(0.1), prop::sample::select(&VERDICTS[..]))
+        .prop_map(|(lease, job, of_another, verdict)| VerdictOp { lease, job, of_another, verdict })
 }

@@ -1,4 +1,4 @@
-//! Does what a step says, on the tables and in the model, and compares.
+//! Runs a step on the tables and in the model, and compares both.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -9,36 +9,36 @@ use queue_core::JobId;
 use sqlx::{Connection as _, PgConnection, error::DatabaseError, postgres::PgConnectOptions};
 use tests::{
     TestDb, broken, operate,
-    protocol::{self, ClaimedJob, Lease, Said},
+    protocol::{self, ClaimedJob, JobVerdict, Lease},
 };
 use uuid::Uuid;
 
 use super::{
-    expect::{Model, Place},
-    op::{Ago, LANES, LIMIT, Op, Say, Step},
-    rules::Known,
+    expect::{JobPlace, Model},
+    op::{Age, LANES, LIMIT, Op, Step, VerdictOp},
+    rules::KnownRules,
 };
 
-/// One sequence under way.
+/// One sequence in progress.
 pub(super) struct Player {
     pub(super) connection: PgConnection,
     pub(super) model: Model,
-    /// Every claim that took something, lost ones too: what a zombie knows.
+    /// Every claim that returned jobs, including lost ones: what a zombie knows.
     pub(super) leases: Vec<Lease>,
     workers: Vec<Uuid>,
-    /// What each has read of pauses and the limit.
-    pub(super) known: BTreeMap<Uuid, Known>,
-    /// That of the limit.
+    /// What each worker has read of pauses and the limit.
+    pub(super) known: BTreeMap<Uuid, KnownRules>,
+    /// Id of the limit.
     pub(super) gate: i64,
-    /// Whether there is a transaction already, to be rolled back.
+    /// Whether a transaction is open that will be rolled back.
     losing: bool,
-    /// Which lane an id is, and whether it is the solo twin; in the order in which claims look.
+    /// Lane and solo twin of each lane id, in the order in which claims visit them.
     pub(super) lanes: BTreeMap<i64, (usize, bool)>,
 }
 
 pub(super) type Outcome = Result<&'static str, String>;
 
-/// A line a job, as `Model::rows` writes them; a job with two entries has two.
+/// Returns one line per job, as `Model::rows` formats them. A job with two entries has two lines.
 const ROWS: &str = "
 with entry as (
   select id, format('ready lane=%s %s %s', lane, attempts, crashes) as line from queue.ready
@@ -55,7 +55,7 @@ select format('%s %s failures=%s', j.id, coalesce(e.line, 'nowhere'), (select co
 from queue.job j left join entry e on e.id = j.id
 order by j.id, e.line";
 
-/// Rows of jobs that are gone.
+/// Rows of jobs that no longer exist.
 const ORPHANS: &str = "select count(*) from queue.failure f where not exists (select from queue.job j where j.id = f.id)";
 
 const EMPTY: &str = "delete from queue.ready; delete from queue.scheduled; delete from queue.lease; delete from queue.done;
@@ -63,17 +63,17 @@ const EMPTY: &str = "delete from queue.ready; delete from queue.scheduled; delet
   delete from queue.worker; delete from queue.expiry; delete from queue.paused; delete from queue.bound; select queue.forget_gates();
   select queue.add_days(0)";
 
-#[expect(clippy::needless_pass_by_value, reason = "to be named in `map_err`")]
+#[expect(clippy::needless_pass_by_value, reason = "passed to `map_err` by name")]
 pub(super) fn fault(error: sqlx::Error) -> String {
-    format!("the database said: {error}")
+    format!("database error: {error}")
 }
 
 pub(super) fn equal<T: PartialEq + std::fmt::Debug>(what: &str, found: &T, expected: &T) -> Result<(), String> {
     if found == expected { Ok(()) } else { Err(format!("{what}:\n found    {found:?}\n expected {expected:?}")) }
 }
 
-/// Tries again while the server's own housekeeping has a table locked.
-async fn until_unlocked<T>(mut act: impl AsyncFnMut() -> sqlx::Result<T>) -> Result<T, String> {
+/// Retries while autovacuum has a table locked.
+async fn retry_while_locked<T>(mut act: impl AsyncFnMut() -> sqlx::Result<T>) -> Result<T, String> {
     loop {
         match act().await {
             Err(error) if error.as_database_error().and_then(DatabaseError::code).as_deref() == Some("55P03") => {}
@@ -82,11 +82,12 @@ async fn until_unlocked<T>(mut act: impl AsyncFnMut() -> sqlx::Result<T>) -> Res
     }
 }
 
-/// As a worker plans, and without processes for tables that are next to empty; with no more days than today, for the same reason.
+/// Plans as a worker's connection does. Parallel workers are off because the tables are almost empty. For the same reason there is no
+/// partition after today's.
 async fn connect(db: &TestDb) -> PgConnection {
     let planner = [("plan_cache_mode", "force_generic_plan"), ("jit", "off"), ("max_parallel_workers_per_gather", "0")];
     let mut connection = PgConnection::connect_with(&PgConnectOptions::from_str(&db.url).unwrap().options(planner)).await.unwrap();
-    while until_unlocked(async || operate::drop_day(&mut connection).await).await.unwrap() {}
+    while retry_while_locked(async || operate::drop_day(&mut connection).await).await.unwrap() {}
     connection
 }
 
@@ -96,7 +97,7 @@ impl Player {
             Some(connection) => connection,
             None => connect(db).await,
         };
-        until_unlocked(async || sqlx::raw_sql(EMPTY).execute(&mut connection).await).await.unwrap();
+        retry_while_locked(async || sqlx::raw_sql(EMPTY).execute(&mut connection).await).await.unwrap();
         let mut lanes = BTreeMap::new();
         for (index, (queue, priority)) in LANES.into_iter().enumerate() {
             for solo in [false, true] {
@@ -114,15 +115,15 @@ impl Player {
         player
     }
 
-    /// The connection, for the next sequence.
+    /// Returns the connection for the next sequence.
     pub(super) fn leave(self) -> PgConnection {
         self.connection
     }
 
-    /// One step, after which the tables hold what the model says; what happened, in a word.
+    /// Runs one step and checks the tables against the model. Returns the name of the event.
     pub(super) async fn step(&mut self, step: &Step) -> Outcome {
         self.model.step();
-        // What makes or drops a day may have to be tried again, which an open transaction does not allow.
+        // Creating or dropping a day may need a retry, which an open transaction does not allow.
         if !step.lost || matches!(step.op, Op::AddDays | Op::DropDay) {
             let what = self.perform(&step.op).await?;
             self.compare().await?;
@@ -132,11 +133,11 @@ impl Player {
         self.control("begin").await?;
         self.losing = true;
         self.perform(&step.op).await?;
-        self.compare().await.map_err(|fault| format!("before it is lost, {fault}"))?;
+        self.compare().await.map_err(|fault| format!("before the rollback, {fault}"))?;
         self.control("rollback").await?;
         self.losing = false;
         (self.model, self.workers, self.known) = (before, workers, known);
-        self.compare().await.map_err(|fault| format!("after it is lost, {fault}"))?;
+        self.compare().await.map_err(|fault| format!("after the rollback, {fault}"))?;
         Ok("lost")
     }
 
@@ -150,28 +151,28 @@ impl Player {
         if rows != expected {
             let (found, expected) = (BTreeSet::from_iter(rows), BTreeSet::from_iter(expected));
             let [extra, missing] = [found.difference(&expected), expected.difference(&found)].map(Vec::from_iter);
-            return Err(format!("the tables hold\n  {extra:?}\nwhere the model says\n  {missing:?}"));
+            return Err(format!("the tables contain\n  {extra:?}\nbut the model expects\n  {missing:?}"));
         }
         equal("the invariant is broken", &broken(&mut self.connection).await.map_err(fault)?, &Vec::new())?;
         let orphans: i64 = sqlx::query_scalar(ORPHANS).fetch_one(&mut self.connection).await.map_err(fault)?;
         equal("failures of jobs that are gone", &orphans, &0)
     }
 
-    /// The view of all jobs agrees with the tables.
-    pub(super) async fn look_as_operators_do(&mut self) -> Result<(), String> {
-        let look = sqlx::query_as("select id, state, queue, attempts::smallint from queue.jobs order by id");
-        let seen: Vec<(JobId, String, String, i16)> = look.fetch_all(&mut self.connection).await.map_err(fault)?;
+    /// Checks that the operator's view of all jobs matches the tables.
+    pub(super) async fn compare_operator_view(&mut self) -> Result<(), String> {
+        let query = sqlx::query_as("select id, state, queue, attempts::smallint from queue.jobs order by id");
+        let seen: Vec<(JobId, String, String, i16)> = query.fetch_all(&mut self.connection).await.map_err(fault)?;
         equal("the view jobs shows", &seen, &self.model.seen())
     }
 
-    pub(super) fn lease(&self, ago: Ago) -> Option<&Lease> {
+    pub(super) fn lease(&self, ago: Age) -> Option<&Lease> {
         self.leases.iter().rev().nth(ago % self.leases.len().max(1))
     }
 
-    pub(super) fn ids(&self, agos: &[Ago], fit: impl Fn(Place) -> bool) -> Vec<JobId> {
+    pub(super) fn ids(&self, agos: &[Age], fit: impl Fn(JobPlace) -> bool) -> Vec<JobId> {
         let jobs = &self.model.jobs;
         let fitting: Vec<JobId> = jobs.iter().rev().filter(|(_, job)| fit(job.place)).map(|(id, _)| *id).collect();
-        let pick = |(turn, ago): (usize, &Ago)| match turn % 2 {
+        let pick = |(turn, ago): (usize, &Age)| match turn % 2 {
             0 if !fitting.is_empty() => Some(fitting[ago % fitting.len()]),
             _ => jobs.keys().rev().nth(ago % jobs.len().max(1)).copied(),
         };
@@ -184,7 +185,7 @@ impl Player {
             Op::Enqueue(lane, later) => self.enqueue(*lane, *later).await,
             Op::EnqueueMany(jobs) => self.enqueue_many(jobs).await,
             Op::Claim(worker, most) => self.claim(self.workers[*worker], *most).await,
-            Op::Settle(said, whole) => self.settle_some(said, *whole).await,
+            Op::Settle(verdicts, whole) => self.settle_some(verdicts, *whole).await,
             Op::SettleAll(lease, verdict) => match self.lease(*lease) {
                 Some(lease) => self.settle(lease.all(verdict), &[]).await,
                 None => Ok("nothing"),
@@ -213,11 +214,11 @@ impl Player {
             Op::Vouch(worker) => self.vouch(self.workers[*worker]).await,
             Op::Limit(most) => self.limit(*most).await,
             Op::ClaimLimited(worker, most, how) => self.claim_limited(self.workers[*worker], *most, *how).await,
-            Op::PruneDone | Op::PruneWorkers | Op::AddDays | Op::DropDay => self.keep_house(op).await,
+            Op::PruneDone | Op::PruneWorkers | Op::AddDays | Op::DropDay => self.run_housekeeping(op).await,
         }
     }
 
-    /// One that has read what is paused and limited, as each does before its first claim.
+    /// Registers a worker and reads pauses and limits, as workers do before their first claim.
     async fn register(&mut self) -> Result<Uuid, String> {
         let worker = protocol::register(&mut self.connection).await.map_err(fault)?;
         self.model.register(worker);
@@ -243,32 +244,32 @@ impl Player {
         Ok("enqueued many")
     }
 
-    async fn settle_some(&mut self, says: &[Say], whole: Option<Ago>) -> Outcome {
+    async fn settle_some(&mut self, items: &[VerdictOp], whole: Option<Age>) -> Outcome {
         let whole: Vec<Uuid> = whole.and_then(|ago| self.lease(ago)).map(|lease| lease.token).into_iter().collect();
         let whole: Vec<Uuid> = whole.into_iter().filter(|token| self.model.may_be_whole(*token)).collect();
-        let mut said: Vec<Said> = Vec::new();
-        for say in says {
-            let Some(lease) = self.lease(say.lease) else { continue };
-            let mut job = lease.jobs[say.job % lease.jobs.len()];
-            if let (true, [id]) = (say.of_another, &self.ids(&[say.job], |_| true)[..]) {
+        let mut verdicts: Vec<JobVerdict> = Vec::new();
+        for item in items {
+            let Some(lease) = self.lease(item.lease) else { continue };
+            let mut job = lease.jobs[item.job % lease.jobs.len()];
+            if let (true, [id]) = (item.of_another, &self.ids(&[item.job], |_| true)[..]) {
                 let mine = lease.jobs.iter().find(|held| held.id == *id);
                 job = mine.copied().unwrap_or(ClaimedJob { id: *id, ..job });
             }
-            // A worker speaks of a job once in one statement, and either of a whole lease or of its jobs.
-            let twice = said.iter().any(|other| other.token == lease.token && other.job.id == job.id);
+            // A worker names a job once per statement, either with its whole lease or by itself.
+            let twice = verdicts.iter().any(|other| other.token == lease.token && other.job.id == job.id);
             if !twice && !whole.contains(&lease.token) {
-                said.push(Said { token: lease.token, job, verdict: say.verdict });
+                verdicts.push(JobVerdict { token: lease.token, job, verdict: item.verdict });
             }
         }
-        self.settle(said, &whole).await
+        self.settle(verdicts, &whole).await
     }
 
-    async fn settle(&mut self, said: Vec<Said>, whole: &[Uuid]) -> Outcome {
-        let refused = protocol::flush(&mut self.connection, &said, whole).await.map_err(fault)?;
+    async fn settle(&mut self, verdicts: Vec<JobVerdict>, whole: &[Uuid]) -> Outcome {
+        let refused = protocol::flush(&mut self.connection, &verdicts, whole).await.map_err(fault)?;
         let (count, refused) = (refused.len(), BTreeSet::from_iter(refused));
         equal("refused once each", &count, &refused.len())?;
-        equal("refused", &refused, &self.model.settle(&said, whole))?;
-        let left = said.iter().any(|one| !self.model.held(one.token).is_empty());
+        equal("refused", &refused, &self.model.settle(&verdicts, whole))?;
+        let left = verdicts.iter().any(|one| !self.model.held(one.token).is_empty());
         Ok(match (refused.iter().any(|(_, id)| id.is_none()), refused.is_empty(), whole.is_empty()) {
             (true, ..) => "refused a whole lease",
             (false, false, _) => "refused",
@@ -278,7 +279,7 @@ impl Player {
         })
     }
 
-    async fn give_back(&mut self, leases: &[Ago]) -> Outcome {
+    async fn give_back(&mut self, leases: &[Age]) -> Outcome {
         let tokens: BTreeSet<Uuid> = leases.iter().filter_map(|ago| self.lease(*ago)).map(|lease| lease.token).collect();
         let tokens: Vec<Uuid> = tokens.into_iter().collect();
         let given_back = operate::give_back(&mut self.connection, &tokens).await.map_err(fault)?;
@@ -316,8 +317,8 @@ impl Player {
         Ok(if chosen.is_empty() { "promoted nothing" } else { "promoted" })
     }
 
-    async fn make_due(&mut self, jobs: &[Ago]) -> Outcome {
-        for id in self.ids(jobs, |place| matches!(place, Place::Scheduled { .. })) {
+    async fn make_due(&mut self, jobs: &[Age]) -> Outcome {
+        for id in self.ids(jobs, |place| matches!(place, JobPlace::Scheduled { .. })) {
             let due = sqlx::query("update queue.scheduled set run_at = now() - interval '1 minute' where id = $1").bind(id);
             due.execute(&mut self.connection).await.map_err(fault)?;
             self.model.make_due(id);
@@ -325,17 +326,17 @@ impl Player {
         Ok("made due")
     }
 
-    /// What operators ask for happens to those jobs that are where they must be for it, and to no other.
+    /// Operator statements must affect the jobs in a suitable state, and no others.
     async fn operate(&mut self, op: &Op) -> Outcome {
-        let dead = |place| place == Place::Dead;
-        let over = |place| matches!(place, Place::Completed { .. } | Place::Cancelled | Place::Expired);
-        let waits = |place| matches!(place, Place::Ready(_) | Place::Scheduled { .. });
+        let dead = |place| place == JobPlace::Dead;
+        let over = |place| matches!(place, JobPlace::Completed { .. } | JobPlace::Cancelled | JobPlace::Expired);
+        let waits = |place| matches!(place, JobPlace::Ready(_) | JobPlace::Scheduled { .. });
         let (ids, what) = match op {
             Op::Requeue(agos) => (self.ids(agos, dead), "requeued"),
             Op::Cancel(agos) => (self.ids(agos, waits), "cancelled"),
             Op::Discard(agos) => (self.ids(agos, dead), "discarded"),
             Op::Reopen(ago) => (self.ids(&[*ago], over), "reopened"),
-            other => panic!("no operator's: {other:?}"),
+            other => panic!("not an operator statement: {other:?}"),
         };
         let on = &mut self.connection;
         let (changed, expected) = match what {
@@ -351,9 +352,9 @@ impl Player {
         equal("changed once each", &changed.len(), &expected.len())?;
         equal("changed", &BTreeSet::from_iter(changed), &expected)?;
         match what {
-            "cancelled" => self.model.put(&expected, Place::Cancelled),
-            "discarded" => self.model.put(&expected, Place::Gone),
-            _ => self.model.bring_back(&expected),
+            "cancelled" => self.model.put(&expected, JobPlace::Cancelled),
+            "discarded" => self.model.put(&expected, JobPlace::Gone),
+            _ => self.model.requeue(&expected),
         }
         Ok(if expected.is_empty() { "nothing" } else { what })
     }
@@ -372,7 +373,7 @@ impl Player {
         Ok(if matches!(op, Op::Retire(_)) { "retired" } else { "silenced" })
     }
 
-    async fn keep_house(&mut self, op: &Op) -> Outcome {
+    async fn run_housekeeping(&mut self, op: &Op) -> Outcome {
         let on = &mut self.connection;
         match op {
             Op::PruneDone => {
@@ -383,11 +384,11 @@ impl Player {
             }
             Op::PruneWorkers => operate::prune_workers(on).await.map_err(fault).map(|()| "pruned workers"),
             Op::AddDays => {
-                until_unlocked(async || operate::add_days(on).await).await?;
+                retry_while_locked(async || operate::add_days(on).await).await?;
                 Ok(if self.model.add_days() { "added days" } else { "added no day" })
             }
             _ => {
-                until_unlocked(async || operate::drop_day(on).await).await?;
+                retry_while_locked(async || operate::drop_day(on).await).await?;
                 Ok(if self.model.drop_day() > 0 { "dropped a day" } else { "dropped no history" })
             }
         }

@@ -1,4 +1,4 @@
-//! What is paused, and what a limit allows: what there is of these, and what a worker has read of it.
+//! State of pauses and of a limit, and what each worker has read of it.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -6,13 +6,13 @@ use uuid::Uuid;
 
 use super::op::{LANES, LIMITED, SCOPES};
 
-/// What is paused, and how many of the limited lane run at once.
+/// Active pauses, and the concurrency of the limited lane.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Rules {
-    /// By scope, the number of its pause.
+    /// Number of the pause of each scope.
     pub(super) paused: BTreeMap<usize, i64>,
     pub(super) limit: Option<Bound>,
-    /// Up to which number each worker said that it goes by them.
+    /// Highest number that each worker has acknowledged.
     pub(super) seen: BTreeMap<Uuid, i64>,
     pub(super) newest: i64,
 }
@@ -21,30 +21,30 @@ pub(super) struct Rules {
 pub(super) struct Bound {
     pub(super) most: usize,
     pub(super) number: i64,
-    /// Whether what ran before is counted; then all who lived knew of it.
+    /// Whether the limit also counts jobs that started before it. By then all live workers had acknowledged it.
     pub(super) adopted: bool,
-    /// How many jobs of each lease it counts.
+    /// Number of jobs that the limit counts per lease.
     pub(super) permits: BTreeMap<Uuid, usize>,
 }
 
 /// A claim under the limit.
-pub(super) struct Asked<'a> {
+pub(super) struct LimitedClaim<'a> {
     pub(super) most: usize,
-    /// Which leases it says have ended jobs.
+    /// Leases that the claim reports as having finished jobs.
     pub(super) freed: &'a [Uuid],
-    /// Whether all leases are read anew if there is no room.
+    /// Whether to read all leases again if there is no free permit.
     pub(super) belt: bool,
 }
 
 /// What a worker has read.
 #[derive(Clone, Debug, Default)]
-pub(super) struct Known {
+pub(super) struct KnownRules {
     pub(super) paused: BTreeSet<usize>,
     pub(super) limited: bool,
 }
 
-impl Known {
-    /// Whether it may claim of this lane, freely or under the limit.
+impl KnownRules {
+    /// Whether the worker may claim from this lane, with or without permits.
     pub(super) fn may(&self, lane: usize, under_limit: bool) -> bool {
         !self.paused.iter().any(|scope| covers(*scope, lane)) && (self.limited && lane == LIMITED) == under_limit
     }

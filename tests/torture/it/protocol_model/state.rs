@@ -1,43 +1,43 @@
-//! What there is: tables, what of them would survive a failover, and what each process believes.
+//! State of the model: tables, the part of them that a failover would keep, and the local state of each process.
 
-/// Two jobs: the fewest for a lease of which a part is settled.
+/// Two jobs: the minimum for a partially settled lease.
 pub(super) const JOBS: usize = 2;
 
-/// Two workers: the fewest for one to be late and another in its place.
+/// Two workers: the minimum for one to be late and another to have replaced it.
 pub(super) const WORKERS: usize = 2;
 
-/// Which jobs, a bit each.
+/// Set of jobs, one bit each.
 pub(super) type Ids = u8;
 
-/// Names a claim. Random, so one that nobody knows any more is as good as new: names are given out again, see [`State::rename`].
+/// Identifies a claim. Tokens are random, so a token that no process knows any more can be reused: see [`State::rename`].
 pub(super) type Token = u8;
 
-/// Every job.
+/// The set of all jobs.
 pub(super) const ALL: Ids = (1 << JOBS) - 1;
 
 /// The tables.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
 pub(super) struct Db {
-    /// Entries in `ready`, by job.
+    /// Number of entries in `ready`, per job.
     pub(super) ready: [u8; JOBS],
-    /// Entries in `done`, by job.
+    /// Number of entries in `done`, per job.
     pub(super) done: [u8; JOBS],
-    pub(super) leases: Vec<Row>,
-    /// What a sequence in the database would give out next; attempts charged, by job. Only broken variants look at them.
+    pub(super) leases: Vec<LeaseRow>,
+    /// Next value of a database sequence, and charged attempts per job. Only broken variants read them.
     pub(super) next: u8,
     pub(super) attempts: [u8; JOBS],
 }
 
 /// A row of `lease`.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
-pub(super) struct Row {
+pub(super) struct LeaseRow {
     pub(super) claim: Claim,
-    /// Whose heartbeat keeps it; nobody's once that has expired.
+    /// Worker whose heartbeat keeps the lease. `None` after the heartbeat has expired.
     pub(super) worker: Option<usize>,
     pub(super) ids: Ids,
 }
 
-/// What names a claim: its token, and the number by which a broken variant tells claims apart, for each job.
+/// Identifies a claim: its token, and per job the number by which a broken variant distinguishes claims.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(super) struct Claim {
     pub(super) token: Token,
@@ -46,7 +46,7 @@ pub(super) struct Claim {
 
 /// A verdict on jobs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub(super) struct Said {
+pub(super) struct SentVerdict {
     pub(super) claim: Claim,
     pub(super) ids: Ids,
     pub(super) verdict: Verdict,
@@ -64,52 +64,52 @@ pub(super) struct Process {
     pub(super) up: bool,
     /// Whether its heartbeat has not expired.
     pub(super) alive: bool,
-    /// What it runs, and under which claim.
+    /// Running jobs and the claim they run under.
     pub(super) held: Vec<(Claim, Ids)>,
-    /// Claims without an answer.
+    /// Claims without a reply.
     pub(super) strays: Vec<Token>,
-    /// Verdicts without an answer.
-    pub(super) said: Option<Said>,
+    /// Verdicts without a reply.
+    pub(super) sent: Option<SentVerdict>,
 }
 
 /// A recovery between its two statements.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(super) struct Recovery {
     pub(super) locked: bool,
-    /// Each lease, and what was in it when it was found.
+    /// Each lease, and its jobs at the time it was found.
     pub(super) found: Vec<(Token, Ids)>,
 }
 
-/// Everything.
+/// The whole state.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(super) struct State {
-    /// What everybody sees.
+    /// The tables as visible to all sessions.
     pub(super) db: Db,
-    /// What has been synced: what a failover leaves.
+    /// The tables as synced: what remains after a failover.
     pub(super) synced: Db,
     pub(super) workers: [Process; WORKERS],
-    /// Claims that their worker has given up, which the server may be at work on still.
+    /// Claims abandoned by their worker that the server may still execute.
     pub(super) late_claims: Vec<(usize, Token)>,
-    /// The same of settles.
-    pub(super) late_settles: Vec<Said>,
+    /// Settles abandoned by their worker that the server may still execute.
+    pub(super) late_settles: Vec<SentVerdict>,
     pub(super) recovery: Option<Recovery>,
-    /// Whose enqueue was acknowledged.
+    /// Jobs whose enqueue was acknowledged.
     pub(super) enqueued: Ids,
-    /// Whose completion was acknowledged.
+    /// Jobs whose completion was acknowledged.
     pub(super) completed: Ids,
-    /// Whether a verdict counted that was about another claim; whether one of a late worker was refused.
+    /// Whether a verdict about another claim took effect, and whether one of a late worker was refused.
     pub(super) wrong: bool,
     pub(super) refused: bool,
-    /// How many more things may go wrong.
+    /// Number of faults that may still occur.
     pub(super) faults: u8,
 }
 
-/// The jobs in a set.
+/// Returns the jobs in a set.
 pub(super) fn jobs(ids: Ids) -> impl Iterator<Item = usize> {
     (0..JOBS).filter(move |job| ids & 1 << job != 0)
 }
 
-/// The sets within a set that are not empty.
+/// Returns the non-empty subsets of a set.
 pub(super) fn parts(ids: Ids) -> impl Iterator<Item = Ids> {
     (1..=ids).filter(move |part| part & !ids == 0)
 }
@@ -119,12 +119,12 @@ impl Db {
         (0..JOBS).filter(|job| self.ready[*job] > 0).fold(0, |ids, job| ids | 1 << job)
     }
 
-    /// In how many leases a job is.
+    /// Returns the number of leases that contain a job.
     pub(super) fn leased(&self, job: usize) -> usize {
         self.leases.iter().filter(|row| row.ids & 1 << job != 0).count()
     }
 
-    /// In how many places a job is.
+    /// Returns the number of entries of a job in all tables.
     pub(super) fn places(&self, job: usize) -> usize {
         usize::from(self.ready[job]) + usize::from(self.done[job]) + self.leased(job)
     }
@@ -135,7 +135,7 @@ impl Db {
         }
     }
 
-    fn tidy(&mut self) {
+    fn normalize(&mut self) {
         self.leases.retain(|row| row.ids != 0);
         self.leases.sort_unstable_by_key(|row| (row.claim.token, row.ids));
     }
@@ -143,7 +143,7 @@ impl Db {
 
 impl State {
     pub(super) fn new(faults: u8) -> Self {
-        let worker = || Process { up: true, alive: true, held: Vec::new(), strays: Vec::new(), said: None };
+        let worker = || Process { up: true, alive: true, held: Vec::new(), strays: Vec::new(), sent: None };
         Self {
             db: Db::default(),
             synced: Db::default(),
@@ -159,34 +159,34 @@ impl State {
         }
     }
 
-    /// Every place where a token stands.
+    /// Returns every occurrence of a token.
     fn tokens(&mut self) -> Vec<&mut Token> {
         let mut all: Vec<&mut Token> = Vec::new();
         for worker in &mut self.workers {
             all.extend(worker.held.iter_mut().map(|(claim, _)| &mut claim.token));
             all.extend(&mut worker.strays);
-            all.extend(worker.said.iter_mut().map(|said| &mut said.claim.token));
+            all.extend(worker.sent.iter_mut().map(|sent| &mut sent.claim.token));
         }
         all.extend(self.late_claims.iter_mut().map(|(_, token)| token));
-        all.extend(self.late_settles.iter_mut().map(|said| &mut said.claim.token));
+        all.extend(self.late_settles.iter_mut().map(|sent| &mut sent.claim.token));
         all.extend(self.db.leases.iter_mut().chain(&mut self.synced.leases).map(|row| &mut row.claim.token));
         all.extend(self.recovery.iter_mut().flat_map(|recovery| recovery.found.iter_mut().map(|(token, _)| token)));
         all
     }
 
-    /// A token that nobody knows.
+    /// Returns an unused token.
     pub(super) fn fresh(&mut self) -> Token {
         let known: Vec<Token> = self.tokens().into_iter().map(|token| *token).collect();
         (0..=u8::MAX).find(|token| !known.contains(token)).unwrap_or_default()
     }
 
-    /// Names tokens in the order in which they stand, so that states which differ only in names are one.
+    /// Renumbers tokens in the order of their occurrence, so that states that differ only in token names are equal.
     pub(super) fn rename(&mut self) {
         for worker in &mut self.workers {
             worker.held.retain(|(_, ids)| *ids != 0);
         }
-        self.db.tidy();
-        self.synced.tidy();
+        self.db.normalize();
+        self.synced.normalize();
         let mut order: Vec<Token> = Vec::new();
         for token in self.tokens() {
             let name = order.iter().position(|known| known == token).unwrap_or_else(|| {
@@ -195,7 +195,7 @@ impl State {
             });
             *token = u8::try_from(name).unwrap_or(u8::MAX);
         }
-        self.db.tidy();
-        self.synced.tidy();
+        self.db.normalize();
+        self.synced.normalize();
     }
 }

@@ -1,25 +1,25 @@
-//! What can happen, and what becomes of it. A statement is one step, because it is one transaction; recovery is two statements.
+//! Steps of the model and their effects. A statement is one step because it is one transaction. Recovery is two statements.
 
-use super::state::{ALL, Claim, Ids, JOBS, Process, Recovery, Row, Said, State, Token, Verdict, WORKERS, jobs, parts};
+use super::state::{ALL, Claim, Ids, JOBS, LeaseRow, Process, Recovery, SentVerdict, State, Token, Verdict, WORKERS, jobs, parts};
 
-/// How a protocol could be built.
+/// The protocol and its broken variants.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Variant {
     Ours,
-    /// A verdict needs no lease of its own, only that the job has one.
+    /// A verdict does not need its own lease, only that the job has one.
     SettlesById,
-    /// Claims are told apart by the attempts of their jobs.
+    /// Claims are distinguished by the attempts of their jobs.
     SettlesByAttempt,
-    /// Claims are told apart by a sequence of the database.
+    /// Claims are distinguished by a database sequence.
     SequenceTokens,
-    /// What a lease holds is read before it is locked.
+    /// Recovery reads the jobs of a lease before it locks the lease.
     RecoversAtOnce,
-    /// A claim without an answer is forgotten.
+    /// A claim without a reply is forgotten.
     ForgetsStrays,
-    /// A claim without an answer is given back once, though the server may be at work on it still.
+    /// A claim without a reply is given back once, although the server may still execute it.
     GivesBackOnce,
-    /// A worker that could not beat goes on while its row expires.
-    GoesOn,
+    /// A worker without heartbeats continues while its row expires.
+    NeverFences,
 }
 
 /// One step.
@@ -27,12 +27,12 @@ pub(super) enum Variant {
 pub(super) enum Step {
     Enqueue(usize),
     Claim(usize, Ids, Delivery),
-    /// A claim happens that its worker has given up, or it never does.
+    /// The server executes a claim that its worker has abandoned, or it never does.
     LateClaim(usize, Option<Ids>),
     GiveBack(usize),
-    /// The claims without an answer are past their time: what was given back is on disk, and nothing is under way.
+    /// The claims without a reply are past their deadline: what was given back is on disk, and nothing is in flight.
     DropStrays(usize),
-    /// On that lease of those it holds.
+    /// Settles jobs of one of the worker's leases, named by its index.
     Settle(usize, usize, Ids, Verdict, Delivery),
     Retry(usize, Delivery),
     LateSettle(usize, bool),
@@ -40,43 +40,43 @@ pub(super) enum Step {
     Find,
     TakeBack,
     AbortRecovery,
-    /// Everything so far reaches the disk.
+    /// Syncs everything to disk.
     Sync,
-    /// Another server takes over, with what is on disk.
+    /// Another server takes over with what is on disk.
     Failover,
     Crash(usize),
     Restart(usize),
-    /// A worker that could not beat drops what it does.
+    /// A worker that could not send heartbeats abandons its jobs.
     Fence(usize),
-    /// A heartbeat row expires.
+    /// Expires a worker's heartbeat row.
     Expire(usize),
-    /// A worker learns that its row has expired, and starts over under another.
+    /// A worker learns that its row has expired, and registers again.
     Notice(usize),
 }
 
-/// What becomes of a request.
+/// Outcome of a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(super) enum Delivery {
     Answered,
-    /// It happened, but the answer is lost.
+    /// The request took effect, but the reply is lost.
     Unanswered,
-    /// The worker gives up before it has happened.
+    /// The worker gives up before the request takes effect.
     Late,
 }
 
 const DELIVERIES: [Delivery; 3] = [Delivery::Answered, Delivery::Unanswered, Delivery::Late];
 
-/// The protocol, or a broken one.
+/// The protocol or a broken variant.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Protocol {
     pub(super) variant: Variant,
     pub(super) faults: u8,
-    /// Whether clocks can be trusted: a worker's row expires only after it has fenced itself. Then no commit is lost either.
+    /// Whether clocks are accurate: a worker's row expires only after the worker has fenced itself. Then no commit is lost either.
     pub(super) punctual: bool,
 }
 
 impl Step {
-    /// Whether it is one of those that need not ever happen.
+    /// Whether the step is a fault that need not ever happen.
     pub(super) fn is_fault(self, state: &State) -> bool {
         match self {
             Self::Claim(.., delivery) | Self::Settle(.., delivery) | Self::Retry(_, delivery) => delivery != Delivery::Answered,
@@ -88,7 +88,7 @@ impl Step {
 }
 
 impl Protocol {
-    /// What can happen next.
+    /// Returns the possible next steps.
     pub(super) fn steps(self, state: &State) -> Vec<Step> {
         let mut steps: Vec<Step> = jobs(ALL & !state.enqueued).map(Step::Enqueue).collect();
         for worker in 0..WORKERS {
@@ -100,9 +100,9 @@ impl Protocol {
                 steps.extend(parts(state.db.waiting()).map(|ids| Step::LateClaim(at, Some(ids))));
             }
         }
-        for (at, said) in state.late_settles.iter().enumerate() {
+        for (at, sent) in state.late_settles.iter().enumerate() {
             steps.push(Step::LateSettle(at, false));
-            if !state.is_locked(said.claim.token) {
+            if !state.is_locked(sent.claim.token) {
                 steps.push(Step::LateSettle(at, true));
             }
         }
@@ -129,7 +129,7 @@ impl Protocol {
         }
         if process.alive {
             let claims = parts(state.db.waiting()).flat_map(|ids| DELIVERIES.map(|delivery| Step::Claim(worker, ids, delivery)));
-            // What a late claim would take is not known yet.
+            // The jobs of a late claim are not known yet.
             steps.extend(claims.filter(|step| !matches!(step, Step::Claim(_, ids, Delivery::Late) if ids & (ids - 1) != 0)));
         } else {
             steps.push(Step::Notice(worker));
@@ -140,12 +140,12 @@ impl Protocol {
                 steps.push(Step::DropStrays(worker));
             }
         }
-        if let Some(said) = process.said {
+        if let Some(sent) = process.sent {
             steps.extend(
                 DELIVERIES
                     .map(|delivery| Step::Retry(worker, delivery))
                     .into_iter()
-                    .filter(|step| state.may_settle(step, said.claim.token)),
+                    .filter(|step| state.may_settle(step, sent.claim.token)),
             );
         } else {
             for (at, (claim, held)) in process.held.iter().enumerate() {
@@ -156,8 +156,8 @@ impl Protocol {
                 }
             }
         }
-        let busy = !process.held.is_empty() || process.said.is_some();
-        if process.alive && busy && self.punctual && self.variant != Variant::GoesOn {
+        let busy = !process.held.is_empty() || process.sent.is_some();
+        if process.alive && busy && self.punctual && self.variant != Variant::NeverFences {
             steps.push(Step::Fence(worker));
         } else if process.alive {
             steps.push(Step::Expire(worker));
@@ -165,11 +165,11 @@ impl Protocol {
         steps.push(Step::Crash(worker));
     }
 
-    /// What becomes of it.
+    /// Returns the state after the step.
     pub(super) fn after(self, state: &State, step: Step) -> State {
         let mut next = state.clone();
         next.faults -= u8::from(step.is_fault(state));
-        next.happen(self.variant, step);
+        next.apply(self.variant, step);
         next.rename();
         next
     }
@@ -180,19 +180,19 @@ impl State {
         self.recovery.as_ref().is_some_and(|recovery| recovery.locked && recovery.found.iter().any(|(found, _)| *found == token))
     }
 
-    /// Whether a claim is under way, or has left a lease.
+    /// Whether a claim is in flight or has left a lease.
     fn is_known(&self, token: Token) -> bool {
         let leases = self.db.leases.iter().chain(&self.synced.leases);
         self.late_claims.iter().any(|(_, late)| *late == token) || leases.into_iter().any(|row| row.claim.token == token)
     }
 
-    /// A settle waits for a recovery that has locked its lease; it need not have begun to be late.
+    /// A settle waits for a recovery that has locked its lease. A late settle may not have started.
     fn may_settle(&self, step: &Step, token: Token) -> bool {
         let late = matches!(step, Step::Settle(.., Delivery::Late) | Step::Retry(_, Delivery::Late));
         late || !self.is_locked(token)
     }
 
-    fn happen(&mut self, variant: Variant, step: Step) {
+    fn apply(&mut self, variant: Variant, step: Step) {
         match step {
             Step::Enqueue(job) => {
                 self.db.ready[job] += 1;
@@ -211,19 +211,19 @@ impl State {
             Step::Settle(worker, at, ids, verdict, delivery) => {
                 let (claim, held) = &mut self.workers[worker].held[at];
                 *held &= !ids;
-                let said = Said { claim: *claim, ids, verdict };
-                self.workers[worker].said = Some(said);
-                self.send(variant, worker, said, delivery);
+                let sent = SentVerdict { claim: *claim, ids, verdict };
+                self.workers[worker].sent = Some(sent);
+                self.send(variant, worker, sent, delivery);
             }
             Step::Retry(worker, delivery) => {
-                if let Some(said) = self.workers[worker].said {
-                    self.send(variant, worker, said, delivery);
+                if let Some(sent) = self.workers[worker].sent {
+                    self.send(variant, worker, sent, delivery);
                 }
             }
             Step::LateSettle(at, happens) => {
-                let said = self.late_settles.remove(at);
+                let sent = self.late_settles.remove(at);
                 if happens {
-                    self.settle(variant, said);
+                    self.settle(variant, sent);
                 }
             }
             Step::Find => {
@@ -239,18 +239,18 @@ impl State {
                 self.late_claims.clear();
                 self.late_settles.clear();
             }
-            Step::Crash(worker) => self.workers[worker] = Process { up: false, ..self.workers[worker].emptied() },
-            Step::Restart(worker) => self.workers[worker] = Process { up: true, alive: true, ..self.workers[worker].emptied() },
-            Step::Fence(worker) => self.workers[worker] = self.workers[worker].emptied(),
+            Step::Crash(worker) => self.workers[worker] = Process { up: false, ..self.workers[worker].without_local_state() },
+            Step::Restart(worker) => self.workers[worker] = Process { up: true, alive: true, ..self.workers[worker].without_local_state() },
+            Step::Fence(worker) => self.workers[worker] = self.workers[worker].without_local_state(),
             Step::Expire(worker) => {
                 self.workers[worker].alive = false;
                 for row in self.db.leases.iter_mut().chain(&mut self.synced.leases).filter(|row| row.worker == Some(worker)) {
                     row.worker = None;
                 }
-                // A claim asks for a row that has not expired.
+                // A claim requires a heartbeat row that has not expired.
                 self.late_claims.retain(|(late, _)| *late != worker);
             }
-            Step::Notice(worker) => self.workers[worker] = Process { alive: true, ..self.workers[worker].emptied() },
+            Step::Notice(worker) => self.workers[worker] = Process { alive: true, ..self.workers[worker].without_local_state() },
         }
     }
 
@@ -285,13 +285,13 @@ impl State {
             number = [self.db.next; JOBS];
         }
         let claim = Claim { token, number };
-        self.db.leases.push(Row { claim, worker: Some(worker), ids });
+        self.db.leases.push(LeaseRow { claim, worker: Some(worker), ids });
         claim
     }
 
     fn give_back(&mut self, variant: Variant, worker: usize) {
         let strays = self.workers[worker].strays.clone();
-        let (back, kept): (Vec<Row>, Vec<Row>) = self.db.leases.drain(..).partition(|row| strays.contains(&row.claim.token));
+        let (back, kept): (Vec<LeaseRow>, Vec<LeaseRow>) = self.db.leases.drain(..).partition(|row| strays.contains(&row.claim.token));
         self.db.leases = kept;
         for row in back {
             self.db.make_ready(row.ids);
@@ -301,44 +301,44 @@ impl State {
         }
     }
 
-    fn send(&mut self, variant: Variant, worker: usize, said: Said, delivery: Delivery) {
+    fn send(&mut self, variant: Variant, worker: usize, sent: SentVerdict, delivery: Delivery) {
         match delivery {
-            Delivery::Late => self.late_settles.push(said),
-            Delivery::Unanswered => drop(self.settle(variant, said)),
+            Delivery::Late => self.late_settles.push(sent),
+            Delivery::Unanswered => drop(self.settle(variant, sent)),
             Delivery::Answered => {
-                let counted = self.settle(variant, said);
-                if said.verdict == Verdict::Complete {
+                let counted = self.settle(variant, sent);
+                if sent.verdict == Verdict::Complete {
                     self.completed |= counted;
                 }
-                self.workers[worker].said = None;
+                self.workers[worker].sent = None;
             }
         }
     }
 
-    /// lease -> done | ready, synced; returns those that counted.
-    fn settle(&mut self, variant: Variant, said: Said) -> Ids {
+    /// lease -> done | ready, synced. Returns the jobs whose verdict took effect.
+    fn settle(&mut self, variant: Variant, sent: SentVerdict) -> Ids {
         let mut counted = 0;
-        for job in jobs(said.ids) {
-            let fits = |row: &&mut Row| match variant {
+        for job in jobs(sent.ids) {
+            let fits = |row: &&mut LeaseRow| match variant {
                 Variant::SettlesById => true,
-                Variant::SettlesByAttempt | Variant::SequenceTokens => row.claim.number[job] == said.claim.number[job],
-                _ => row.claim.token == said.claim.token,
+                Variant::SettlesByAttempt | Variant::SequenceTokens => row.claim.number[job] == sent.claim.number[job],
+                _ => row.claim.token == sent.claim.token,
             };
             let Some(row) = self.db.leases.iter_mut().filter(|row| row.ids & 1 << job != 0).find(fits) else { continue };
-            self.wrong |= row.claim.token != said.claim.token;
+            self.wrong |= row.claim.token != sent.claim.token;
             row.ids &= !(1 << job);
             counted |= 1 << job;
-            match said.verdict {
+            match sent.verdict {
                 Verdict::Complete => self.db.done[job] += 1,
                 Verdict::Release => self.db.ready[job] += 1,
             }
         }
-        self.refused |= counted != said.ids;
+        self.refused |= counted != sent.ids;
         self.synced = self.db.clone();
         counted
     }
 
-    /// lease -> ready: what is in the leases now, or was when they were found. Not synced.
+    /// lease -> ready: the jobs that are in the leases now, or (in a broken variant) that were there when they were found. Not synced.
     fn take_back(&mut self, variant: Variant) {
         let found = self.recovery.take().map(|recovery| recovery.found).unwrap_or_default();
         for (token, seen) in found {
@@ -350,8 +350,8 @@ impl State {
 }
 
 impl Process {
-    /// One that knows nothing any more.
-    fn emptied(&self) -> Self {
-        Self { held: Vec::new(), strays: Vec::new(), said: None, ..*self }
+    /// Returns the worker without any local state.
+    fn without_local_state(&self) -> Self {
+        Self { held: Vec::new(), strays: Vec::new(), sent: None, ..*self }
     }
 }

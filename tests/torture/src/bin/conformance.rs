@@ -1,4 +1,4 @@
-//! `cargo conformance`: plays every public operation on a server, and says what holds there.
+//! `cargo conformance`: runs every public operation against a server, and reports which of them work there.
 
 fn main() -> std::process::ExitCode {
     torture::conformance::main()

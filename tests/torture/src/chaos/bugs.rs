@@ -1,5 +1,5 @@
-//! The check of the checker: bugs that queues have had, put into a copy of this one, one at a time. Each must be reported by the scene that
-//! provokes it within a minute; without any bug no scene may report anything.
+//! Validates the checker: puts typical queue bugs into a copy of this workspace, one at a time. The scene that provokes the bug must report
+//! it within a minute. Without a bug no scene may report anything.
 
 use std::{
     path::Path,
@@ -10,32 +10,32 @@ use std::{
 use anyhow::Result;
 use serde_json::{Value, json};
 
-use super::{copy::Copy, scenes::SCENES};
+use super::{copy::WorkspaceCopy, scenes::SCENES};
 use crate::{
     seeded::{BUGS, Bug},
     target,
 };
 
-/// How long a bug may stay unreported, the start of its server included.
+/// Time limit for reporting a bug, including the start of its server.
 const WITHIN: Duration = Duration::from_mins(1);
 
-/// Runs all scenes without a bug, then each bug; returns whether the checker is right every time.
+/// Runs all scenes without a bug, then each bug. Returns whether the checker was right every time.
 pub(super) fn check_the_checker() -> Result<bool> {
-    let copy = Copy::new()?;
+    let copy = WorkspaceCopy::new()?;
     let sound = copy.build(None)?;
     let mut right = true;
     for scene in SCENES {
-        let played = play(&sound, scene)?;
-        let quiet = played.reports == Some(0);
-        println!("{} {:>5.1}s  without a bug: {scene}{}", mark(quiet), played.seconds, played.told());
+        let result = play(&sound, scene)?;
+        let quiet = result.reports == Some(0);
+        println!("{} {:>5.1}s  without a bug: {scene}{}", mark(quiet), result.seconds, result.first_report());
         right &= quiet;
     }
     let (mut reported, mut missed) = (0, Vec::new());
     for bug in &BUGS {
         let Bug { name, scene, .. } = bug;
-        let played = play(&copy.build(Some(bug))?, scene)?;
-        let seen = played.reports.is_some_and(|reports| reports > 0) && played.seconds <= WITHIN.as_secs_f64();
-        println!("{} {:>5.1}s  {name}{}", mark(seen), played.seconds, played.told());
+        let result = play(&copy.build(Some(bug))?, scene)?;
+        let seen = result.reports.is_some_and(|reports| reports > 0) && result.seconds <= WITHIN.as_secs_f64();
+        println!("{} {:>5.1}s  {name}{}", mark(seen), result.seconds, result.first_report());
         if seen { reported += 1 } else { missed.push(*name) }
     }
     println!("{reported}/{}", BUGS.len());
@@ -47,23 +47,23 @@ fn mark(good: bool) -> &'static str {
     if good { "ok " } else { "BAD" }
 }
 
-/// How a scene ended.
-struct Played {
-    /// How much it reported; `None` if it did not get that far.
+/// Outcome of a scene.
+struct SceneResult {
+    /// Number of reports; `None` if the scene did not finish.
     reports: Option<usize>,
     first: String,
     seconds: f64,
 }
 
-impl Played {
-    fn told(&self) -> String {
+impl SceneResult {
+    fn first_report(&self) -> String {
         let first: String = self.first.chars().take(200).collect();
         if first.is_empty() { first } else { format!(" <- {first}") }
     }
 }
 
-/// A scene, played by this program as it was built in the copy.
-fn play(program: &Path, scene: &str) -> Result<Played> {
+/// Plays a scene with this program as built in the copy.
+fn play(program: &Path, scene: &str) -> Result<SceneResult> {
     let began = Instant::now();
     let mut child = Command::new(program);
     child.args(["--scene", scene]).env("CARGO_TARGET_DIR", target()).stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
@@ -79,8 +79,8 @@ fn play(program: &Path, scene: &str) -> Result<Played> {
     let seconds = began.elapsed().as_secs_f64();
     let last: Option<Value> = said.lines().last().and_then(|line| serde_json::from_str(line).ok());
     let Some(report) = last else {
-        return Ok(Played { reports: None, first: wailed.lines().last().unwrap_or("it took too long").to_owned(), seconds });
+        return Ok(SceneResult { reports: None, first: wailed.lines().last().unwrap_or("it took too long").to_owned(), seconds });
     };
     let first = report["reports"][0].as_str().unwrap_or_default().to_owned();
-    Ok(Played { reports: report["reported"].as_u64().map(|reports| reports as usize), first, seconds })
+    Ok(SceneResult { reports: report["reported"].as_u64().map(|reports| reports as usize), first, seconds })
 }

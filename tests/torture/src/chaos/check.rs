@@ -1,6 +1,6 @@
-//! Compares what the processes say they did with what the database says became of the jobs, and with what was done to them.
+//! Compares the histories of the processes with the final rows of the database and with the injected faults.
 //!
-//! Pure: histories, faults and rows in, a verdict out.
+//! Pure: takes histories, faults and rows, and returns findings.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 
@@ -15,61 +15,62 @@ use super::{
     work::POISON,
 };
 
-/// What the database says of one job in the end.
+/// Final state of one job in the database.
 #[derive(Clone, Debug, sqlx::FromRow)]
-pub(super) struct Final {
+pub(super) struct FinalState {
     pub(super) n: i64,
     pub(super) state: String,
     pub(super) attempts: i32,
     pub(super) output: Option<String>,
     pub(super) error: Option<String>,
-    /// Microseconds since 1970.
+    /// Time of that state in microseconds since 1970.
     pub(super) at: i64,
-    /// Until when it was to begin, in the same.
+    /// Start deadline in microseconds since 1970.
     pub(super) expires_at: Option<i64>,
-    /// Whether it fails whatever batch it is in.
+    /// Whether it fails in every batch.
     pub(super) poison: bool,
 }
 
-/// What was found.
+/// Findings of a run.
 #[derive(Clone, Debug, Default, Serialize)]
 pub(super) struct Findings {
     pub(super) attempted: usize,
     pub(super) acknowledged: usize,
     pub(super) completed: usize,
-    /// Dead letters whose reason is three crashes, each explained by a fault.
+    /// Dead letters after three crashes, each explained by a fault.
     pub(super) dead: usize,
-    /// Dead letters of poison, which is what becomes of it.
+    /// Dead letters of poison jobs, which is their expected end.
     pub(super) poison: usize,
-    /// Over because they had not begun in time.
+    /// Jobs that expired because they did not start in time.
     pub(super) expired: usize,
-    /// Acknowledged and neither completed, expired nor dead for a stated reason.
+    /// Acknowledged jobs that are neither completed nor expired, nor dead for an expected reason.
     pub(super) lost: usize,
-    /// In the database though never attempted, rolled back, or there twice; or run though not in the database.
+    /// Jobs that are in the database although never attempted, rolled back, or stored twice. Also jobs that ran but are not in the
+    /// database.
     pub(super) unexpected: usize,
     pub(super) executions: usize,
-    /// Executions beyond the first that no failure asked for.
+    /// Executions after the first that no failure explains.
     pub(super) duplicate_executions: usize,
-    /// Those that no fault explains: the first one's lease was valid.
+    /// Duplicate executions that no fault explains: the lease of the first one was valid.
     pub(super) unexplained_executions: usize,
-    /// A job that began again, or went on under a later lease, though its completion stands under an earlier one.
+    /// Jobs that started again, or continued under a later lease, although their completion was recorded under an earlier one.
     pub(super) stale_completions: usize,
-    /// Completed without any execution that said it went well, or by another one than the output names.
+    /// Jobs completed without a successful execution, or by another execution than the output names.
     pub(super) unfounded_completions: usize,
-    /// A killed attempt whose number was given to the next one.
+    /// Attempts of killed processes whose number was given to the next attempt.
     pub(super) uncounted_attempts: usize,
-    /// Begun between the word of all workers that nothing begins and the end of that pause.
+    /// Jobs that started after all workers had acknowledged a pause and before the pause ended.
     pub(super) begun_while_paused: usize,
-    /// Expired though they had begun, or had time left.
+    /// Jobs that expired although they had started or had time left.
     pub(super) expired_wrongly: usize,
-    /// Begun for the first time after they were to have begun.
+    /// Jobs that started for the first time after their start deadline.
     pub(super) begun_too_late: usize,
-    /// The first of each sort, for people.
+    /// The first findings of each kind, for humans.
     #[serde(skip)]
     pub(super) notes: Vec<String>,
 }
 
-/// One run of a handler.
+/// One execution of a handler.
 #[derive(Clone, Debug)]
 struct Execution {
     who: String,
@@ -78,24 +79,24 @@ struct Execution {
     end: Option<(u64, bool)>,
 }
 
-/// Faults by whom they concern.
-pub(super) struct Blame<'a> {
+/// Finds the faults that explain a deviation.
+pub(super) struct FaultLookup<'a> {
     pub(super) faults: &'a [Fault],
 }
 
-/// What a fault may still cause after it: a heartbeat that was due, reconnecting.
+/// Time in microseconds during which a fault may still have effects: a missed heartbeat, reconnects.
 const AFTERMATH: u64 = 6_000_000;
 
-/// What is between a verdict and its row: clocks read apart.
+/// Maximum difference in microseconds between a verdict and its row: clocks are read separately.
 pub(super) const SLACK: u64 = 5_000;
 
-/// What may be between a worker's look at the clock and the first line of a handler, on a machine that is kept busy.
-const LATE: u64 = 500_000;
+/// Maximum time in microseconds between a worker's deadline check and the first line of a handler, on a busy machine.
+const START_LATENCY: u64 = 500_000;
 
-/// What has expired says when the look for it began, which may be so much before it was seen to be over.
-const LOOK: i64 = 1_000_000;
+/// Maximum time in microseconds between the start of an expiry scan, which becomes the end of the job, and the check of its deadline.
+const SCAN_DURATION: i64 = 1_000_000;
 
-pub(super) fn check(history: &[Entry], faults: &[Fault], jobs: &[Final]) -> Findings {
+pub(super) fn check(history: &[Entry], faults: &[Fault], jobs: &[FinalState]) -> Findings {
     let mut found = Findings::default();
     let (mut attempted, mut acked, mut rolled_back) = (BTreeSet::new(), BTreeSet::new(), BTreeSet::new());
     for entry in history {
@@ -103,11 +104,11 @@ pub(super) fn check(history: &[Entry], faults: &[Fault], jobs: &[Final]) -> Find
             Line::Attempted(n) => drop(attempted.insert(n)),
             Line::Acked(n) => drop(acked.insert(n)),
             Line::RolledBack(n) => drop(rolled_back.insert(n)),
-            Line::Start(..) | Line::End(..) | Line::Dropped(..) | Line::Did(..) => {}
+            Line::Start(..) | Line::End(..) | Line::Dropped(..) | Line::DurableAction(..) => {}
         }
     }
     let executions = executions(history);
-    let mut finals: BTreeMap<u64, Vec<&Final>> = BTreeMap::new();
+    let mut finals: BTreeMap<u64, Vec<&FinalState>> = BTreeMap::new();
     for job in jobs {
         finals.entry(job.n.cast_unsigned()).or_default().push(job);
     }
@@ -125,34 +126,34 @@ pub(super) fn check(history: &[Entry], faults: &[Fault], jobs: &[Final]) -> Find
     for (n, there) in &finals {
         if !attempted.contains(n) || rolled_back.contains(n) || there.len() > 1 {
             found.unexpected += 1;
-            found.note(|| format!("unexpected: {n} is there {} times", there.len()));
+            found.note(|| format!("unexpected: {n} exists {} times", there.len()));
         }
     }
     for n in executions.keys().filter(|n| !finals.contains_key(n)) {
         found.unexpected += 1;
-        found.note(|| format!("unexpected: {n} ran and is not there"));
+        found.note(|| format!("unexpected: {n} ran and does not exist"));
     }
-    let blame = Blame { faults };
+    let lookup = FaultLookup { faults };
     for (n, runs) in &executions {
         found.executions += runs.len();
-        repeat(&mut found, &blame, *n, runs);
-        for run in runs.iter().filter(|run| blame.is_paused(*n, run)) {
+        check_repeats(&mut found, &lookup, *n, runs);
+        for run in runs.iter().filter(|run| lookup.is_paused(*n, run)) {
             found.begun_while_paused += 1;
-            found.note(|| format!("begun while paused: {n} {run:?}"));
+            found.note(|| format!("started while paused: {n} {run:?}"));
         }
     }
     for (n, there) in &finals {
         for job in there {
             let runs = executions.get(n).map_or(&[][..], Vec::as_slice);
-            in_time(&mut found, &blame, *n, job, runs);
-            conclude(&mut found, &blame, *n, job, runs);
+            check_deadline(&mut found, &lookup, *n, job, runs);
+            check_completion(&mut found, &lookup, *n, job, runs);
         }
     }
     found
 }
 
-/// What is wrong with the order in which jobs of one key ran, whose numbers ascend as their places do: one began after a later one, or while
-/// another ran.
+/// Returns violations of the order of jobs with the same key, whose numbers increase with their position: a job that started after a later
+/// one, or while another one ran.
 pub(super) fn out_of_order(history: &[Entry], key: impl Fn(u64) -> u64) -> Vec<String> {
     let mut keys: BTreeMap<u64, Vec<(u64, Execution)>> = BTreeMap::new();
     for (n, runs) in executions(history) {
@@ -164,18 +165,18 @@ pub(super) fn out_of_order(history: &[Entry], key: impl Fn(u64) -> u64) -> Vec<S
         for pair in runs.windows(2) {
             let ((first, run), (next, after)) = (&pair[0], &pair[1]);
             if next < first {
-                wrong.push(format!("key {key}: {next} began after {first}"));
+                wrong.push(format!("key {key}: {next} started after {first}"));
             }
             if next != first && run.end.is_none_or(|(end, _)| end > after.start) {
-                wrong.push(format!("key {key}: {next} began while {first} ran"));
+                wrong.push(format!("key {key}: {next} started while {first} ran"));
             }
         }
     }
     wrong
 }
 
-impl Final {
-    /// Whether what became of it is what may become of a job.
+impl FinalState {
+    /// Whether the final state is an expected one.
     fn is_concluded(&self) -> bool {
         matches!(self.state.as_str(), "completed" | "expired") || self.is_dead_of_crashes() || self.is_dead_of_poison()
     }
@@ -190,7 +191,7 @@ impl Final {
     }
 }
 
-/// Each job's executions, in the order of their starts.
+/// Returns the executions of each job in the order of their starts.
 fn executions(history: &[Entry]) -> BTreeMap<u64, Vec<Execution>> {
     let mut all: BTreeMap<u64, Vec<Execution>> = BTreeMap::new();
     let mut open: HashMap<(u64, &str, u32), usize> = HashMap::new();
@@ -214,51 +215,53 @@ fn executions(history: &[Entry]) -> BTreeMap<u64, Vec<Execution>> {
     all
 }
 
-/// Why a job ran more than once.
-fn repeat(found: &mut Findings, blame: &Blame<'_>, n: u64, runs: &[Execution]) {
+/// Checks why a job ran more than once.
+fn check_repeats(found: &mut Findings, lookup: &FaultLookup<'_>, n: u64, runs: &[Execution]) {
     for pair in runs.windows(2) {
         let (first, next) = (&pair[0], &pair[1]);
         if first.end.is_some_and(|(at, good)| !good && at <= next.start) {
             continue;
         }
         found.duplicate_executions += 1;
-        let explained = [first, next].iter().any(|run| blame.on_worker(run, next.start)) || blame.on_server(first.start, next.start);
+        let explained = [first, next].iter().any(|run| lookup.on_worker(run, next.start)) || lookup.on_server(first.start, next.start);
         if !explained {
             found.unexplained_executions += 1;
             found.note(|| format!("unexplained: {n} ran again: {first:?} {next:?}"));
         }
-        // A crash of the server may forget a claim, and the attempt with it.
-        let killed = blame.kill_of(&first.who).is_some_and(|at| at < next.start);
-        if killed && first.attempt == next.attempt && !blame.on_server(first.start, next.start) {
+        // A crash of the server may lose a claim, and the attempt with it.
+        let killed = lookup.kill_of(&first.who).is_some_and(|at| at < next.start);
+        if killed && first.attempt == next.attempt && !lookup.on_server(first.start, next.start) {
             found.uncounted_attempts += 1;
             found.note(|| format!("uncounted: {n} {first:?} {next:?}"));
         }
     }
 }
 
-/// Whether it was to expire: its time had come, and it had not begun. A run may be forgotten with its worker or with what the server lost.
-fn expired(found: &mut Findings, blame: &Blame<'_>, n: u64, job: &Final, runs: &[Execution]) {
+/// Checks that an expired job was past its deadline and had not started. An execution may be lost with its worker or with data that the
+/// server lost.
+fn check_expiry(found: &mut Findings, lookup: &FaultLookup<'_>, n: u64, job: &FinalState, runs: &[Execution]) {
     found.expired += 1;
     let at = job.at.unsigned_abs();
-    let begun = runs.iter().any(|run| !blame.on_worker(run, at) && !blame.on_server(run.start, at));
-    if begun || job.expires_at.is_none_or(|expires| expires > job.at + LOOK) {
+    let begun = runs.iter().any(|run| !lookup.on_worker(run, at) && !lookup.on_server(run.start, at));
+    if begun || job.expires_at.is_none_or(|expires| expires > job.at + SCAN_DURATION) {
         found.expired_wrongly += 1;
         found.note(|| format!("expired wrongly: {n} {job:?} {runs:?}"));
     }
 }
 
-/// Whether it began when its time was over. Later attempts may be late, and so is one whose process stood still before its first line.
-fn in_time(found: &mut Findings, blame: &Blame<'_>, n: u64, job: &Final, runs: &[Execution]) {
+/// Checks whether a job started after its deadline. Later attempts may be late, and so may an attempt whose process was stopped before its
+/// first line.
+fn check_deadline(found: &mut Findings, lookup: &FaultLookup<'_>, n: u64, job: &FinalState, runs: &[Execution]) {
     let Some(expires) = job.expires_at else { return };
-    let late = |run: &&Execution| run.attempt == 1 && run.start > expires.unsigned_abs() + LATE;
-    for run in runs.iter().filter(late).filter(|run| !blame.on_worker(run, run.start)) {
+    let late = |run: &&Execution| run.attempt == 1 && run.start > expires.unsigned_abs() + START_LATENCY;
+    for run in runs.iter().filter(late).filter(|run| !lookup.on_worker(run, run.start)) {
         found.begun_too_late += 1;
-        found.note(|| format!("begun too late: {n} {job:?} {run:?}"));
+        found.note(|| format!("started too late: {n} {job:?} {run:?}"));
     }
 }
 
-/// Whether a completion is founded on an execution whose lease was live.
-fn conclude(found: &mut Findings, blame: &Blame<'_>, n: u64, job: &Final, runs: &[Execution]) {
+/// Checks that a completion belongs to an execution whose lease was live.
+fn check_completion(found: &mut Findings, lookup: &FaultLookup<'_>, n: u64, job: &FinalState, runs: &[Execution]) {
     match job.state.as_str() {
         "completed" => found.completed += 1,
         "dead" if job.is_dead_of_poison() => {
@@ -269,7 +272,7 @@ fn conclude(found: &mut Findings, blame: &Blame<'_>, n: u64, job: &Final, runs: 
             found.dead += 1;
             return;
         }
-        "expired" => return expired(found, blame, n, job, runs),
+        "expired" => return check_expiry(found, lookup, n, job, runs),
         _ => return,
     }
     let (attempts, at) = (job.attempts.unsigned_abs(), job.at.unsigned_abs());
@@ -282,9 +285,9 @@ fn conclude(found: &mut Findings, blame: &Blame<'_>, n: u64, job: &Final, runs: 
     };
     for run in runs.iter().filter(|run| run.start != settled.start) {
         let later_lease = run.attempt > attempts;
-        // It began under an earlier lease, in a process that did not know it was lost.
+        // It started under an earlier lease, in a process that did not know the lease was lost.
         let zombie =
-            run.attempt <= attempts && (blame.on_worker(run, run.start) || blame.on_server(settled.start.min(run.start), run.start));
+            run.attempt <= attempts && (lookup.on_worker(run, run.start) || lookup.on_server(settled.start.min(run.start), run.start));
         if later_lease || (run.start > at + SLACK && !zombie) {
             found.stale_completions += 1;
             found.note(|| format!("stale: {n} {job:?} {settled:?} {run:?}"));
@@ -292,13 +295,13 @@ fn conclude(found: &mut Findings, blame: &Blame<'_>, n: u64, job: &Final, runs: 
     }
 }
 
-impl Blame<'_> {
-    /// Whether something was done to this execution's process, or to its connections, that may have cost it its lease by then.
+impl FaultLookup<'_> {
+    /// Whether a fault hit the process of this execution or its connections before `by`, so that it may have lost its lease.
     fn on_worker(&self, run: &Execution, by: u64) -> bool {
         self.on_process(&run.who, run.start, by)
     }
 
-    /// The same of any process, in this span.
+    /// Whether a fault hit this process in the given time span.
     pub(super) fn on_process(&self, who: &str, from: u64, by: u64) -> bool {
         let concerns = |fault: &&Fault| match fault.kind {
             Kind::Kill | Kind::Stop => fault.who == who,
@@ -308,13 +311,13 @@ impl Blame<'_> {
         self.faults.iter().filter(concerns).any(|fault| fault.from < by && fault.until + AFTERMATH > from)
     }
 
-    /// Whether the server was away at some time of this span, or shortly before.
+    /// Whether the server was down during this time span, or shortly before.
     pub(super) fn on_server(&self, from: u64, until: u64) -> bool {
         let mut away = self.faults.iter().filter(|fault| fault.kind == Kind::Server);
         away.any(|fault| fault.from < until + 1_000_000 && fault.until + AFTERMATH > from)
     }
 
-    /// Whether it began while nothing was to. A process may have been stopped between a handler's beginning and its first line.
+    /// Whether the execution started during a pause. A process may have been stopped between the start of a handler and its first line.
     fn is_paused(&self, n: u64, run: &Execution) -> bool {
         let covers = |fault: &Fault| match fault.who.as_str() {
             "" => true,
@@ -338,7 +341,7 @@ impl Findings {
         }
     }
 
-    /// How many things must not be.
+    /// Returns the number of violations.
     pub(super) fn faults(&self) -> usize {
         self.lost
             + self.unexpected

@@ -1,6 +1,6 @@
-//! What each process says it did: lines appended to a file of its own, each with one write, so that they outlive its SIGKILL.
+//! Histories of the processes: each appends lines to its own file, one write per line, so that they survive SIGKILL.
 //!
-//! Times are microseconds since 1970. Each process reads the wall clock once and counts on monotonically from there.
+//! Times are microseconds since 1970. Each process reads the wall clock once, and uses the monotonic clock from there.
 
 use std::{
     fs::{self, File, OpenOptions},
@@ -12,40 +12,40 @@ use std::{
 use anyhow::{Context as _, Result};
 use serde::{Deserialize, Serialize};
 
-/// One line.
+/// One line of a history.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub(super) enum Line {
     /// A producer is about to enqueue the job of this number.
     Attempted(u64),
-    /// Its commit was acknowledged.
+    /// The commit was acknowledged.
     Acked(u64),
-    /// It was rolled back, and the rollback acknowledged.
+    /// The transaction was rolled back, and the rollback was acknowledged.
     RolledBack(u64),
-    /// A handler began: number, job, attempt.
+    /// A handler started: number, job, attempt.
     Start(u64, i64, u32),
-    /// It ended: number, job, attempt, whether it was well.
+    /// A handler returned: number, job, attempt, whether it succeeded.
     End(u64, i64, u32, bool),
-    /// It was dropped before its end: number, attempt.
+    /// A handler was dropped before it returned: number, attempt.
     Dropped(u64, u32),
-    /// What an attempt of a durable job did: number, attempt.
-    Did(u64, u32, Did),
+    /// An action of an attempt of a durable job: number, attempt.
+    DurableAction(u64, u32, DurableAction),
 }
 
-/// A part of an attempt of a durable job.
+/// An action of an attempt of a durable job.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-pub(super) enum Did {
-    /// The effect of a step, under this key.
+pub(super) enum DurableAction {
+    /// The effect of a step: step and idempotency key.
     Works(String, String),
-    /// The signal that a step was given; none once its time was over.
+    /// The signal that a step received; `None` after its timeout.
     Heard(String, Option<u64>),
-    /// It comes to where it waits for others.
+    /// The attempt reaches a point where it waits for others.
     Joins(String),
-    /// It goes on from there.
+    /// The attempt continues after that point.
     Joined(String),
 }
 
 impl Line {
-    /// The job's.
+    /// Returns the number of the job.
     pub(super) fn number(&self) -> u64 {
         match self {
             Self::Attempted(n)
@@ -54,18 +54,18 @@ impl Line {
             | Self::Start(n, ..)
             | Self::End(n, ..)
             | Self::Dropped(n, _)
-            | Self::Did(n, ..) => *n,
+            | Self::DurableAction(n, ..) => *n,
         }
     }
 }
 
-/// Whose lines: appended to, for the life of the process.
+/// History of one process, open for appending for the life of the process.
 pub(super) struct History {
     file: File,
     clock: Clock,
 }
 
-/// One wall clock for all processes, which does not step within any.
+/// One wall clock for all processes, monotonic within each of them.
 #[derive(Clone, Copy)]
 pub(super) struct Clock {
     base: u64,
@@ -78,7 +78,7 @@ impl Clock {
         Self { base, since: Instant::now() }
     }
 
-    /// Microseconds since 1970.
+    /// Returns microseconds since 1970.
     pub(super) fn now(&self) -> u64 {
         self.base + self.since.elapsed().as_micros() as u64
     }
@@ -93,7 +93,7 @@ impl History {
     /// Appends one line.
     ///
     /// # Panics
-    /// When it cannot: a history with holes proves nothing.
+    /// If the line cannot be written: an incomplete history proves nothing.
     pub(super) fn write(&self, line: &Line) {
         let mut text = serde_json::to_string(&(self.clock.now(), line)).unwrap_or_else(|error| panic!("cannot write the history: {error}"));
         text.push('\n');
@@ -105,12 +105,12 @@ impl History {
 #[derive(Clone, Debug)]
 pub(super) struct Entry {
     pub(super) at: u64,
-    /// The file's stem: which process.
+    /// Name of the process: the stem of the file name.
     pub(super) who: String,
     pub(super) line: Line,
 }
 
-/// All lines of all processes. The last line of a killed process may be half written.
+/// Reads all lines of all processes. The last line of a killed process may be incomplete.
 pub(super) fn read(folder: &Path) -> Result<Vec<Entry>> {
     let mut entries = Vec::new();
     for file in fs::read_dir(folder)? {

@@ -1,4 +1,4 @@
-//! Does the planned faults, each in its time, and writes down what was done to whom from when to when.
+//! Executes the planned faults on time, and records the target and the start and end of each.
 
 use std::{
     collections::BTreeMap,
@@ -18,9 +18,9 @@ use serde::{Deserialize, Serialize};
 use tokio::task::JoinSet;
 
 use super::{
-    crew::Crew,
     history::Clock,
-    plan::{Kind, Planned},
+    plan::{Kind, PlannedFault},
+    processes::ProcessGroup,
     proxy::{Mode, Proxy},
     server::lock,
 };
@@ -29,21 +29,21 @@ use super::{
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub(super) struct Fault {
     pub(super) kind: Kind,
-    /// Which process; empty for the server and its connections. Of a pause: which job type, empty for all.
+    /// The process; empty for the server and its connections. For a pause: the job type, or empty for all.
     pub(super) who: String,
     pub(super) from: u64,
     pub(super) until: u64,
-    /// The numbers of the jobs that a killed or stopped worker held.
+    /// Numbers of the jobs that a killed or stopped worker held.
     pub(super) held: Vec<u64>,
-    /// Of a pause: from when on every worker had said that nothing begins there.
+    /// For a pause: time from which all workers had acknowledged it.
     #[serde(default)]
     pub(super) quiet: Option<u64>,
 }
 
-/// Who is hurt, and the record of it.
+/// Injects faults into the processes, and records them.
 pub(super) struct Injector {
-    pub(super) crew: Crew,
-    /// Of the producers.
+    pub(super) processes: ProcessGroup,
+    /// Proxies of the producers.
     pub(super) producers: Vec<Proxy>,
     clock: Clock,
     server: tokio::sync::Mutex<()>,
@@ -52,10 +52,10 @@ pub(super) struct Injector {
 }
 
 impl Injector {
-    pub(super) fn new(crew: Crew, producers: Vec<Proxy>, record: &Path) -> Result<Self> {
+    pub(super) fn new(processes: ProcessGroup, producers: Vec<Proxy>, record: &Path) -> Result<Self> {
         let file = OpenOptions::new().create(true).append(true).open(record)?;
         Ok(Self {
-            crew,
+            processes,
             producers,
             clock: Clock::new(),
             server: tokio::sync::Mutex::default(),
@@ -64,11 +64,11 @@ impl Injector {
         })
     }
 
-    /// Does all of them; returns what was done.
+    /// Executes all planned faults. Returns the faults as they happened.
     ///
     /// # Errors
-    /// When a process or the server cannot be started again.
-    pub(super) async fn run(self: &Arc<Self>, plan: &[Planned]) -> Result<Vec<Fault>> {
+    /// If a process or the server cannot be restarted.
+    pub(super) async fn run(self: &Arc<Self>, plan: &[PlannedFault]) -> Result<Vec<Fault>> {
         let began = Instant::now();
         let mut tasks = JoinSet::new();
         for fault in plan.iter().copied() {
@@ -84,7 +84,7 @@ impl Injector {
         Ok(lock(&self.record).1.clone())
     }
 
-    async fn inject(&self, fault: Planned) -> Result<()> {
+    async fn inject(&self, fault: PlannedFault) -> Result<()> {
         match fault.kind {
             Kind::Kill => self.kill(fault).await?,
             Kind::Stop => self.stop(fault).await,
@@ -107,47 +107,48 @@ impl Injector {
         record.1.push(fault);
     }
 
-    async fn kill(&self, fault: Planned) -> Result<()> {
-        let slot = self.crew.take(fault.target).await;
-        let (label, from) = (self.crew.label(slot), self.clock.now());
-        self.crew.kill(slot);
+    async fn kill(&self, fault: PlannedFault) -> Result<()> {
+        let slot = self.processes.take(fault.target).await;
+        let (label, from) = (self.processes.label(slot), self.clock.now());
+        self.processes.kill(slot);
         let held = self.held(&label).await;
         self.note(Kind::Kill, label, from, held);
         tokio::time::sleep(fault.lasts).await;
-        self.crew.start(slot)?;
-        self.crew.leave(slot);
+        self.processes.start(slot)?;
+        self.processes.leave(slot);
         Ok(())
     }
 
-    async fn stop(&self, fault: Planned) {
-        let slot = self.crew.take(fault.target).await;
-        let (label, from) = (self.crew.label(slot), self.clock.now());
-        self.crew.signal(slot, "STOP");
+    async fn stop(&self, fault: PlannedFault) {
+        let slot = self.processes.take(fault.target).await;
+        let (label, from) = (self.processes.label(slot), self.clock.now());
+        self.processes.signal(slot, "STOP");
         let until = Instant::now() + fault.lasts;
         let held = self.held(&label).await;
         tokio::time::sleep_until(until.into()).await;
-        self.crew.signal(slot, "CONT");
+        self.processes.signal(slot, "CONT");
         self.note(Kind::Stop, label, from, held);
-        self.crew.leave(slot);
+        self.processes.leave(slot);
     }
 
-    async fn crash(&self, fault: Planned) -> Result<()> {
+    async fn crash(&self, fault: PlannedFault) -> Result<()> {
         let _alone = self.server.lock().await;
         let from = self.clock.now();
-        self.crew.server.kill()?;
+        self.processes.server.kill()?;
         tokio::time::sleep(fault.lasts).await;
-        self.crew.server.restart().await?;
+        self.processes.server.restart().await?;
         self.note(Kind::Server, String::new(), from, Vec::new());
         Ok(())
     }
 
-    /// What a worker that was just killed or stopped holds, by the numbers of its jobs. What the server still does for it is waited for.
+    /// Returns the numbers of the jobs that a worker held when it was killed or stopped. Waits for statements of the worker that the server
+    /// still executes.
     async fn held(&self, label: &str) -> Vec<u64> {
         const HELD: &str = "select (j.payload->>'n')::bigint from queue.worker w join queue.lease l on l.worker = w.id
            cross join unnest(l.ids) u (id) join queue.job j on j.id = u.id where w.name = $1 and j.payload ? 'n'";
         tokio::time::sleep(Duration::from_millis(100)).await;
         for _ in 0..30 {
-            let found = sqlx::query_scalar::<_, i64>(HELD).bind(label).fetch_all(&self.crew.database.pool).await;
+            let found = sqlx::query_scalar::<_, i64>(HELD).bind(label).fetch_all(&self.processes.database.pool).await;
             match found {
                 Ok(found) => return found.into_iter().map(i64::cast_unsigned).collect(),
                 Err(_) => tokio::time::sleep(Duration::from_millis(100)).await,
@@ -156,15 +157,16 @@ impl Injector {
         Vec::new()
     }
 
-    async fn terminate(&self, fault: Planned) {
+    async fn terminate(&self, fault: PlannedFault) {
         const BACKENDS: &str = "select pid from pg_stat_activity where datname = current_database()
            and (application_name like 'queue-worker%' or application_name = 'producer') order by pid";
         loop {
             let from = self.clock.now();
-            let backends: Vec<i32> = sqlx::query_scalar(BACKENDS).fetch_all(&self.crew.database.pool).await.unwrap_or_default();
+            let backends: Vec<i32> = sqlx::query_scalar(BACKENDS).fetch_all(&self.processes.database.pool).await.unwrap_or_default();
             if !backends.is_empty() {
                 let victim = backends[fault.target % backends.len()];
-                let ended = sqlx::query_scalar("select pg_terminate_backend($1)").bind(victim).fetch_one(&self.crew.database.pool).await;
+                let ended =
+                    sqlx::query_scalar("select pg_terminate_backend($1)").bind(victim).fetch_one(&self.processes.database.pool).await;
                 if ended.unwrap_or(false) {
                     return self.note(Kind::Terminate, String::new(), from, Vec::new());
                 }
@@ -173,10 +175,10 @@ impl Injector {
         }
     }
 
-    /// One at a time. Each step is tried until it is done, for the server may be away.
-    async fn pause(&self, fault: Planned) {
+    /// Pauses one scope at a time. Each step is retried until it succeeds, because the server may be down.
+    async fn pause(&self, fault: PlannedFault) {
         let _alone = self.operator.lock().await;
-        let (pool, store, from) = (&self.crew.database.pool, Store::default(), self.clock.now());
+        let (pool, store, from) = (&self.processes.database.pool, Store::default(), self.clock.now());
         let (scope, who) = match fault.target % 3 {
             0 => (Scope::EVERYTHING, ""),
             1 => (Scope::queue("chaos"), "the queue"),
@@ -196,18 +198,18 @@ impl Injector {
         }
     }
 
-    async fn disturb(&self, fault: Planned) {
-        let workers = self.crew.proxies.len();
+    async fn disturb(&self, fault: PlannedFault) {
+        let workers = self.processes.proxies.len();
         let mut target = fault.target % (workers + self.producers.len());
         let from = self.clock.now();
-        let proxy = |target: usize| if target < workers { &self.crew.proxies[target] } else { &self.producers[target - workers] };
+        let proxy = |target: usize| if target < workers { &self.processes.proxies[target] } else { &self.producers[target - workers] };
         match fault.kind {
             Kind::Cut => {
                 while proxy(target).cut() == 0 {
                     tokio::time::sleep(Duration::from_millis(50)).await;
                 }
             }
-            // Whoever commits next, if the first one is stopped or has nothing to do.
+            // Cuts the next commit of any producer, in case the first one is stopped or idle.
             Kind::CommitCut => {
                 while !proxy(target).cut_after_commit(Duration::from_secs(2)).await {
                     target = (target + 1) % (workers + self.producers.len());
@@ -231,13 +233,13 @@ impl Injector {
         self.note(fault.kind, who, from, Vec::new());
     }
 
-    /// Lets everything through again.
-    pub(super) fn calm(&self) {
-        self.crew.proxies.iter().chain(&self.producers).for_each(|proxy| proxy.set(Mode::Pass));
+    /// Lets all traffic through again.
+    pub(super) fn clear_proxies(&self) {
+        self.processes.proxies.iter().chain(&self.producers).for_each(|proxy| proxy.set(Mode::Pass));
     }
 }
 
-/// How many of each kind.
+/// Returns the number of faults of each kind.
 pub(super) fn count(faults: &[Fault]) -> BTreeMap<Kind, usize> {
     let mut counts = BTreeMap::new();
     for fault in faults {

@@ -1,4 +1,5 @@
-//! Limits under faults: a part of the jobs goes into queues that have one, and what began is held against it. Pure but for the setting.
+//! Limits under faults: some of the jobs go into limited queues, and the recorded starts are compared with the limits. Pure, except for
+//! `set`.
 
 use std::{collections::HashMap, time::Duration};
 
@@ -12,17 +13,17 @@ use super::{
     server::Database,
 };
 
-/// So many run at once in the one queue.
-const AT_ONCE: u32 = 6;
+/// Concurrency limit of `chaos_limited`.
+const MAX_CONCURRENT: u32 = 6;
 
-/// So many begin in the other within so long.
+/// Rate limit of `chaos_rated`: starts per period.
 const RATE: (u32, Duration) = (60, Duration::from_secs(2));
 
-/// So many of each key run at once in the third, and so many of each begin within so long.
-const AT_ONCE_OF_KEY: u32 = 2;
+/// Limits per key of `chaos_keyed`: concurrency, and starts per period.
+const MAX_CONCURRENT_OF_KEY: u32 = 2;
 const RATE_OF_KEY: (u32, Duration) = (20, Duration::from_secs(2));
 
-/// The queue of a job of this number.
+/// Returns the queue of the job of this number.
 pub(super) fn queue(n: u64) -> &'static str {
     match n % 16 {
         0 | 8 => "chaos_limited",
@@ -32,31 +33,31 @@ pub(super) fn queue(n: u64) -> &'static str {
     }
 }
 
-/// Its key, if its limit is by key.
+/// Returns the key of the job if its limit is by key.
 pub(super) fn key(n: u64) -> Option<u64> {
     (queue(n) == "chaos_keyed").then_some(n / 16 % 4)
 }
 
-/// Whether a limit may keep it waiting.
+/// Whether a limit may delay the job.
 pub(super) fn is_limited(n: u64) -> bool {
     queue(n) != "chaos"
 }
 
 pub(super) async fn set(database: &Database) -> Result<()> {
     let store = Store::default();
-    operate::set_limit(&database.pool, store, "queue:chaos_limited", Limit::new().concurrency(AT_ONCE), None).await?;
+    operate::set_limit(&database.pool, store, "queue:chaos_limited", Limit::new().concurrency(MAX_CONCURRENT), None).await?;
     operate::set_limit(&database.pool, store, "queue:chaos_rated", Limit::new().rate(RATE.0, RATE.1), None).await?;
-    let of_key = Limit::new().concurrency(AT_ONCE_OF_KEY).rate(RATE_OF_KEY.0, RATE_OF_KEY.1).keyed();
+    let of_key = Limit::new().concurrency(MAX_CONCURRENT_OF_KEY).rate(RATE_OF_KEY.0, RATE_OF_KEY.1).keyed();
     operate::set_limit(&database.pool, store, "queue:chaos_keyed", of_key, None).await?;
     Ok(())
 }
 
-/// More than a limit says.
+/// Violations of the limits.
 #[derive(Debug, Default)]
-pub(super) struct Over {
+pub(super) struct LimitViolations {
     pub(super) concurrency: usize,
     pub(super) rate: usize,
-    /// How many began under each.
+    /// Number of starts under each limit.
     pub(super) begun: [usize; 3],
     pub(super) notes: Vec<String>,
 }
@@ -68,38 +69,38 @@ struct Span {
     until: Option<u64>,
 }
 
-/// Counts starts at which more ran than may, and starts at whose end a window has more than may begin in it.
-pub(super) fn check(history: &[Entry], faults: &[Fault]) -> Over {
-    let (mut spans, mut over) = (spans(history), Over::default());
-    // A process that stood still may have been stopped between a handler's beginning and its first line.
-    let went_on = |span: &Span| {
+/// Counts starts while the concurrency limit was reached, and starts that end a period with too many starts.
+pub(super) fn check(history: &[Entry], faults: &[Fault]) -> LimitViolations {
+    let (mut spans, mut over) = (spans(history), LimitViolations::default());
+    // A process may have been stopped between the start of a handler and its first line.
+    let was_stopped_at_start = |span: &Span| {
         let near = |fault: &&Fault| fault.kind == Kind::Stop && fault.who == span.who && span.from.abs_diff(fault.until) < 100_000;
         faults.iter().any(|fault| near(&fault))
     };
     for span in &mut spans {
         let killed = faults.iter().find(|fault| fault.kind == Kind::Kill && fault.who == span.who).map(|fault| fault.from);
-        // Without an end it was killed, or is of a process that the run ended.
+        // An execution without an end was killed, or belongs to a process that was stopped at the end of the run.
         let until = span.until.or(killed).unwrap_or(span.from);
-        // Others may have its permit once its lease is over, while it stands still and does nothing.
+        // After its lease has expired, others may use the permit of a stopped process.
         let stood_still = faults.iter().filter(|fault| fault.kind == Kind::Stop && fault.who == span.who);
         let lost = stood_still.map(|fault| fault.from).filter(|from| *from < until && *from + 100_000 > span.from).min();
         let lost = lost.map(|from| from + (TTL * 2 / 3).as_micros() as u64);
         span.until = Some(lost.map_or(until, |lost| until.min(lost)));
     }
-    let of = |name: &str| spans.iter().filter(|span| queue(span.n) == name && !went_on(span)).collect::<Vec<_>>();
+    let of = |name: &str| spans.iter().filter(|span| queue(span.n) == name && !was_stopped_at_start(span)).collect::<Vec<_>>();
     let (limited, rated, keyed) = (of("chaos_limited"), of("chaos_rated"), of("chaos_keyed"));
     over.begun = [limited.len(), rated.len(), keyed.len()];
-    over.at_once(&limited, AT_ONCE);
-    over.in_windows(&rated, RATE);
+    over.check_concurrency(&limited, MAX_CONCURRENT);
+    over.check_rate(&rated, RATE);
     for key in 0..4 {
         let of_key: Vec<&Span> = keyed.iter().copied().filter(|span| self::key(span.n) == Some(key)).collect();
-        over.at_once(&of_key, AT_ONCE_OF_KEY);
-        over.in_windows(&of_key, RATE_OF_KEY);
+        over.check_concurrency(&of_key, MAX_CONCURRENT_OF_KEY);
+        over.check_rate(&of_key, RATE_OF_KEY);
     }
     over
 }
 
-/// Each run of a handler, in the order of their starts.
+/// Returns the executions in the order of their starts.
 fn spans(history: &[Entry]) -> Vec<Span> {
     let mut spans: Vec<Span> = Vec::new();
     let mut open: HashMap<(u64, &str, u32), usize> = HashMap::new();
@@ -120,26 +121,26 @@ fn spans(history: &[Entry]) -> Vec<Span> {
     spans
 }
 
-impl Over {
-    /// These began in this order, so many at once at most.
-    fn at_once(&mut self, spans: &[&Span], most: u32) {
+impl LimitViolations {
+    /// Checks the concurrency of these executions, which are sorted by start.
+    fn check_concurrency(&mut self, spans: &[&Span], most: u32) {
         for (place, span) in spans.iter().enumerate() {
             let beside = spans[..place].iter().filter(|other| other.until.is_some_and(|until| until > span.from)).count();
             if beside >= most as usize {
                 self.concurrency += 1;
-                self.note(|| format!("over concurrency: {} began at {} beside {beside} others", span.n, span.from));
+                self.note(|| format!("over concurrency: {} started at {} beside {beside} others", span.n, span.from));
             }
         }
     }
 
-    /// So many at most within so long.
-    fn in_windows(&mut self, spans: &[&Span], (most, period): (u32, Duration)) {
+    /// Checks the number of starts within any period.
+    fn check_rate(&mut self, spans: &[&Span], (most, period): (u32, Duration)) {
         let window = period.as_micros() as u64;
         for (place, span) in spans.iter().enumerate() {
             let within = spans[..=place].iter().rev().take_while(|other| other.from + window > span.from).count();
             if within > most as usize {
                 self.rate += 1;
-                self.note(|| format!("over rate: {} began at {} as number {within} of its window", span.n, span.from));
+                self.note(|| format!("over rate: {} started at {} as number {within} of its period", span.n, span.from));
             }
         }
     }
@@ -160,7 +161,7 @@ mod tests {
     }
 
     #[test]
-    fn one_too_many_is_seen() {
+    fn violations_are_detected() {
         let seconds = |n: u64| n * 1_000_000;
         let starts = |jobs: u64, which: u64| (0..jobs).map(move |n| line(n, Line::Start(8 * n + which, 1, 1))).collect::<Vec<_>>();
         let ends = |jobs: u64| (0..jobs).map(move |n| line(seconds(1), Line::End(8 * n, 1, 1, true)));
@@ -175,7 +176,7 @@ mod tests {
             .collect();
         assert_eq!(check(&dropped, &[]).concurrency, 0);
         assert_eq!((check(&starts(60, 1), &[]).rate, check(&starts(61, 1), &[]).rate), (0, 1));
-        // Two of each of four keys, and then a third of one.
+        // Two jobs of each of four keys, then a third of one.
         let of_keys = |jobs: u64| (0..jobs).map(|n| line(0, Line::Start(16 * n + 2, 1, 1))).collect::<Vec<_>>();
         let found = |jobs| check(&of_keys(jobs), &[]);
         let ends = (0..9).map(|n| line(1, Line::End(16 * n + 2, 1, 1, true)));

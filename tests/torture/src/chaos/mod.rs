@@ -7,13 +7,13 @@
 //!   bugs: scenes, each with a seeded bug that the check must report
 //! ```
 //!
-//! All processes are this one binary in different roles. Nothing here knows how the product does its work, except `zombies`, which runs the
-//! product's own statements out of their order.
+//! All processes are this binary in different roles. Nothing here depends on the implementation of the product, except `zombies`, which runs the
+//! product's own statements in other orders.
 
 mod bugs;
 mod check;
 mod copy;
-mod crew;
+mod processes;
 mod durable;
 mod history;
 mod inject;
@@ -36,34 +36,34 @@ use clap::Parser;
 
 use tests::{proxy, server};
 
-/// Injects faults into a queue at work, and checks that nothing is lost, doubled or written too late.
+/// Injects faults into a running queue, and checks that no job is lost, duplicated or written too late.
 #[derive(Debug, Parser)]
 #[command(name = "cargo chaos")]
 struct Args {
-    /// What all faults and jobs are drawn from; printed, so that a run can be repeated.
+    /// Seed of all faults and jobs. It is printed, so that a run can be repeated.
     #[arg(long)]
     seed: Option<u64>,
     /// A short run: 5,000 jobs and 150 durable ones, about two minutes.
     #[arg(long)]
     quick: bool,
-    /// Checks the checker: seeded bugs, each of which must be reported.
+    /// Validates the checker with seeded bugs, each of which must be reported.
     #[arg(long, conflicts_with_all = ["quick", "soak"])]
     bugs: bool,
-    /// Works without faults for so long, and checks that memory, files and connections do not grow.
+    /// Runs without faults for this long, and checks that memory, files and connections do not grow.
     #[arg(long, value_parser = humantime::parse_duration)]
     soak: Option<Duration>,
-    /// Lets so many durable jobs fall asleep, kills all workers, and lets another release go on.
+    /// Puts this many durable jobs to sleep, kills all workers, and lets another release continue.
     #[arg(long, conflicts_with_all = ["quick", "soak", "bugs"])]
     fleet: Option<u64>,
-    /// Only durable jobs, under as many faults as in a whole run; with `--quick` as in a short one.
+    /// Only durable jobs, with as many faults as in a whole run; with `--quick` as in a short one.
     #[arg(long, conflicts_with_all = ["soak", "bugs", "fleet"])]
     durable: bool,
-    /// One scene of `--bugs` in this process, as it is.
+    /// Plays one scene of `--bugs` in this process, without a bug.
     #[arg(long, hide = true)]
     scene: Option<String>,
 }
 
-/// What the binary does; which process of a run it is, its environment says.
+/// Entry point of the binary. `CHAOS_ROLE` selects the kind of process.
 pub fn main() -> ExitCode {
     let result = match std::env::var("CHAOS_ROLE").as_deref() {
         Ok("work") => work::main().map(|()| true),

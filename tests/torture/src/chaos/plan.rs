@@ -1,14 +1,14 @@
-//! Which faults, when, to whom: all drawn from the seed, before anything starts.
+//! The planned faults: kind, time and target are drawn from the seed before anything starts.
 
 use std::time::Duration;
 
 use fastrand::Rng;
 use serde::{Deserialize, Serialize};
 
-/// How long a worker may be silent in this run.
+/// Lease duration of the workers in a run.
 pub(super) const TTL: Duration = Duration::from_secs(5);
 
-/// What is done to whom.
+/// Kinds of faults.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub(super) enum Kind {
@@ -16,48 +16,49 @@ pub(super) enum Kind {
     Kill,
     /// SIGSTOP of a worker for longer than the TTL, then SIGCONT.
     Stop,
-    /// SIGKILL of the server, and a restart.
+    /// SIGKILL of the server, then a restart.
     Server,
     /// `pg_terminate_backend` of a connection of a worker or a producer.
     Terminate,
-    /// All connections of a process are cut.
+    /// Cuts all connections of a process.
     Cut,
-    /// A connection is cut after its commit, before the reply.
+    /// Cuts a connection after its commit, before the reply.
     CommitCut,
-    /// Every chunk of a process is delayed.
+    /// Delays every chunk of a process.
     Delay,
-    /// Nothing of a process gets through, and nothing is refused; then everything does.
+    /// Holds all traffic of a process without refusing it, then delivers everything.
     Hole,
-    /// What a process sends and gets is thrown away, then its connections are cut.
+    /// Discards all traffic of a process, then cuts its connections.
     Drop,
-    /// Everything, the queue or a job type is paused until every worker has said so, and for so long after that: nothing of it may begin then.
+    /// Pauses everything, the queue or a job type until every worker has acknowledged it, and for this long afterwards. Nothing in scope
+    /// may start then.
     Pause,
 }
 
-/// One fault.
+/// One planned fault.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub(super) struct Planned {
+pub(super) struct PlannedFault {
     pub(super) at: Duration,
     pub(super) kind: Kind,
-    /// Whoever this number leads to.
+    /// Index of the target, modulo the number of candidates.
     pub(super) target: usize,
-    /// How long it lasts, or how long until its victim is started again.
+    /// Duration of the fault, or delay until its target is restarted.
     pub(super) lasts: Duration,
 }
 
-/// How large a run is.
+/// Size of a run.
 #[derive(Clone, Debug)]
 pub(super) struct Scale {
     pub(super) jobs: u64,
     pub(super) workers: usize,
     pub(super) producers: usize,
-    /// Each with a tick a second, beside one that workers declare.
+    /// Schedules with one tick per second, besides the one that workers declare.
     pub(super) schedules: usize,
-    /// Over this time faults are injected and jobs are enqueued.
+    /// Time during which faults are injected and jobs are enqueued.
     pub(super) span: Duration,
     pub(super) faults: Vec<(Kind, usize)>,
     pub(super) zombies: usize,
-    /// How long both cores are kept busy without any fault.
+    /// Time during which both cores are kept busy without any fault.
     pub(super) saturation: Duration,
 }
 
@@ -93,8 +94,8 @@ impl Scale {
     }
 }
 
-/// The faults of a run, in the order of their times: each kind evenly over the span, give or take.
-pub(super) fn plan(seed: u64, span: Duration, faults: &[(Kind, usize)]) -> Vec<Planned> {
+/// Returns the faults of a run in the order of their times. Each kind is spread evenly over the span, with jitter.
+pub(super) fn plan(seed: u64, span: Duration, faults: &[(Kind, usize)]) -> Vec<PlannedFault> {
     let mut rng = Rng::with_seed(seed);
     let mut plan = Vec::new();
     for (kind, count) in faults {
@@ -107,14 +108,14 @@ pub(super) fn plan(seed: u64, span: Duration, faults: &[(Kind, usize)]) -> Vec<P
                 Kind::Server => 1..300,
                 Kind::Terminate | Kind::Cut | Kind::CommitCut => 0..1,
                 Kind::Delay => 2000..4000,
-                // Every third lasts for longer than a lease.
+                // Every third lasts longer than a lease.
                 Kind::Hole if place % 3 == 1 => 6000..7500,
                 Kind::Hole | Kind::Drop => 300..1500,
                 Kind::Pause => 200..1000,
             };
-            // What is paused takes turns.
+            // Pauses alternate between the scopes.
             let target = if *kind == Kind::Pause { place } else { rng.usize(..) };
-            plan.push(Planned { at, kind: *kind, target, lasts: Duration::from_millis(rng.u64(ms)) });
+            plan.push(PlannedFault { at, kind: *kind, target, lasts: Duration::from_millis(rng.u64(ms)) });
         }
     }
     plan.sort_by_key(|fault| fault.at);

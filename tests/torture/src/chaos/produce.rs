@@ -1,4 +1,4 @@
-//! The producer process of a chaos run: single jobs and transactions of several, some held open for a while, some rolled back.
+//! The producer process of a chaos run: single jobs, and transactions of several jobs, some held open for a while, some rolled back.
 
 use std::{
     env,
@@ -13,21 +13,21 @@ use sqlx::{PgPool, postgres::PgPoolOptions};
 use super::{
     history::{History, Line},
     limited::{key, queue},
-    work::{Act, Chaos, ChaosBatch, own_file, setting},
+    work::{Behaviour, Chaos, ChaosBatch, own_file, setting},
 };
 
-/// Numbers of one producer begin here times its own number.
+/// Size of the number range of one producer.
 pub(super) const RANGE: u64 = 1_000_000_000;
 
-/// Within a range, those from here on are of jobs for batches.
+/// Offset in a range from which numbers belong to batch jobs.
 const BATCHED: u64 = 500_000_000;
 
-/// Whether the job of this number is for a handler that takes batches.
+/// Whether the job of this number has a batch handler.
 pub(super) fn is_batched(n: u64) -> bool {
     n % RANGE >= BATCHED
 }
 
-/// What `main` does in a producer process.
+/// Entry point of a producer process.
 pub(super) fn main() -> Result<()> {
     tokio::runtime::Builder::new_current_thread().enable_all().build()?.block_on(produce())
 }
@@ -43,11 +43,11 @@ async fn produce() -> Result<()> {
     let mut next = 0;
     while next < jobs {
         let count = if rng.u8(..) < 150 { 1 } else { rng.u64(2..=10) }.min(jobs - next);
-        let batch: Vec<Drawn> = (next..next + count).map(|i| draw(&mut rng, (slot + 1) * RANGE + i)).collect();
+        let batch: Vec<DrawnJob> = (next..next + count).map(|i| draw(&mut rng, (slot + 1) * RANGE + i)).collect();
         let end = TransactionEnd::draw(&mut rng);
         next += count;
         let good = producer.enqueue(batch, end).await;
-        // Evenly over the time that faults are injected in.
+        // Evenly over the time during which faults are injected.
         let due = span.mul_f64(next as f64 / jobs as f64);
         let pause = due.saturating_sub(ends.elapsed()).max(if good { Duration::ZERO } else { Duration::from_millis(100) });
         tokio::time::sleep(pause).await;
@@ -55,11 +55,11 @@ async fn produce() -> Result<()> {
     Ok(())
 }
 
-/// What is done with a transaction.
+/// How a transaction ends.
 #[derive(Clone, Copy, PartialEq)]
 enum TransactionEnd {
     Commit,
-    /// After so many ms: its jobs have lower places than some that are claimed already.
+    /// Commits after this many milliseconds. Its jobs then have lower positions than some jobs already claimed.
     CommitLate(u64),
     RollBack,
 }
@@ -74,15 +74,15 @@ impl TransactionEnd {
     }
 }
 
-/// A job, and how long it may wait.
-struct Drawn {
+/// A drawn job and its start deadline.
+struct DrawnJob {
     n: u64,
     ms: u64,
-    act: Act,
+    act: Behaviour,
     expires_in: Option<Duration>,
 }
 
-impl Drawn {
+impl DrawnJob {
     async fn enqueue<'c>(self, on: impl IntoConnection<'c>) -> Result<(), queue_core::Error> {
         let Self { n, ms, act, expires_in } = self;
         let said = (queue(n), key(n), expires_in);
@@ -106,25 +106,25 @@ async fn put<'c, J: Job>(
     }
 }
 
-fn draw(rng: &mut Rng, n: u64) -> Drawn {
+fn draw(rng: &mut Rng, n: u64) -> DrawnJob {
     let ms = if rng.u8(0..20) < 3 { rng.u64(100..400) } else { rng.u64(1..40) };
-    // Some within what a claim takes, most within what a fault does.
+    // Some deadlines are as short as a claim, most are as short as a fault.
     let expires_in = (rng.u8(0..8) == 0).then(|| Duration::from_millis(if rng.bool() { rng.u64(5..60) } else { rng.u64(60..3000) }));
     if rng.u8(0..10) < 3 {
         let act = match rng.u8(0..100) {
-            0 => Act::Poison,
-            1..12 => Act::FailOnce,
-            _ => Act::Wait,
+            0 => Behaviour::Poison,
+            1..12 => Behaviour::FailOnce,
+            _ => Behaviour::Wait,
         };
-        return Drawn { n: n + BATCHED, ms, act, expires_in };
+        return DrawnJob { n: n + BATCHED, ms, act, expires_in };
     }
     let act = match rng.u8(0..10) {
-        0..4 => Act::Wait,
-        4..7 => Act::Say,
-        7..9 => Act::Enter,
-        _ => Act::FailOnce,
+        0..4 => Behaviour::Wait,
+        4..7 => Behaviour::Say,
+        7..9 => Behaviour::Enter,
+        _ => Behaviour::FailOnce,
     };
-    Drawn { n, ms, act, expires_in }
+    DrawnJob { n, ms, act, expires_in }
 }
 
 struct Producer {
@@ -133,8 +133,8 @@ struct Producer {
 }
 
 impl Producer {
-    /// Writes what is known of each number, before and after; returns whether the outcome is known.
-    async fn enqueue(&self, batch: Vec<Drawn>, end: TransactionEnd) -> bool {
+    /// Records each number before the enqueue, and the outcome afterwards. Returns whether the outcome is known.
+    async fn enqueue(&self, batch: Vec<DrawnJob>, end: TransactionEnd) -> bool {
         let numbers: Vec<u64> = batch.iter().map(|job| job.n).collect();
         for n in &numbers {
             self.history.write(&Line::Attempted(*n));
@@ -149,7 +149,7 @@ impl Producer {
         sent.is_ok()
     }
 
-    async fn send(&self, mut batch: Vec<Drawn>, end: TransactionEnd) -> Result<()> {
+    async fn send(&self, mut batch: Vec<DrawnJob>, end: TransactionEnd) -> Result<()> {
         if end == TransactionEnd::Commit
             && batch.len() == 1
             && let Some(job) = batch.pop()

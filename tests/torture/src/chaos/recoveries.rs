@@ -1,4 +1,4 @@
-//! How long jobs lay still whose worker was killed or stopped: from the fault to their next start elsewhere.
+//! Recovery times of jobs whose worker was killed or stopped: from the fault to their next start in another process.
 
 use std::collections::{HashMap, HashSet};
 
@@ -10,21 +10,21 @@ use super::{
     plan::Kind,
 };
 
-/// Times of recovery, in ms.
+/// Recovery times in milliseconds.
 #[derive(Clone, Debug, Default, Serialize)]
 pub(super) struct Recoveries {
     pub(super) count: usize,
     pub(super) p50_ms: u64,
     pub(super) p99_ms: u64,
     pub(super) max_ms: u64,
-    /// Of jobs for which the server was away or everything was paused meanwhile: what it takes to come back is not the queue's.
+    /// Number of jobs for which the server was down or everything was paused meanwhile. Their time is not attributable to the queue.
     pub(super) count_with_outage: usize,
     pub(super) max_with_outage_ms: u64,
 }
 
 pub(super) fn measure(history: &[Entry], faults: &[Fault]) -> Recoveries {
     let mut starts: HashMap<u64, Vec<(u64, &str)>> = HashMap::new();
-    // Failed there, and its verdict may have been on its way: then it waits like any retry, at the end of the queue.
+    // A job that failed there, and whose verdict may have been in flight, waits at the end of the queue like any retry.
     let mut failed: HashSet<(u64, &str)> = HashSet::new();
     for entry in history {
         match entry.line {
@@ -40,7 +40,7 @@ pub(super) fn measure(history: &[Entry], faults: &[Fault]) -> Recoveries {
     for fault in faults.iter().filter(|fault| matches!(fault.kind, Kind::Kill | Kind::Stop)) {
         for n in fault.held.iter().filter(|n| !failed.contains(&(**n, fault.who.as_str()))) {
             let elsewhere = |(at, who): &&(u64, &str)| *at > fault.from && *who != fault.who;
-            // None if its verdict was on the way to the server already.
+            // No start is found if its verdict had already been sent.
             let Some((at, _)) = starts.get(n).and_then(|starts| starts.iter().find(elsewhere)) else { continue };
             let ms = (at - fault.from) / 1000;
             if away(fault.from, *at) { with_outage.push(ms) } else { times.push(ms) }

@@ -1,4 +1,4 @@
-//! The chaos run: faults and jobs at the same time, then quiet, then the check.
+//! The chaos run: faults while jobs run, then a drain without faults, then the check.
 
 use std::{
     fs,
@@ -11,52 +11,52 @@ use anyhow::Result;
 use serde_json::{Value, json};
 
 use super::{
-    check::{Final, check},
-    crew::Crew,
-    durable::{self, Account as Durable, Fleet, Size},
+    check::{FinalState, check},
+    durable::{self, DurableFindings, DurableScale, FleetResult},
     history,
     inject::{Fault, Injector, count},
     limited,
     plan::{Scale, TTL, plan},
+    processes::ProcessGroup,
     proxy::Proxy,
     recoveries,
     saturate::{Load, saturate},
     server::{Database, TestServer},
-    ticks::{self, Account},
+    ticks::{self, TickCounts},
     zombies,
 };
 use crate::target;
 
-/// How long the queue, left in peace, may stay as long as it is.
+/// Maximum time without progress during a drain without faults.
 const DRAIN: Duration = Duration::from_secs(30);
 
-/// The goal for recoveries: what a lease lasts, and two seconds.
+/// Goal for recovery times: lease duration plus two seconds.
 const RECOVERED_WITHIN_MS: u64 = TTL.as_millis() as u64 + 2000;
 
-/// Runs it; returns whether all is well. The last line printed is one JSON object.
+/// Executes a run. Returns whether no violation was found. Prints one JSON object as the last line.
 pub(super) async fn run(seed: u64, scale: &Scale, quick: bool) -> Result<bool> {
     let began = Instant::now();
     let folder = results(&format!("seed-{seed}"))?;
     println!("seed {seed}; histories in {}", folder.display());
     let server = TestServer::start().await?;
     let database = server.database("chaos").await?;
-    let hurt = hurt(&server, &database, &folder, seed, scale).await?;
+    let hurt = run_fault_phase(&server, &database, &folder, seed, scale).await?;
     say(began, &format!("{} faults injected, {}", hurt.faults.len(), if hurt.drained { "drained" } else { "NOT drained" }));
     let entries = history::read(&folder)?;
     let found = check(&entries, &hurt.faults, &finals(&database).await?);
     let over = limited::check(&entries, &hurt.faults);
-    // What waits for a permit comes back when there is one.
+    // A job that waits for a permit resumes when one is free, so its recovery time is not measured.
     let free: Vec<_> = entries.iter().filter(|entry| !limited::is_limited(entry.line.number())).cloned().collect();
     let recoveries = recoveries::measure(&free, &hurt.faults);
     let broken = broken(&database).await?;
     let effects = effects(&database).await?;
     let crashed = database.count("select count(*) from queue.failure where error like 'the process ended%'").await?;
-    let undead = zombies::haunt(&server, &server.database("zombies").await?, scale.zombies).await?;
-    say(began, &format!("{} zombies have written", scale.zombies));
+    let undead = zombies::run_zombies(&server, &server.database("zombies").await?, scale.zombies).await?;
+    say(began, &format!("{} zombies attempted writes", scale.zombies));
     let load = Load { span: scale.saturation, long: if quick { 1 } else { 8 }, ..Load::default() };
     let saturation = saturate(&server, &folder.join("saturation"), "saturation", &load).await?;
 
-    let size = if quick { Size::quick() } else { Size::full() };
+    let size = if quick { DurableScale::quick() } else { DurableScale::full() };
     let durable = durable::run(&server, &folder.join("durable"), seed, &size).await?;
     say(began, &format!("{} durable jobs, {} faults", size.parents, durable.faults.len()));
     let fleet = durable::fleet(&server, &folder.join("fleet"), if quick { 200 } else { 10_000 }).await?;
@@ -67,7 +67,7 @@ pub(super) async fn run(seed: u64, scale: &Scale, quick: bool) -> Result<bool> {
         println!("  {note}");
     }
     let injected = count(&hurt.faults);
-    let fewer = scale.faults.iter().any(|(kind, asked)| injected.get(kind).copied().unwrap_or(0) < *asked);
+    let fewer = scale.faults.iter().any(|(kind, planned)| injected.get(kind).copied().unwrap_or(0) < *planned);
     let slow = recoveries.p99_ms > RECOVERED_WITHIN_MS;
     let wrong = found.faults()
         + broken
@@ -80,7 +80,7 @@ pub(super) async fn run(seed: u64, scale: &Scale, quick: bool) -> Result<bool> {
         + hurt.ticks.wrong()
         + durable.wrong()
         + fleet.account.wrong();
-    let fewer = fewer || durable.faults.len() < asked(&size);
+    let fewer = fewer || durable.faults.len() < planned_fault_count(&size);
     let passed = wrong + hurt.ended == 0 && hurt.drained && !fewer && (quick || !slow);
     let mut report = json!({
         "seed": seed, "passed": passed, "seconds": began.elapsed().as_secs(), "drained": hurt.drained, "invariant_broken": broken,
@@ -101,21 +101,21 @@ pub(super) async fn run(seed: u64, scale: &Scale, quick: bool) -> Result<bool> {
     Ok(passed)
 }
 
-/// Durable jobs alone.
+/// Runs durable jobs only.
 pub(super) async fn durable(seed: u64, quick: bool) -> Result<bool> {
     let (began, folder) = (Instant::now(), results(&format!("durable-{seed}"))?);
     println!("seed {seed}; histories in {}", folder.display());
-    let size = if quick { Size::quick() } else { Size::full() };
+    let size = if quick { DurableScale::quick() } else { DurableScale::full() };
     let durable = durable::run(&TestServer::start().await?, &folder, seed, &size).await?;
     durable.notes.iter().for_each(|note| println!("  {note}"));
-    let passed = durable.wrong() == 0 && durable.faults.len() >= asked(&size);
+    let passed = durable.wrong() == 0 && durable.faults.len() >= planned_fault_count(&size);
     let mut report = json!({ "seed": seed, "passed": passed, "seconds": began.elapsed().as_secs() });
     merge(&mut report, of_durable(&durable)?);
     println!("{report}");
     Ok(passed)
 }
 
-/// A fleet of durable jobs alone.
+/// Runs a fleet of durable jobs only.
 pub(super) async fn fleet(jobs: u64) -> Result<bool> {
     let fleet = durable::fleet(&TestServer::start().await?, &results("fleet")?, jobs).await?;
     fleet.account.notes.iter().for_each(|note| println!("  {note}"));
@@ -126,18 +126,18 @@ pub(super) async fn fleet(jobs: u64) -> Result<bool> {
     Ok(passed)
 }
 
-fn asked(size: &Size) -> usize {
+fn planned_fault_count(size: &DurableScale) -> usize {
     size.faults.iter().map(|(_, count)| count).sum()
 }
 
-fn of_durable(durable: &Durable) -> Result<Value> {
+fn of_durable(durable: &DurableFindings) -> Result<Value> {
     let mut report = serde_json::to_value(durable)?;
     report["durable_faults"] = serde_json::to_value(count(&durable.faults))?;
     Ok(report)
 }
 
-/// Under names of its own.
-fn of_fleet(fleet: &Fleet) -> Result<Value> {
+/// Formats the result of a fleet with its own field names.
+fn of_fleet(fleet: &FleetResult) -> Result<Value> {
     let account = serde_json::to_value(&fleet.account)?;
     let of = |key: &str| account[key].clone();
     Ok(json!({
@@ -146,49 +146,49 @@ fn of_fleet(fleet: &Fleet) -> Result<Value> {
     }))
 }
 
-/// What became of the part with faults.
-struct Hurt {
+/// Result of the phase with faults.
+struct FaultPhase {
     faults: Vec<Fault>,
     drained: bool,
-    /// Processes that ended though nobody killed them, producers that failed.
+    /// Processes that exited although they were not killed, and failed producers.
     ended: usize,
-    ticks: Account,
+    ticks: TickCounts,
 }
 
-/// Faults and jobs at the same time, then peace until the queue is empty.
-async fn hurt(server: &TestServer, database: &Database, folder: &Path, seed: u64, scale: &Scale) -> Result<Hurt> {
+/// Injects faults while jobs run, then waits without faults until the queue is empty.
+async fn run_fault_phase(server: &TestServer, database: &Database, folder: &Path, seed: u64, scale: &Scale) -> Result<FaultPhase> {
     limited::set(database).await?;
-    let injector = crew(server, database, folder, scale).await?;
+    let injector = processes(server, database, folder, scale).await?;
     let mut producers = Vec::new();
     for (slot, proxy) in injector.producers.iter().enumerate() {
         let jobs = scale.jobs / scale.producers as u64;
-        producers.push(injector.crew.produce(proxy, slot, jobs, scale.span, seed)?);
+        producers.push(injector.processes.produce(proxy, slot, jobs, scale.span, seed)?);
     }
     let faults = injector.run(&plan(seed, scale.span, &scale.faults)).await?;
-    injector.calm();
-    let mut ended = injector.crew.reap();
+    injector.clear_proxies();
+    let mut ended = injector.processes.reap();
     for mut producer in producers {
         ended += usize::from(tokio::task::spawn_blocking(move || producer.wait()).await? != Some(0));
     }
-    injector.crew.start_all()?;
+    injector.processes.start_all()?;
     let ticks = ticks::account(database).await?;
     let drained = drain(database, DRAIN).await?;
-    injector.crew.stop_all();
-    Ok(Hurt { faults, drained, ended, ticks })
+    injector.processes.stop_all();
+    Ok(FaultPhase { faults, drained, ended, ticks })
 }
 
-async fn crew(server: &TestServer, database: &Database, folder: &Path, scale: &Scale) -> Result<Arc<Injector>> {
-    let crew = Crew::new(server, database, folder, scale.workers).await?.with(&[("CHAOS_DECLARES", "true")]);
+async fn processes(server: &TestServer, database: &Database, folder: &Path, scale: &Scale) -> Result<Arc<Injector>> {
+    let processes = ProcessGroup::new(server, database, folder, scale.workers).await?.with(&[("CHAOS_DECLARES", "true")]);
     ticks::make(database, scale.schedules).await?;
     let mut producers = Vec::new();
     for _ in 0..scale.producers {
         producers.push(Proxy::start(server.port()).await?);
     }
-    crew.start_all()?;
-    Ok(Arc::new(Injector::new(crew, producers, &folder.join("faults.jsonl"))?))
+    processes.start_all()?;
+    Ok(Arc::new(Injector::new(processes, producers, &folder.join("faults.jsonl"))?))
 }
 
-/// An empty folder for what a run leaves to be looked at.
+/// Creates an empty directory for the artifacts of a run.
 pub(super) fn results(name: &str) -> Result<PathBuf> {
     let folder = target().join("chaos").join(name);
     if folder.exists() {
@@ -198,11 +198,11 @@ pub(super) fn results(name: &str) -> Result<PathBuf> {
     Ok(folder.canonicalize()?)
 }
 
-/// What waits or runs.
+/// Number of queued or running jobs.
 pub(super) const LEFT: &str = "select (select count(*) from queue.ready) + (select count(*) from queue.scheduled)
    + (select count(*) from queue.blocked) + (select count(*) from queue.parked) + (select coalesce(sum(cardinality(ids)), 0)::bigint from queue.lease)";
 
-/// Waits until nothing waits or runs; false when for so long nothing became less.
+/// Waits until no job is queued or running. Returns false if their number did not decrease for the given time.
 pub(super) async fn drain(database: &Database, patience: Duration) -> Result<bool> {
     let (mut least, mut until) = (i64::MAX, Instant::now() + patience);
     loop {
@@ -220,8 +220,8 @@ pub(super) async fn drain(database: &Database, patience: Duration) -> Result<boo
     }
 }
 
-/// What became of each job.
-pub(super) async fn finals(database: &Database) -> Result<Vec<Final>> {
+/// Returns the final state of each job.
+pub(super) async fn finals(database: &Database) -> Result<Vec<FinalState>> {
     const FINALS: &str =
         "select (j.payload->>'n')::bigint as n, coalesce(j.payload->>'act' = 'Poison', false) as poison,
          (extract(epoch from (j.system->>'expires_at')::timestamptz) * 1000000)::bigint as expires_at, coalesce(e.state, 'nowhere') as state, coalesce(e.attempts, 0) as attempts,
@@ -243,7 +243,7 @@ pub(super) async fn finals(database: &Database) -> Result<Vec<Final>> {
     Ok(sqlx::query_as(FINALS).fetch_all(&database.pool).await?)
 }
 
-/// How many jobs have not exactly one entry.
+/// Returns the number of jobs that do not have exactly one entry.
 pub(super) async fn broken(database: &Database) -> Result<usize> {
     let broken: Vec<(i64, i64, i64)> = sqlx::query_as(tests::INVARIANT).fetch_all(&database.pool).await?;
     Ok(broken.len())
@@ -253,7 +253,7 @@ pub(super) async fn broken(database: &Database) -> Result<usize> {
 pub(super) struct Effects {
     rows: i64,
     pub(super) duplicate: usize,
-    /// Of completed jobs.
+    /// Completed jobs whose effect is missing.
     pub(super) missing: usize,
 }
 

@@ -1,4 +1,4 @@
-//! Both cores kept busy by handlers that never await, and nobody hurt: every recovery is a false one.
+//! Keeps both cores busy with handlers that never await, without any fault: every recovery is a false one.
 
 use std::{
     path::Path,
@@ -9,14 +9,14 @@ use anyhow::Result;
 
 use super::{
     check::check,
-    crew::Crew,
     history::{self, Line},
     plan::TTL,
+    processes::ProcessGroup,
     run::{drain, finals},
     server::TestServer,
 };
 
-/// What happened.
+/// Result of a saturated run.
 #[derive(Debug)]
 pub(super) struct Saturation {
     pub(super) false_recoveries: usize,
@@ -24,12 +24,12 @@ pub(super) struct Saturation {
     pub(super) notes: Vec<String>,
 }
 
-/// How busy, and for how long.
+/// Size and duration of the load.
 #[derive(Debug)]
 pub(super) struct Load {
-    /// Short handlers are enqueued for so long.
+    /// Time during which short handlers are enqueued.
     pub(super) span: Duration,
-    /// So many handlers, before all others, keep their thread for longer than a lease.
+    /// Number of handlers at the start that block their thread for longer than a lease.
     pub(super) long: i64,
     pub(super) long_ms: i64,
     pub(super) ttl: Duration,
@@ -42,13 +42,13 @@ impl Default for Load {
 }
 
 impl Load {
-    /// As much as it takes to keep all threads for longer than a short lease.
+    /// Enough handlers to block all threads for longer than a short lease.
     pub(super) fn short() -> Self {
         Self { span: Duration::from_secs(1), long: 8, long_ms: 3000, ttl: Duration::from_secs(2) }
     }
 }
 
-/// Two workers of two threads each, with twice as many handlers as threads. Ends early once something was recovered.
+/// Runs two workers of two threads each, with twice as many handlers as threads. Ends early after the first recovery.
 pub(super) async fn saturate(server: &TestServer, folder: &Path, name: &str, load: &Load) -> Result<Saturation> {
     const RECOVERED: &str = "select count(*) from queue.failure";
     const ENQUEUE: &str = "select queue.enqueue('chaos',
@@ -56,9 +56,9 @@ pub(super) async fn saturate(server: &TestServer, folder: &Path, name: &str, loa
        from generate_series($1 + 1, $1 + 20) n";
     let database = server.database(name).await?;
     let ttl = load.ttl.as_millis().to_string();
-    let crew = Crew::new(server, &database, folder, 2).await?;
-    let crew = crew.with(&[("CHAOS_CONCURRENCY", "4"), ("CHAOS_THREADS", "2"), ("CHAOS_TTL_MS", ttl.as_str())]);
-    crew.start_all()?;
+    let processes = ProcessGroup::new(server, &database, folder, 2).await?;
+    let processes = processes.with(&[("CHAOS_CONCURRENCY", "4"), ("CHAOS_THREADS", "2"), ("CHAOS_TTL_MS", ttl.as_str())]);
+    processes.start_all()?;
     let (began, mut n, mut drained) = (Instant::now(), 0_i64, false);
     while !drained && began.elapsed() < load.span + Duration::from_mins(1) && database.count(RECOVERED).await? == 0 {
         if began.elapsed() >= load.span {
@@ -70,13 +70,13 @@ pub(super) async fn saturate(server: &TestServer, folder: &Path, name: &str, loa
             tokio::time::sleep(Duration::from_millis(20)).await;
         }
     }
-    crew.stop_all();
+    processes.stop_all();
     let recovered = database.count(RECOVERED).await? as usize;
     if recovered > 0 {
         return Ok(Saturation { false_recoveries: recovered, executions: 0, notes: vec![format!("{recovered} false recoveries")] });
     }
     let mut entries = history::read(folder)?;
-    // Their producer is this process, and has acknowledged them all.
+    // This process is their producer, and all enqueues were acknowledged.
     let acked = (1..=n.cast_unsigned()).flat_map(|n| [Line::Attempted(n), Line::Acked(n)]);
     entries.splice(0..0, acked.map(|line| history::Entry { at: 0, who: String::new(), line }));
     let found = check(&entries, &[], &finals(&database).await?);
@@ -85,7 +85,7 @@ pub(super) async fn saturate(server: &TestServer, folder: &Path, name: &str, loa
 }
 
 impl Saturation {
-    /// One for each thing that should not have been.
+    /// Returns one report per violation.
     pub(super) fn reports(&self) -> Vec<String> {
         (0..self.false_recoveries).map(|i| self.notes.get(i).cloned().unwrap_or_else(|| "false recovery".to_owned())).collect()
     }

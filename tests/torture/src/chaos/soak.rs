@@ -1,4 +1,4 @@
-//! Steady work without faults for a long time: memory, open files and connections must not grow, and nothing may be left in the end.
+//! A long run without faults: memory, open files and connections must not grow, and no job may remain.
 
 use std::{
     fs,
@@ -10,8 +10,8 @@ use serde_json::json;
 
 use super::{
     check::check,
-    crew::Crew,
     history,
+    processes::ProcessGroup,
     proxy::Proxy,
     run::{broken, drain, finals, results},
     server::TestServer,
@@ -20,10 +20,10 @@ use super::{
 const WORKERS: usize = 2;
 const PRODUCERS: usize = 2;
 
-/// Jobs a second.
+/// Enqueued jobs per second.
 const RATE: u64 = 100;
 
-/// What is measured now and then, the workers' together.
+/// A sample of the workers' resources, summed over all workers.
 #[derive(Clone, Copy, Debug, Default)]
 struct Sample {
     memory_kib: u64,
@@ -31,17 +31,17 @@ struct Sample {
     connections: u64,
 }
 
-/// Works for so long; returns whether all stayed flat. The last line printed is one JSON object.
+/// Runs for the given time. Returns whether all resources stayed flat. Prints one JSON object as the last line.
 pub(super) async fn soak(span: Duration) -> Result<bool> {
     let folder = results("soak")?;
     let server = TestServer::start().await?;
     let database = server.database("soak").await?;
-    let crew = Crew::new(&server, &database, &folder, WORKERS).await?;
-    crew.start_all()?;
+    let processes = ProcessGroup::new(&server, &database, &folder, WORKERS).await?;
+    processes.start_all()?;
     let mut producers = Vec::new();
     for slot in 0..PRODUCERS {
         let proxy = Proxy::start(server.port()).await?;
-        producers.push(crew.produce(&proxy, slot, RATE * span.as_secs() / PRODUCERS as u64, span, 1)?);
+        producers.push(processes.produce(&proxy, slot, RATE * span.as_secs() / PRODUCERS as u64, span, 1)?);
     }
     let until = Instant::now() + span;
     let mut samples = Vec::new();
@@ -49,7 +49,7 @@ pub(super) async fn soak(span: Duration) -> Result<bool> {
         tokio::time::sleep((span / 120).max(Duration::from_secs(1))).await;
         let connections = database.count("select count(*) from pg_stat_activity where application_name like 'queue-worker%'").await?;
         let mut sample = Sample { connections: connections.unsigned_abs(), ..Sample::default() };
-        for pid in (0..WORKERS).filter_map(|slot| crew.pid(slot)) {
+        for pid in (0..WORKERS).filter_map(|slot| processes.pid(slot)) {
             sample.memory_kib += memory_kib(pid);
             sample.files += fs::read_dir(format!("/proc/{pid}/fd")).map_or(0, |files| files.count() as u64);
         }
@@ -59,11 +59,11 @@ pub(super) async fn soak(span: Duration) -> Result<bool> {
         tokio::task::spawn_blocking(move || producer.wait()).await?;
     }
     let drained = drain(&database, Duration::from_mins(1)).await?;
-    let ended = crew.reap();
-    crew.stop_all();
+    let ended = processes.reap();
+    processes.stop_all();
     let found = check(&history::read(&folder)?, &[], &finals(&database).await?);
     let broken = broken(&database).await?;
-    // The first quarter fills caches and pools.
+    // Caches and pools fill in the first quarter.
     let quarter = samples.len() / 4;
     let (early, late) = (mean(&samples[quarter..2 * quarter]), mean(&samples[3 * quarter..]));
     let flat = late.memory_kib <= early.memory_kib * 115 / 100 + 4096

@@ -1,6 +1,6 @@
-//! The schedules of a run, and an account of their ticks: each that was due stands in the history, and has one job at most.
+//! The schedules of a run, and the check of their ticks: each due tick is in the history, and has at most one job.
 //!
-//! Knows what every user can read: schedules, fires and jobs.
+//! Reads only what users can read: schedules, fires and jobs.
 
 use std::time::{Duration, Instant};
 
@@ -13,7 +13,7 @@ use serde::{Deserialize, Serialize};
 
 use super::server::Database;
 
-/// The job of a tick. It has no number, so the other checks know nothing of it.
+/// The job of a tick. It has no number, so the other checks ignore it.
 #[job(name = "chaos_tick", queue = "ticks", max_attempts = 1000, backoff = fixed("100ms"))]
 #[derive(Serialize, Deserialize)]
 pub(super) struct Tick {}
@@ -24,26 +24,26 @@ impl Handler for Tick {
     }
 }
 
-/// What workers of a run declare.
+/// Name of the schedule that workers of a run declare.
 pub(super) const DECLARED: &str = "declared";
 
-/// However long everything was away, each tick counts.
+/// Each tick counts, even after a long outage.
 const GRACE: Duration = Duration::from_hours(1);
 
-/// For what is due to be seen to, once nothing disturbs it any more.
+/// Time limit for processing due ticks after the last fault.
 const PATIENCE: Duration = Duration::from_mins(1);
 
-/// Each second.
+/// Returns a schedule with one tick per second.
 pub(super) fn each_second() -> Schedule {
     Schedule::every(Duration::from_secs(1)).grace(GRACE).overlap(Overlap::Allow).job(&Tick {})
 }
 
-/// What came of the ticks.
+/// Counts of ticks.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, sqlx::FromRow)]
-pub(super) struct Account {
+pub(super) struct TickCounts {
     #[serde(rename = "cron_ticks")]
     pub(super) due: i64,
-    /// Due, and not fired: there is no word of them, or another than of a job.
+    /// Due ticks without a fire, or with another outcome than a job.
     #[serde(rename = "cron_missed")]
     pub(super) missed: i64,
     /// Jobs beyond the one of their tick.
@@ -51,7 +51,7 @@ pub(super) struct Account {
     pub(super) doubled: i64,
 }
 
-/// Makes so many schedules, of three sorts.
+/// Creates this number of schedules, of three kinds.
 pub(super) async fn make(database: &Database, count: usize) -> Result<()> {
     for place in 0..count {
         let schedule = match place % 3 {
@@ -64,11 +64,11 @@ pub(super) async fn make(database: &Database, count: usize) -> Result<()> {
     Ok(())
 }
 
-/// Lets everything that is due be seen to, ends all ticks, and counts them.
-pub(super) async fn account(database: &Database) -> Result<Account> {
+/// Waits until all due ticks are processed, pauses all schedules, and counts the ticks.
+pub(super) async fn account(database: &Database) -> Result<TickCounts> {
     const BEHIND: &str = "select count(*) from queue.schedule where next_at is null or next_at < now() - interval '1 s'";
     const END: &str = "update queue.schedule set paused_at = now()";
-    /// From when it was made up to its next one every second is a tick of each, and that is not far behind when it was paused.
+    /// A schedule has one tick per second from its creation to its next tick. The latter is not far behind the time it was paused.
     const ACCOUNT: &str = "
       with due as (
         select s.name, greatest(floor(extract(epoch from s.paused_at)) - 3, floor(extract(epoch from s.next_at)) - 1)
@@ -87,13 +87,13 @@ pub(super) async fn account(database: &Database) -> Result<Account> {
         tokio::time::sleep(Duration::from_millis(100)).await;
     }
     sqlx::query(END).execute(&database.pool).await?;
-    let account: Account = sqlx::query_as(ACCOUNT).fetch_one(&database.pool).await?;
+    let account: TickCounts = sqlx::query_as(ACCOUNT).fetch_one(&database.pool).await?;
     ensure!(account.due > 0, "there were no ticks");
     Ok(account)
 }
 
-impl Account {
-    /// What must not be.
+impl TickCounts {
+    /// Returns the number of violations.
     pub(super) fn wrong(self) -> usize {
         usize::try_from(self.missed + self.doubled).unwrap_or(usize::MAX)
     }

@@ -1,4 +1,4 @@
-//! The worker process of a chaos run, and its one job type.
+//! The worker process of a chaos run, and its job types.
 
 use std::{
     env,
@@ -24,37 +24,37 @@ use super::{
     ticks::{self, Tick},
 };
 
-/// A job with a number that its producer chose, so that it can be told from all others whatever became of its enqueue.
+/// A job with a number chosen by its producer, so that it is identifiable even if the result of its enqueue is unknown.
 #[job(name = "chaos", queue = "chaos", max_attempts = 1000, backoff = fixed("100ms"), timeout = "60s", output = Option<String>)]
 #[derive(Serialize, Deserialize)]
 pub(super) struct Chaos {
     pub(super) n: u64,
     pub(super) ms: u64,
-    pub(super) act: Act,
+    pub(super) act: Behaviour,
 }
 
-/// What its handler does.
+/// Behaviour of its handler.
 #[derive(Clone, Copy, Debug, Serialize, Deserialize)]
-pub(super) enum Act {
+pub(super) enum Behaviour {
     /// Waits.
     Wait,
-    /// Waits, and says in its output which execution it was.
+    /// Waits, and returns an identifier of the execution as its output.
     Say,
-    /// Waits, and enters its number into the ledger.
+    /// Waits, and writes its number to the ledger.
     Enter,
     /// Fails at its first attempt.
     FailOnce,
-    /// Keeps its thread busy.
+    /// Blocks its thread.
     Spin,
-    /// Ends the process.
+    /// Aborts the process.
     Abort,
-    /// Fails, and the whole batch that it is in.
+    /// Fails, and with it the whole batch.
     Poison,
 }
 
 static HISTORY: OnceLock<History> = OnceLock::new();
 
-/// That of this process.
+/// Returns the history of this process.
 pub(super) fn history() -> JobResult<&'static History> {
     HISTORY.get().ok_or_else(|| "no history".into())
 }
@@ -64,42 +64,44 @@ impl Handler for Chaos {
         let history = history()?;
         let who = label();
         history.write(&Line::Start(self.n, cx.id().0, cx.attempt()));
-        let begun = Begun { n: self.n, attempt: cx.attempt(), ended: AtomicBool::new(false) };
+        let recorder = DropRecorder { n: self.n, attempt: cx.attempt(), ended: AtomicBool::new(false) };
         let end = |good| {
-            begun.ended.store(true, Relaxed);
+            recorder.ended.store(true, Relaxed);
             history.write(&Line::End(self.n, cx.id().0, cx.attempt(), good));
         };
         let pause = Duration::from_millis(self.ms);
         match self.act {
-            Act::Spin => {
+            Behaviour::Spin => {
                 let until = Instant::now() + pause;
                 while Instant::now() < until {
                     std::hint::spin_loop();
                 }
             }
-            Act::Abort => std::process::abort(),
-            Act::Wait | Act::Say | Act::Enter | Act::FailOnce | Act::Poison => tokio::time::sleep(pause).await,
+            Behaviour::Abort => std::process::abort(),
+            Behaviour::Wait | Behaviour::Say | Behaviour::Enter | Behaviour::FailOnce | Behaviour::Poison => {
+                tokio::time::sleep(pause).await;
+            }
         }
-        if matches!(self.act, Act::FailOnce) && cx.attempt() == 1 {
+        if matches!(self.act, Behaviour::FailOnce) && cx.attempt() == 1 {
             end(false);
-            return Err("as told".into());
+            return Err("intentional failure".into());
         }
-        if matches!(self.act, Act::Enter) {
+        if matches!(self.act, Behaviour::Enter) {
             return enter(cx, self.n, end).await;
         }
         end(true);
-        Ok(matches!(self.act, Act::Say).then_some(who))
+        Ok(matches!(self.act, Behaviour::Say).then_some(who))
     }
 }
 
-/// Says when a handler is dropped before its end.
-struct Begun {
+/// Records when a handler is dropped before it returns.
+struct DropRecorder {
     n: u64,
     attempt: u32,
     ended: AtomicBool,
 }
 
-impl Drop for Begun {
+impl Drop for DropRecorder {
     fn drop(&mut self) {
         if let Some(history) = HISTORY.get().filter(|_| !self.ended.load(Relaxed)) {
             history.write(&Line::Dropped(self.n, self.attempt));
@@ -107,13 +109,13 @@ impl Drop for Begun {
     }
 }
 
-/// The same for a handler that takes batches: there is one start and one end of each job of a batch.
+/// The same job for a batch handler. Each job of a batch has one start and one end.
 #[job(name = "chaos_batch", queue = "chaos", batch = 20, batch_wait = "50ms", max_attempts = 20, backoff = fixed("100ms"), timeout = "60s")]
 #[derive(Serialize, Deserialize)]
 pub(super) struct ChaosBatch {
     pub(super) n: u64,
     pub(super) ms: u64,
-    pub(super) act: Act,
+    pub(super) act: Behaviour,
 }
 
 impl BatchHandler for ChaosBatch {
@@ -123,23 +125,22 @@ impl BatchHandler for ChaosBatch {
             history.write(&Line::Start(job.payload().n, job.id().0, job.attempt()));
         }
         tokio::time::sleep(Duration::from_millis(batch.iter().map(|job| job.payload().ms).max().unwrap_or(0))).await;
-        let poisoned = batch.iter().any(|job| matches!(job.payload().act, Act::Poison));
+        let poisoned = batch.iter().any(|job| matches!(job.payload().act, Behaviour::Poison));
         for job in batch.iter_mut() {
-            let fails = matches!(job.payload().act, Act::FailOnce) && job.attempt() == 1;
+            let fails = matches!(job.payload().act, Behaviour::FailOnce) && job.attempt() == 1;
             history.write(&Line::End(job.payload().n, job.id().0, job.attempt(), !fails && !poisoned));
             if fails && !poisoned {
-                job.fail("as told");
+                job.fail("intentional failure");
             }
         }
         if poisoned { Err(POISON.into()) } else { Ok(()) }
     }
 }
 
-/// What a batch fails with in which one is poison.
+/// Error of a batch that contains a poison job.
 pub(super) const POISON: &str = "one of these is poison";
 
-/// The one place where an effect is written. The table has no unique key: nothing but the transaction that completes the job keeps an effect
-/// from being doubled.
+/// The only place where an effect is written. The table has no unique key: only the transaction that completes the job prevents duplicates.
 async fn enter(cx: &Context, n: u64, end: impl Fn(bool)) -> JobResult<Option<String>> {
     let mut tx = cx.begin().await?;
     sqlx::query("insert into ledger (n) values ($1)").bind(n.cast_signed()).execute(&mut *tx).await.inspect_err(|_| end(false))?;
@@ -147,17 +148,17 @@ async fn enter(cx: &Context, n: u64, end: impl Fn(bool)) -> JobResult<Option<Str
     tx.complete(None).await
 }
 
-/// Which process this is, among all of the run.
+/// Returns the name of this process, unique within the run.
 pub(super) fn label() -> String {
     env::var("CHAOS_LABEL").unwrap_or_default()
 }
 
-/// The file of this process with the given ending.
+/// Returns the path of this process's file with the given extension.
 pub(super) fn own_file(ending: &str) -> PathBuf {
     PathBuf::from(env::var_os("CHAOS_FOLDER").unwrap_or_default()).join(format!("{}.{ending}", label()))
 }
 
-/// What `main` does in a worker process.
+/// Entry point of a worker process.
 pub(super) fn main() -> Result<()> {
     let log = OpenOptions::new().create(true).append(true).open(own_file("log"))?;
     tracing_subscriber::fmt().with_ansi(false).with_writer(Mutex::new(log)).with_max_level(tracing::Level::WARN).init();
@@ -177,7 +178,7 @@ async fn work() -> Result<()> {
     config.lease_ttl = Duration::from_millis(setting("CHAOS_TTL_MS", 5000));
     config.concurrency = setting("CHAOS_CONCURRENCY", 10);
     config.grace = Duration::from_secs(2);
-    // The server may be away just now; a worker that started before it went would wait, and so does this one.
+    // The server may be down at this moment. A worker that is already running would wait too.
     loop {
         let pool = PgPoolOptions::new().max_connections(4).test_before_acquire(false).connect_lazy(&url)?;
         let mut worker = Worker::new(pool).config(config.clone()).register::<Chaos>().register_batch::<ChaosBatch>().register::<Tick>();
@@ -195,7 +196,7 @@ async fn work() -> Result<()> {
     }
 }
 
-/// A number from the environment.
+/// Reads a number from the environment.
 pub(super) fn setting<T: FromStr>(name: &str, default: T) -> T {
     env::var(name).ok().and_then(|value| value.parse().ok()).unwrap_or(default)
 }

@@ -5,11 +5,11 @@ use queue_core::{Job as _, JobRef, JobState, operate};
 
 use super::{
     jobs::{Mapped, Mapper, Parent, Waits},
-    play::{Need, Room, operations},
+    play::{Need, OperationGroup, operations},
     world::World,
 };
 
-pub(super) const ROOM: Room = Room {
+pub(super) const GROUP: OperationGroup = OperationGroup {
     name: "children",
     needs: Need::Worker,
     operations: operations![
@@ -23,7 +23,7 @@ pub(super) const ROOM: Room = Room {
 async fn parent(world: &World) -> Result<()> {
     let job = Parent {}.enqueue(world.pool()).store(world.store).await?;
     let said = world.output(job).await?;
-    ensure!(said[0] == "a child" && said[1].contains("told to die") && said[2] == "true", "{said:?}");
+    ensure!(said[0] == "a child" && said[1].contains("intentional terminal failure") && said[2] == "true", "{said:?}");
     let children = operate::children(world.read().await?, world.store, job.id()).await?;
     let ended: Vec<(&str, &str)> = children.iter().map(|child| (child.name.as_str(), child.whereabouts())).collect();
     ensure!(ended.contains(&("well", "completed")) && ended.contains(&("ill", "dead")), "{ended:?}");
@@ -32,11 +32,11 @@ async fn parent(world: &World) -> Result<()> {
 
 async fn cancel(world: &World) -> Result<()> {
     let job = Waits {}.enqueue(world.pool()).store(world.store).await?;
-    world.comes_to(job.job_ref(), JobState::Parked).await?;
-    let child = operate::children(world.pool(), world.store, job.id()).await?.into_iter().next().context("it has no child")?;
+    world.wait_for_state(job.job_ref(), JobState::Parked).await?;
+    let child = operate::children(world.pool(), world.store, job.id()).await?.into_iter().next().context("the job has no child")?;
     job.cancel(world.pool()).await?;
-    world.comes_to(job.job_ref(), JobState::Cancelled).await?;
-    world.comes_to(JobRef::from_id(child.id).in_store(world.store), JobState::Cancelled).await
+    world.wait_for_state(job.job_ref(), JobState::Cancelled).await?;
+    world.wait_for_state(JobRef::from_id(child.id).in_store(world.store), JobState::Cancelled).await
 }
 
 async fn map(world: &World) -> Result<()> {

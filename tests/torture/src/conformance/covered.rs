@@ -1,5 +1,5 @@
-//! Every public operation is played: each method, function and SQL function that users are shown is named in the rooms of this folder, or is an
-//! exception that says why.
+//! Checks that every public operation is played. Each documented method, function and SQL function must be called in a module of this
+//! directory, or be listed as an exception with its reason.
 #![allow(clippy::unwrap_used, reason = "a test that fails may panic")]
 
 use std::{
@@ -10,40 +10,40 @@ use std::{
 
 use crate::root;
 
-/// Types whose methods touch no server. What they do is the same everywhere, and has its own tests.
+/// Types whose methods do not use the server. They behave the same everywhere, and have tests of their own.
 const PURE: [(&str, &str); 16] = [
-    ("Backoff", "how long a retry waits is computed"),
-    ("JobType", "what `#[job(..)]` writes"),
-    ("Options", "what `#[job(..)]` expands to; jobs here say most of it"),
+    ("Backoff", "computes retry delays"),
+    ("JobType", "implemented by `#[job(..)]`"),
+    ("Options", "written by `#[job(..)]`; the jobs here use most of it"),
     ("Unique", "as above"),
-    ("UniqueKey", "a text that is made of fields"),
-    ("StateKey", "what `state(..)` expands to"),
-    ("Retain", "a choice"),
-    ("Overlap", "a choice; `schedule` says each to the store"),
+    ("UniqueKey", "a string made of fields"),
+    ("StateKey", "written by `state(..)`"),
+    ("Retain", "an enum"),
+    ("Overlap", "an enum; `schedule` passes each variant to the store"),
     ("Missed", "as above"),
-    ("Error", "an error, looked at"),
-    ("Histogram", "counts that were read are added and asked"),
-    ("Registry", "the job types of a binary, which a worker makes by itself"),
+    ("Error", "accessors of an error"),
+    ("Histogram", "adds and evaluates counts in memory"),
+    ("Registry", "the job types of a binary, which a worker collects by itself"),
     ("Registration", "as above"),
     ("JobState", "names of states"),
-    ("Failure", "an error that a handler returns, looked at"),
-    ("OldPayload", "the text that an upgrade is given"),
+    ("Failure", "accessors of a handler's error"),
+    ("OldPayload", "the text passed to an upgrade"),
 ];
 
-/// What cannot be played here, or is no operation.
+/// Functions that cannot be played here, or that are no operations.
 const EXCEPTIONS: [(&str, &str); 12] = [
-    ("from_env", "reads the environment, then does what `connect` does"),
-    ("linked", "the types of a binary: the worker here is told its types one by one, and makes the same of them"),
+    ("from_env", "reads the environment, then connects as `connect` does"),
+    ("linked", "the types of a binary; the worker here registers its types one by one, with the same result"),
     ("logs_at", "as `logs`, with another level"),
     ("log_panics", "a hook of the whole process"),
     ("shutdown_signal", "waits for a signal to the process"),
-    ("meter", "figures for OpenTelemetry; the worker counts them from what `history` reads"),
-    ("verdict", "decides, and asks nobody"),
+    ("meter", "metrics for OpenTelemetry, based on the counters that `history` reads"),
+    ("verdict", "a pure decision"),
     ("most_together", "as above"),
     ("message", "the text of an error"),
-    ("shutting_down", "asks the process; `shutdown` has tests of its own"),
-    ("supersede", "one more word of a schedule, which is written as all others are"),
-    ("serve_over", "the dashboard of many stores, which asks each what the rooms here ask; it has tests of its own"),
+    ("shutting_down", "state of the process; `shutdown` has tests of its own"),
+    ("supersede", "another option of a schedule, written like all others"),
+    ("serve_over", "the dashboard of multiple stores, with the queries played here; it has tests of its own"),
 ];
 
 fn files(folder: &Path) -> Vec<(PathBuf, String)> {
@@ -69,8 +69,8 @@ fn name(text: &str) -> &str {
     text.split(|letter| !is_name(letter)).next().unwrap_or_default()
 }
 
-/// The names that a module file shows: those of its `pub use`, but for what is hidden from documentation.
-fn shown(file: &str) -> BTreeSet<String> {
+/// Returns the public names of a module file: those of its `pub use`, except the ones hidden from documentation.
+fn public_names(file: &str) -> BTreeSet<String> {
     let text = fs::read_to_string(root().join(file)).unwrap();
     let mut names = BTreeSet::new();
     let mut lines = text.lines();
@@ -88,19 +88,19 @@ fn shown(file: &str) -> BTreeSet<String> {
             }
             is_hidden = false;
         } else if line.starts_with("pub mod") {
-            // What is in a hidden one is not reached: its `pub use` stand indented.
+            // The contents of a hidden module are not public: its `pub use` lines are indented.
             is_hidden = false;
         }
     }
     names
 }
 
-/// The type that an `impl` or a `trait` at the left margin is about.
+/// Returns the type of an `impl` or a `trait` at the left margin.
 fn subject(line: &str) -> Option<&str> {
     let rest = line.strip_prefix("pub trait ").or_else(|| {
         let rest = line.strip_prefix("impl")?;
         let rest = match rest.strip_prefix('<') {
-            // Past its own parameters.
+            // Skips the generic parameters.
             Some(rest) => {
                 let mut depth = 1;
                 let end = rest.char_indices().find(|(at, letter)| {
@@ -116,19 +116,19 @@ fn subject(line: &str) -> Option<&str> {
             None => rest,
         };
         let rest = rest.trim_start();
-        // Of another's trait nothing is ours.
+        // An implementation of a foreign trait adds no operations.
         if rest.contains(" for ") { None } else { Some(rest) }
     })?;
     Some(name(rest))
 }
 
-/// Each public function of a crate, and the type that it is of; of what its module shows.
+/// Returns each public function of a crate and its type, for the public names of its modules.
 fn operations(crate_name: &str, modules: &[&str]) -> BTreeMap<String, String> {
-    let shown: BTreeSet<String> = modules.iter().flat_map(|module| shown(&format!("{crate_name}/src/{module}"))).collect();
+    let public_names: BTreeSet<String> = modules.iter().flat_map(|module| public_names(&format!("{crate_name}/src/{module}"))).collect();
     let mut found = BTreeMap::new();
     for (path, text) in files(&root().join(crate_name).join("src")) {
         let path = path.strip_prefix(root().join(crate_name)).unwrap().to_str().unwrap().to_owned();
-        if ["/testing/", "/cli/", "/attempt/", "/private"].iter().any(|room| path.contains(room)) {
+        if ["/testing/", "/cli/", "/attempt/", "/private"].iter().any(|part| path.contains(part)) {
             continue;
         }
         let (mut of, mut is_hidden, mut is_trait) = (None, false, false);
@@ -149,7 +149,7 @@ fn operations(crate_name: &str, modules: &[&str]) -> BTreeMap<String, String> {
             let declared = ["async ", "const "].iter().fold(declared, |text, word| text.strip_prefix(word).unwrap_or(text));
             let Some(function) = declared.strip_prefix("fn ").map(name) else { continue };
             let is_indented = line.starts_with(' ');
-            let is_reached = if is_indented { of.is_some_and(|of| shown.contains(of)) } else { shown.contains(function) };
+            let is_reached = if is_indented { of.is_some_and(|of| public_names.contains(of)) } else { public_names.contains(function) };
             if is_reached && !is_hidden && function != "$name" && !function.is_empty() {
                 found.insert(function.to_owned(), of.filter(|_| is_indented).unwrap_or(crate_name).to_owned());
             }
@@ -159,27 +159,27 @@ fn operations(crate_name: &str, modules: &[&str]) -> BTreeMap<String, String> {
     found
 }
 
-/// The rooms, without this file.
-fn rooms() -> String {
-    let rooms = files(&root().join("tests/torture/src/conformance"));
-    rooms.into_iter().filter(|(path, _)| !path.ends_with("covered.rs")).map(|(_, text)| text).collect()
+/// Returns the text of all modules except this one.
+fn played() -> String {
+    let played = files(&root().join("tests/torture/src/conformance"));
+    played.into_iter().filter(|(path, _)| !path.ends_with("covered.rs")).map(|(_, text)| text).collect()
 }
 
-/// Whether a function of this name is called, or implemented.
-fn is_named(rooms: &str, function: &str) -> bool {
-    rooms.match_indices(function).any(|(at, _)| {
-        let (before, after) = (&rooms[..at], &rooms[at + function.len()..]);
+/// Whether a function of this name is called or implemented.
+fn is_named(played: &str, function: &str) -> bool {
+    played.match_indices(function).any(|(at, _)| {
+        let (before, after) = (&played[..at], &played[at + function.len()..]);
         !before.ends_with(is_name) && (after.starts_with('(') || after.starts_with("::<") || before.ends_with("::"))
     })
 }
 
 #[test]
 fn every_public_operation_is_played() {
-    let rooms = rooms();
+    let played = played();
     let core = ["lib.rs", "operate/mod.rs", "schedule/mod.rs", "schema/migrate.rs", "stores/mod.rs"];
     let worker = ["lib.rs", "dashboard/mod.rs"];
     let mut all = operations("queue-core", &core);
-    // What stands in a module that is shown as such.
+    // Functions of public modules.
     for (function, of) in [("status", "migrate"), ("verify", "migrate"), ("print", "migrate"), ("service", "dashboard")] {
         all.insert(function.to_owned(), of.to_owned());
     }
@@ -192,29 +192,33 @@ fn every_public_operation_is_played() {
         |function: &str, of: &str| PURE.iter().any(|(pure, _)| *pure == of) || EXCEPTIONS.iter().any(|(name, _)| *name == function);
     let missing: Vec<String> = all
         .iter()
-        .filter(|(function, of)| !is_exception(function, of) && !is_named(&rooms, function))
+        .filter(|(function, of)| !is_exception(function, of) && !is_named(&played, function))
         .map(|(function, of)| format!("{of}::{function}"))
         .collect();
-    assert!(missing.is_empty(), "play these in tests/torture/src/conformance, or say here why not:\n  {}", missing.join("\n  "));
+    assert!(
+        missing.is_empty(),
+        "play these in tests/torture/src/conformance, or list them as exceptions with a reason:\n  {}",
+        missing.join("\n  ")
+    );
     for (name, _) in EXCEPTIONS {
-        assert!(all.contains_key(name) && !is_named(&rooms, name), "{name} is no exception any more");
+        assert!(all.contains_key(name) && !is_named(&played, name), "{name} is played, and no longer an exception");
     }
 }
 
-/// The settings of a worker, which are methods by a macro.
+/// The settings of a worker are methods generated by a macro.
 #[test]
-fn every_setting_of_a_worker_is_said() {
-    let rooms = rooms();
+fn every_worker_setting_is_used() {
+    let played = played();
     let settings = fs::read_to_string(root().join("queue-worker/src/live/settings.rs")).unwrap();
     let names = settings.lines().filter(|line| line.contains("(\"QUEUE_")).map(|line| name(line.trim_start()));
-    let missing: Vec<&str> = names.filter(|setting| !rooms.contains(&format!(".{setting}("))).collect();
+    let missing: Vec<&str> = names.filter(|setting| !played.contains(&format!(".{setting}("))).collect();
     assert!(missing.is_empty(), "{missing:?}");
 }
 
-/// What the documentation tells every language to call.
+/// The functions documented for all languages.
 #[test]
 fn every_sql_function_that_is_documented_is_played() {
-    let rooms = rooms();
+    let played = played();
     let migrations = files_of(&root().join("queue-core/migrations")).concat();
     let documents = files_of(&root().join("docs")).concat();
     let functions: BTreeSet<&str> = documents
@@ -225,7 +229,7 @@ fn every_sql_function_that_is_documented_is_played() {
         })
         .collect();
     assert!(functions.len() > 40, "{functions:?}");
-    let missing: Vec<&str> = functions.into_iter().filter(|function| !rooms.contains(&format!("queue.{function}("))).collect();
+    let missing: Vec<&str> = functions.into_iter().filter(|function| !played.contains(&format!("queue.{function}("))).collect();
     assert!(missing.is_empty(), "play these in tests/torture/src/conformance/sql.rs: {missing:?}");
 }
 

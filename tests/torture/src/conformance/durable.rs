@@ -1,4 +1,4 @@
-//! Durable jobs: steps that are done once, sleeps, signals, and beginning anew.
+//! Durable jobs: steps executed once, sleeps, signals, and restarts.
 
 use std::time::Duration;
 
@@ -9,25 +9,25 @@ use queue_core::{
 };
 
 use super::{
-    jobs::{Anew, Receives, Sleeps, Steps},
-    play::{Need, Room, operations},
+    jobs::{Receives, Restarting, Sleeps, Steps},
+    play::{Need, OperationGroup, operations},
     world::World,
 };
 
-pub(super) const ROOM: Room = Room {
+pub(super) const GROUP: OperationGroup = OperationGroup {
     name: "durable",
     needs: Need::Worker,
     operations: operations![
         "steps, step in a transaction, revision" => steps,
-        "a step that waits in place" => |world| sleeps(world, 200, 1),
-        "sleep, scheduled meanwhile" => |world| sleeps(world, 1500, 2),
-        "run now wakes none before its time" => woken,
-        "signal one that is parked" => signalled,
-        "signal before it begins, in a transaction" => signalled_before,
+        "short sleep in place" => |world| sleeps(world, 200, 1),
+        "long sleep, scheduled meanwhile" => |world| sleeps(world, 1500, 2),
+        "run now does not end a sleep" => woken,
+        "signal a parked job" => signalled,
+        "signal before the start, in a transaction" => signalled_before,
         "receive in time" => in_time,
         "receive too late" => too_late,
-        "signal to one that is over" => over,
-        "begin anew" => anew,
+        "signal a finished job" => over,
+        "restart" => anew,
     ],
 };
 
@@ -35,8 +35,8 @@ async fn steps(world: &World) -> Result<()> {
     let job = Steps {}.enqueue(world.pool()).store(world.store).await?;
     ensure!(world.output(job).await? == [0, 1, 3, 1]);
     let id = job.id();
-    ensure!(world.given.noted(&format!("first {id}")).len() == 1, "the first step was done twice");
-    ensure!(world.effects(job.job_ref()).await? == [2], "the second step is not there once");
+    ensure!(world.given.noted(&format!("first {id}")).len() == 1, "the first step ran twice");
+    ensure!(world.effects(job.job_ref()).await? == [2], "the effect of the second step does not exist exactly once");
     let found = operate::steps(world.read().await?, world.store, id).await?;
     let names: Vec<&str> = found.iter().map(|step| step.name.as_str()).collect();
     ensure!(["first", "second", "third/1"].iter().all(|name| names.contains(name)), "{names:?}");
@@ -47,30 +47,30 @@ async fn steps(world: &World) -> Result<()> {
 async fn sleeps(world: &World, ms: u64, calls: usize) -> Result<()> {
     let job = Sleeps { ms }.enqueue(world.pool()).store(world.store).await?;
     if calls > 1 {
-        world.comes_to(job.job_ref(), JobState::Scheduled).await?;
+        world.wait_for_state(job.job_ref(), JobState::Scheduled).await?;
     }
     world.output(job).await?;
     let called = world.given.noted(&format!("sleeps {}", job.id())).len();
-    ensure!(called == calls, "it was called {called} times");
+    ensure!(called == calls, "the handler was called {called} times");
     Ok(())
 }
 
 async fn woken(world: &World) -> Result<()> {
     let job = Sleeps { ms: 600_000 }.enqueue(world.pool()).store(world.store).await?;
-    world.comes_to(job.job_ref(), JobState::Scheduled).await?;
+    world.wait_for_state(job.job_ref(), JobState::Scheduled).await?;
     job.run_now(world.pool()).await?;
     let calls = format!("sleeps {}", job.id());
-    world.until("it was called again", async || Ok(world.given.noted(&calls).len() > 1)).await?;
-    world.comes_to(job.job_ref(), JobState::Scheduled).await?;
+    world.until("the handler was called again", async || Ok(world.given.noted(&calls).len() > 1)).await?;
+    world.wait_for_state(job.job_ref(), JobState::Scheduled).await?;
     job.cancel(world.pool()).await?;
     Ok(())
 }
 
 async fn signalled(world: &World) -> Result<()> {
     let job = Receives { timeout_ms: None }.enqueue(world.pool()).store(world.store).await?;
-    world.comes_to(job.job_ref(), JobState::Parked).await?;
+    world.wait_for_state(job.job_ref(), JobState::Parked).await?;
     let found = operate::steps(world.read().await?, world.store, job.id()).await?;
-    ensure!(found.iter().all(|step| step.waits_for().is_none()), "it has no bound: {found:?}");
+    ensure!(found.iter().all(|step| step.waits_for().is_none()), "the step has a deadline: {found:?}");
     ensure!(job.signal(world.pool(), "word", "hello").await? == Signalled::Sent);
     ensure!(world.output(job).await?.as_deref() == Some("hello"));
     Ok(())
@@ -89,7 +89,7 @@ async fn signalled_before(world: &World) -> Result<()> {
 
 async fn in_time(world: &World) -> Result<()> {
     let job = Receives { timeout_ms: Some(15_000) }.enqueue(world.pool()).store(world.store).await?;
-    world.comes_to(job.job_ref(), JobState::Parked).await?;
+    world.wait_for_state(job.job_ref(), JobState::Parked).await?;
     ensure!(job.signal(world.pool(), "word", "in time").await? == Signalled::Sent);
     ensure!(world.output(job).await?.as_deref() == Some("in time"));
     Ok(())
@@ -113,7 +113,7 @@ async fn over(world: &World) -> Result<()> {
 }
 
 async fn anew(world: &World) -> Result<()> {
-    let job = Anew { left: 2, rounds: 0 }.enqueue(world.pool()).store(world.store).await?;
+    let job = Restarting { left: 2, rounds: 0 }.enqueue(world.pool()).store(world.store).await?;
     ensure!(world.output(job).await? == 2);
     Ok(())
 }

@@ -1,4 +1,4 @@
-//! One job is enqueued, in each form and on each kind of connection. None of them is run: nobody serves their queue.
+//! Enqueues one job in each form and on each kind of connection. None of the jobs runs: no worker serves their queue.
 
 use std::time::Duration;
 
@@ -12,11 +12,11 @@ use sqlx::PgConnection;
 
 use super::{
     jobs::{Echo, Fair, Keyed, Lax, OneEach, echo},
-    play::{Need, Room, operations},
+    play::{Need, OperationGroup, operations},
     world::{IDLE, World},
 };
 
-pub(super) const ROOM: Room = Room {
+pub(super) const GROUP: OperationGroup = OperationGroup {
     name: "enqueue",
     needs: Need::Store,
     operations: operations![
@@ -42,7 +42,7 @@ pub(super) const ROOM: Room = Room {
 
 async fn is_ready(world: &World, job: JobRef) -> Result<()> {
     let state = job.state(world.pool()).await?;
-    ensure!(state == JobState::Ready, "it is {state}");
+    ensure!(state == JobState::Ready, "the job is {state}");
     Ok(())
 }
 
@@ -64,7 +64,7 @@ async fn on_connection(world: &World) -> Result<()> {
 async fn committed(world: &World) -> Result<()> {
     let mut tx = world.pool().begin().await?;
     let job = echo("committed").enqueue(&mut tx).store(world.store).queue(IDLE).await?;
-    ensure!(job.state(world.pool()).await.is_err(), "others see it before the commit");
+    ensure!(job.state(world.pool()).await.is_err(), "the job is visible before the commit");
     tx.commit().await?;
     is_ready(world, job.job_ref()).await
 }
@@ -73,7 +73,7 @@ async fn rolled_back(world: &World) -> Result<()> {
     let mut tx = world.pool().begin().await?;
     let job = echo("rolled back").enqueue(&mut tx).store(world.store).queue(IDLE).await?;
     tx.rollback().await?;
-    ensure!(matches!(job.state(world.pool()).await, Err(queue_core::Error::NotFound { .. })), "it is there");
+    ensure!(matches!(job.state(world.pool()).await, Err(queue_core::Error::NotFound { .. })), "the job exists");
     Ok(())
 }
 
@@ -90,7 +90,7 @@ async fn later(world: &World) -> Result<()> {
     let at = echo("at").enqueue(world.pool()).store(world.store).queue(IDLE).at(Utc::now() + TimeDelta::hours(1)).await?;
     for job in [after, at] {
         let found = job.find(world.pool()).await?;
-        let wait = found.run_at.context("it has no time")? - found.enqueued_at;
+        let wait = found.run_at.context("the job has no start time")? - found.enqueued_at;
         ensure!(found.state == JobState::Scheduled && (wait.num_minutes() - 60).abs() <= 5, "{} in {wait}", found.state);
     }
     Ok(())
@@ -145,7 +145,7 @@ async fn unique_debounce(world: &World) -> Result<()> {
     tokio::time::sleep(Duration::from_millis(20)).await;
     let second = unique(world, "debounce", "second", OnConflict::Debounce).await?;
     ensure!(second.outcome() == Enqueued::Debounced && first.id() == second.id(), "{:?}", second.outcome());
-    ensure!(first.find(world.pool()).await?.run_at > before, "its time was not pushed");
+    ensure!(first.find(world.pool()).await?.run_at > before, "the start time was not moved");
     Ok(())
 }
 
@@ -184,7 +184,7 @@ async fn relaxed(world: &World) -> Result<()> {
     is_ready(world, by_type.job_ref()).await
 }
 
-/// As a driver sends it that knows nothing of ours.
+/// Sends the rendered statement as a foreign driver would.
 async fn send<J>(on: &mut PgConnection, rendered: &Rendered<J>) -> Result<JobHandle<J>> {
     let statement = rendered.parameters().into_iter().fold(sqlx::query_as(rendered.sql()), sqlx::query::QueryAs::bind);
     let (id, outcome): (i64, String) = statement.fetch_one(on).await?;

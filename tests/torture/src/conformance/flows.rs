@@ -1,30 +1,30 @@
-//! Flows: jobs that are enqueued together, of which some wait for others and are given what these returned.
+//! Flows: jobs enqueued together, of which some wait for others and receive their results.
 
 use anyhow::{Context as _, Result, ensure};
 use queue_core::{Durability, Flow, IfDead, Job as _, JobState, Of, operate};
 
 use super::{
     jobs::{After, Both, Counted, Echo, Piece, echo},
-    play::{Need, Room, operations},
+    play::{Need, OperationGroup, operations},
     world::{IDLE, World},
 };
 
-pub(super) const ROOM: Room = Room {
+pub(super) const GROUP: OperationGroup = OperationGroup {
     name: "flow",
     needs: Need::Worker,
     operations: operations![
-        "two, and one after both" => both,
+        "a job after two others" => both,
         "in a transaction that rolls back" => rolled_back,
         "on dead, if dead" => dead,
-        "a node of many" => many,
+        "a node with many jobs" => many,
         "nested" => nested,
         "then" => then,
         "cancel" => cancel,
-        "a value of a test" => given,
+        "given values in tests" => given,
     ],
 };
 
-/// The states of its nodes, by their names.
+/// Returns the state of each node by name.
 async fn states(world: &World, job: queue_core::JobId) -> Result<Vec<(String, String)>> {
     let nodes = operate::flow(world.read().await?, world.store, job).await?;
     Ok(nodes.into_iter().map(|node| (node.name, node.state.unwrap_or_default())).collect())
@@ -61,7 +61,7 @@ async fn rolled_back(world: &World) -> Result<()> {
     let mut tx = world.pool().begin().await?;
     let flow = flow.enqueue(&mut tx).await?;
     tx.rollback().await?;
-    ensure!(flow.job(&first).state(world.pool()).await.is_err(), "it is there");
+    ensure!(flow.job(&first).state(world.pool()).await.is_err(), "the job exists");
     Ok(())
 }
 
@@ -75,7 +75,9 @@ async fn dead(world: &World) -> Result<()> {
     let flow = flow.enqueue(world.pool()).await?;
     ensure!(world.output(flow.job(&after)).await? == "dead" && world.output(flow.job(&sorry)).await? == "sorry");
     world
-        .until("what was not to run is cancelled", async || Ok(is(&states(world, flow.id()).await?, "not to run", "cancelled").is_ok()))
+        .until("the node that must not run is cancelled", async || {
+            Ok(is(&states(world, flow.id()).await?, "not to run", "cancelled").is_ok())
+        })
         .await
 }
 
@@ -107,10 +109,10 @@ async fn nested(world: &World) -> Result<()> {
 async fn then(world: &World) -> Result<()> {
     let flow = Piece { n: 42, dies: false }.then(|before| After { before }).then(|_| echo("third"));
     let flow = flow.store(world.store).durability(Durability::Relaxed).enqueue(world.pool()).await?;
-    let (_, last) = flow.jobs().last().context("it has no job")?;
+    let (_, last) = flow.jobs().last().context("the flow has no job")?;
     let last = queue_core::JobHandle::<Echo>::from_id(last).in_store(world.store);
     ensure!(world.output(last).await? == "third");
-    let second = flow.jobs().nth(1).context("it has no second job")?.1;
+    let second = flow.jobs().nth(1).context("the flow has no second job")?.1;
     let second = queue_core::JobHandle::<After>::from_id(second).in_store(world.store);
     ensure!(world.output(second).await? == "42");
     Ok(())
@@ -123,11 +125,11 @@ async fn cancel(world: &World) -> Result<()> {
     let flow = flow.enqueue(world.pool()).await?;
     let cancelled = operate::cancel_flow(world.pool(), world.store, flow.id()).await?;
     ensure!(cancelled >= 1, "{cancelled} were cancelled");
-    world.comes_to(flow.job(&first).job_ref(), JobState::Cancelled).await?;
-    world.comes_to(flow.job(&second).job_ref(), JobState::Cancelled).await
+    world.wait_for_state(flow.job(&first).job_ref(), JobState::Cancelled).await?;
+    world.wait_for_state(flow.job(&second).job_ref(), JobState::Cancelled).await
 }
 
-#[expect(clippy::unused_async, reason = "as all operations")]
+#[expect(clippy::unused_async, reason = "all operations are async")]
 async fn given(_: &World) -> Result<()> {
     ensure!(Of::given(7).get() == Some(&7) && Of::<u32>::ended_as("dead").ended() == Some("dead"));
     ensure!(Of::given(7).value().is_ok() && Of::<u32>::ended_as("dead").into_value().is_err());

@@ -1,4 +1,4 @@
-//! What the jobs of a run do, and what they leave to be seen: rows in the user's table, and notes in this process.
+//! Handlers of the jobs of a run. They leave rows in the user's table and notes in this process.
 
 use std::{
     collections::{BTreeMap, HashMap},
@@ -15,34 +15,35 @@ use tokio::time::sleep;
 
 use super::{
     jobs::{
-        After, Anew, Both, Checkpointed, Counted, Echo, Fair, First, Gone, Hooked, Keyed, Lax, Limited, Mapped, Mapper, OneEach, Own,
-        Parent, Piece, Receives, Says, Sealed, Sleeps, Slow, Steps, Ticks, Together, Told, Try, Versioned, Waits, Within, echo,
+        After, Both, Checkpointed, ContextReport, Counted, Echo, Fair, First, Gone, Hooked, Keyed, Lax, Limited, LogWriter, Mapped, Mapper,
+        OneEach, Own, Parent, Piece, Receives, Restarting, Sealed, Sleeps, Slow, Steps, Ticks, Together, Try, Versioned, Waits, Within,
+        echo,
     },
     world::IDLE,
 };
 
-/// What a handler says that panics because it is told to.
-pub(super) const PANIC: &str = "told to panic";
+/// Panic message of a handler that panics on purpose.
+pub(super) const PANIC: &str = "intentional panic";
 
-/// What handlers are given, and where they note what they did.
+/// State passed to handlers. They record their calls in it.
 #[derive(Clone, Debug)]
-pub(super) struct Given {
+pub(super) struct HandlerState {
     pub(super) store: Store,
     app: String,
     notes: Arc<Mutex<HashMap<String, Vec<String>>>>,
 }
 
-impl Given {
+impl HandlerState {
     pub(super) fn new(store: Store, app: String) -> Self {
         Self { store, app, notes: Arc::default() }
     }
 
-    /// The schema of the user's tables.
+    /// Schema of the user's tables.
     pub(super) fn app(&self) -> &str {
         &self.app
     }
 
-    /// Notes this; returns how many there were before.
+    /// Records a note. Returns how many there were before.
     pub(super) fn note(&self, of: &str, text: impl Into<String>) -> usize {
         let mut notes = lock(&self.notes);
         let notes = notes.entry(of.to_owned()).or_default();
@@ -60,8 +61,8 @@ impl Given {
     }
 }
 
-fn given(cx: &Context) -> &Given {
-    cx.state::<Given>()
+fn given(cx: &Context) -> &HandlerState {
+    cx.state::<HandlerState>()
 }
 
 impl Handler for Echo {
@@ -76,12 +77,12 @@ impl Handler for Try {
         let calls = given(cx).note(&format!("try {}", cx.id()), cx.attempt().to_string());
         let is_first = calls == 0;
         match self.first {
-            First::Fail if is_first => Err("told to fail once".into()),
-            First::Always => Err("told to fail always".into()),
+            First::Fail if is_first => Err("intentional failure at the first attempt".into()),
+            First::Always => Err("intentional failure at every attempt".into()),
             First::Panic if is_first => panic!("{PANIC}"),
             First::Hang if is_first => std::future::pending().await,
-            First::RetryIn if is_first => Err(Failure::retry_in(Duration::from_millis(30), "told to wait")),
-            First::SlowDown if is_first => Err(Failure::slow_down(Duration::from_millis(30), "told to slow down")),
+            First::RetryIn if is_first => Err(Failure::retry_in(Duration::from_millis(30), "intentional retry")),
+            First::SlowDown if is_first => Err(Failure::slow_down(Duration::from_millis(30), "intentional slow-down")),
             First::Snooze if is_first => Err(Failure::snooze(Duration::from_millis(30))),
             First::Terminal => "no number".parse::<u32>().terminal(),
             _ => Ok(cx.attempt()),
@@ -113,7 +114,7 @@ impl Handler for Checkpointed {
     }
 }
 
-impl Handler for Told {
+impl Handler for ContextReport {
     async fn run(self, cx: &Context) -> JobResult<BTreeMap<String, String>> {
         let one: i64 = queue_core::sqlx::query_scalar("select 1::bigint").fetch_one(cx.pool()).await?;
         let said = [
@@ -126,7 +127,7 @@ impl Handler for Told {
             ("in order", (cx.enqueued_at() <= cx.claimed_at()).to_string()),
             ("meta", cx.meta().get("tenant").map(ToString::to_string).unwrap_or_default()),
             ("pool", one.to_string()),
-            ("state", cx.try_state::<Given>().is_some().to_string()),
+            ("state", cx.try_state::<HandlerState>().is_some().to_string()),
             ("no state", cx.try_state::<u8>().is_none().to_string()),
         ];
         Ok(said.into_iter().map(|(name, value)| (name.to_owned(), value)).collect())
@@ -139,7 +140,7 @@ impl Handler for Within {
         given(cx).effect(&mut tx, cx.id(), self.n).await?;
         echo(format!("within {}", self.n)).enqueue(&mut tx).store(given(cx).store).await?;
         if self.fails_first && cx.attempt() == 1 {
-            return Err("told to fail once".into());
+            return Err("intentional failure at the first attempt".into());
         }
         Ok(self.n)
     }
@@ -151,12 +152,12 @@ impl Handler for Own {
             let mut dropped = cx.begin().await?;
             given(cx).effect(&mut dropped, cx.id(), -1).await?;
             drop(dropped);
-            return Err("told to fail once".into());
+            return Err("intentional failure at the first attempt".into());
         }
         let mut tx = cx.begin().await?;
         given(cx).effect(&mut tx, cx.id(), self.n).await?;
         if self.dies {
-            return Err(tx.fail("told to die").await);
+            return Err(tx.fail("intentional terminal failure").await);
         }
         echo(format!("own {}", self.n)).enqueue(&mut tx).store(given(cx).store).await?;
         tx.complete(self.n).await
@@ -166,9 +167,9 @@ impl Handler for Own {
 impl BatchHandler for Together {
     async fn run(batch: &mut JobBatch<Self>, cx: &BatchContext) -> JobResult {
         let size = batch.len();
-        let is_told = cx.job_type() == "conf_batch" && cx.try_state::<Given>().is_some() && cx.cancelled().reason().is_none();
+        let is_told = cx.job_type() == "conf_batch" && cx.try_state::<HandlerState>().is_some() && cx.cancelled().reason().is_none();
         queue_core::sqlx::query("select 1").execute(cx.pool()).await?;
-        cx.state::<Given>().note("batch", size.to_string());
+        cx.state::<HandlerState>().note("batch", size.to_string());
         for job in batch.iter_mut() {
             if job.payload().n < 0 {
                 job.fail(Failure::terminal("negative"));
@@ -189,7 +190,7 @@ impl Handler for Steps {
         let id = cx.id();
         cx.step_tx("second", async |tx| given.effect(tx, id, 2).await).await?;
         if cx.attempt() == 1 {
-            return Err("told to fail between the steps".into());
+            return Err("intentional failure between the steps".into());
         }
         let third = cx.step(("third", 1), async { Ok::<_, Failure>(u64::from(cx.journaled("first"))) }).await?;
         Ok(vec![first, third, u64::from(revision), u64::from(!cx.key("first").is_empty())])
@@ -214,11 +215,11 @@ impl Handler for Receives {
     }
 }
 
-impl Handler for Anew {
+impl Handler for Restarting {
     async fn run(self, cx: &Durable) -> JobResult<u32> {
         cx.step("round", async { Ok::<_, Failure>(()) }).await?;
         if self.left > 0 {
-            cx.restart(Anew { left: self.left - 1, rounds: self.rounds + 1 }).await;
+            cx.restart(Restarting { left: self.left - 1, rounds: self.rounds + 1 }).await;
         }
         Ok(self.rounds)
     }
@@ -236,7 +237,7 @@ impl Handler for Parent {
 
 impl Handler for Waits {
     async fn run(self, cx: &Durable) -> JobResult {
-        cx.spawn("nobody's", echo("never")).queue(IDLE).await?.join().await?;
+        cx.spawn("unserved", echo("never")).queue(IDLE).await?.join().await?;
         Ok(())
     }
 }
@@ -257,7 +258,7 @@ impl Handler for Mapper {
 
 impl Handler for Piece {
     async fn run(self, _: &Context) -> JobResult<u32> {
-        if self.dies { Err(Failure::terminal("told to die")) } else { Ok(self.n) }
+        if self.dies { Err(Failure::terminal("intentional terminal failure")) } else { Ok(self.n) }
     }
 }
 
@@ -314,7 +315,7 @@ impl Handler for Limited {
     }
 }
 
-impl Handler for Says {
+impl Handler for LogWriter {
     async fn run(self, cx: &Context) -> JobResult {
         tracing::info!("a line of job {}", cx.id());
         Ok(())

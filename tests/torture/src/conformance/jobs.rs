@@ -1,11 +1,11 @@
-//! The job types of a run. Their handlers stand in `handlers`.
+//! The job types of a run. Their handlers are in `handlers`.
 
 use std::collections::BTreeMap;
 
 use queue_core::{Of, job};
 use serde::{Deserialize, Serialize};
 
-/// Gives back what it is given.
+/// Returns its payload.
 #[job(name = "conf_echo", output = String)]
 #[derive(Debug, Default, Serialize, Deserialize)]
 pub(super) struct Echo {
@@ -16,14 +16,14 @@ pub(super) fn echo(text: impl Into<String>) -> Echo {
     Echo { text: text.into() }
 }
 
-/// Does not complete in its first attempt.
+/// Does not complete at its first attempt.
 #[job(name = "conf_try", output = u32, max_attempts = 2, backoff = fixed("20ms"), timeout = "500ms", aliases = ["conf_tried_before"])]
 #[derive(Serialize, Deserialize)]
 pub(super) struct Try {
     pub(super) first: First,
 }
 
-/// What the first attempt does instead; `Always` each.
+/// What the first attempt does instead. `Always` applies to each attempt.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) enum First {
     Complete,
@@ -37,24 +37,24 @@ pub(super) enum First {
     Always,
 }
 
-/// Reports, and goes on until it is cancelled.
+/// Reports progress until it is cancelled.
 #[job(name = "conf_slow", output = String, max_attempts = 3, backoff = fixed("20ms"))]
 #[derive(Serialize, Deserialize)]
 pub(super) struct Slow {
     pub(super) ms: u64,
 }
 
-/// Leaves a checkpoint in its first attempt, and returns it in the next.
+/// Saves a checkpoint at its first attempt, and returns it at the next.
 #[job(name = "conf_checkpoint", output = u32, max_attempts = 2, backoff = fixed("20ms"))]
 #[derive(Serialize, Deserialize)]
 pub(super) struct Checkpointed {}
 
-/// What a handler is told of its job.
+/// Returns what the context reports about its job.
 #[job(name = "conf_context", output = BTreeMap<String, String>, max_attempts = 7)]
 #[derive(Serialize, Deserialize)]
-pub(super) struct Told {}
+pub(super) struct ContextReport {}
 
-/// A row of the user's, in the transaction of its claim and its completion.
+/// Writes a user row in the transaction of its claim and its completion.
 #[job(name = "conf_within", transactional, output = i64, max_attempts = 2, backoff = fixed("20ms"))]
 #[derive(Serialize, Deserialize)]
 pub(super) struct Within {
@@ -62,7 +62,7 @@ pub(super) struct Within {
     pub(super) fails_first: bool,
 }
 
-/// A row of the user's and another job, in one commit with its completion.
+/// Writes a user row and enqueues another job in one commit with its completion.
 #[job(name = "conf_own", output = i64, max_attempts = 2, backoff = fixed("20ms"))]
 #[derive(Serialize, Deserialize)]
 pub(super) struct Own {
@@ -70,7 +70,7 @@ pub(super) struct Own {
     pub(super) dies: bool,
 }
 
-/// Many in one call: negative ones die.
+/// Runs in batches. Jobs with a negative number die.
 #[job(name = "conf_batch", batch = 20, batch_wait = "100ms", output = usize, max_attempts = 2, backoff = fixed("20ms"))]
 #[derive(Serialize, Deserialize)]
 pub(super) struct Together {
@@ -82,24 +82,24 @@ pub(super) struct Together {
 #[derive(Serialize, Deserialize)]
 pub(super) struct Steps {}
 
-/// Sleeps longer than is waited for in place.
+/// Sleeps too long to wait in place.
 #[job(name = "conf_sleeps", durable, output = u64)]
 #[derive(Serialize, Deserialize)]
 pub(super) struct Sleeps {
     pub(super) ms: u64,
 }
 
-/// Waits for a signal, with a timeout or without.
+/// Waits for a signal, with or without a timeout.
 #[job(name = "conf_receives", durable, output = Option<String>)]
 #[derive(Serialize, Deserialize)]
 pub(super) struct Receives {
     pub(super) timeout_ms: Option<u64>,
 }
 
-/// Begins anew, until there are no rounds left.
+/// Restarts until no rounds are left.
 #[job(name = "conf_anew", durable, output = u32)]
 #[derive(Serialize, Deserialize)]
-pub(super) struct Anew {
+pub(super) struct Restarting {
     pub(super) left: u32,
     pub(super) rounds: u32,
 }
@@ -109,12 +109,12 @@ pub(super) struct Anew {
 #[derive(Serialize, Deserialize)]
 pub(super) struct Parent {}
 
-/// Waits for a child that nobody runs.
+/// Waits for a child that no worker runs.
 #[job(name = "conf_waits", durable)]
 #[derive(Serialize, Deserialize)]
 pub(super) struct Waits {}
 
-/// Maps, so many in flight; of each third the part dies.
+/// Maps with a limited number of parts in flight. Every third part dies.
 #[job(name = "conf_mapper", durable, output = Mapped)]
 #[derive(Serialize, Deserialize)]
 pub(super) struct Mapper {
@@ -122,7 +122,7 @@ pub(super) struct Mapper {
     pub(super) most: u32,
 }
 
-/// What a map came to.
+/// Result of a map.
 #[derive(Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) struct Mapped {
     pub(super) total: u64,
@@ -131,7 +131,7 @@ pub(super) struct Mapped {
     pub(super) outputs: Vec<Option<u32>>,
 }
 
-/// One part of a map, or of a node of many.
+/// One part of a map, or of a node with many jobs.
 #[job(name = "conf_piece", output = u32, max_attempts = 1)]
 #[derive(Serialize, Deserialize)]
 pub(super) struct Piece {
@@ -139,7 +139,7 @@ pub(super) struct Piece {
     pub(super) dies: bool,
 }
 
-/// Waits for two others in a flow, and has what they returned.
+/// Waits for two other jobs of a flow, and receives their results.
 #[job(name = "conf_both", output = String)]
 #[derive(Serialize, Deserialize)]
 pub(super) struct Both {
@@ -147,21 +147,21 @@ pub(super) struct Both {
     pub(super) right: Of<String>,
 }
 
-/// Has what the one before it returned, if that completed.
+/// Receives the result of the job before it, if that completed.
 #[job(name = "conf_after", output = String)]
 #[derive(Serialize, Deserialize)]
 pub(super) struct After {
     pub(super) before: Of<u32>,
 }
 
-/// Has how many of a node of many came to what.
+/// Receives the outcome counts of a node with many jobs.
 #[job(name = "conf_counted", output = u64)]
 #[derive(Serialize, Deserialize)]
 pub(super) struct Counted {
     pub(super) counts: Of<queue_core::Counts>,
 }
 
-/// Takes turns by tenant.
+/// Fair queueing by tenant.
 #[job(name = "conf_fair", fair = self.tenant)]
 #[derive(Serialize, Deserialize)]
 pub(super) struct Fair {
@@ -169,7 +169,7 @@ pub(super) struct Fair {
     pub(super) n: u32,
 }
 
-/// In the order of its key.
+/// Ordered by key.
 #[job(name = "conf_keyed", key = self.key)]
 #[derive(Serialize, Deserialize)]
 pub(super) struct Keyed {
@@ -177,7 +177,7 @@ pub(super) struct Keyed {
     pub(super) n: u32,
 }
 
-/// One for each customer that waits.
+/// One queued job per customer.
 #[job(name = "conf_unique", unique(fields(customer), while = queued, on_conflict = replace))]
 #[derive(Serialize, Deserialize)]
 pub(super) struct OneEach {
@@ -185,7 +185,7 @@ pub(super) struct OneEach {
     pub(super) text: String,
 }
 
-/// One at once, over all workers.
+/// One running job across all workers.
 #[job(name = "conf_limited", limit(concurrency = 1), limit(name = "conf_service", key = self.account, concurrency = 2))]
 #[derive(Serialize, Deserialize)]
 pub(super) struct Limited {
@@ -193,12 +193,12 @@ pub(super) struct Limited {
     pub(super) n: u32,
 }
 
-/// Says something in its log.
+/// Writes to its log.
 #[job(name = "conf_logs", keep_logs = "4KiB", max_attempts = 1)]
 #[derive(Serialize, Deserialize)]
-pub(super) struct Says {}
+pub(super) struct LogWriter {}
 
-/// Of a second version, which reads the first.
+/// Has a second version, which reads payloads of the first.
 #[job(name = "conf_versioned", version = 2, upgrade = from_one, output = String)]
 #[derive(Serialize, Deserialize)]
 pub(super) struct Versioned {
@@ -226,17 +226,17 @@ pub(super) struct Sealed {
 #[derive(Serialize, Deserialize)]
 pub(super) struct Gone {}
 
-/// Does not wait for the disk, nor for ever.
+/// Relaxed durability and a start deadline.
 #[job(name = "conf_relaxed", durability = relaxed, expires = "1h", priority = 30)]
 #[derive(Serialize, Deserialize)]
 pub(super) struct Lax {}
 
-/// Each second, as its type says.
+/// Scheduled every second by its type.
 #[job(name = "conf_ticks", every = "1s", retain = "1h")]
 #[derive(Default, Serialize, Deserialize)]
 pub(super) struct Ticks {}
 
-/// Told of by a hook of this process.
+/// Observed by a hook of this process.
 #[job(name = "conf_hooked", output = Option<String>)]
 #[derive(Serialize, Deserialize)]
 pub(super) struct Hooked {}

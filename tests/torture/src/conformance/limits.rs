@@ -1,4 +1,4 @@
-//! What keeps work in bounds and in order: capacities, limits, weights, pauses, priorities, keys.
+//! Bounds and order: capacities, limits, weights, pauses, priorities, keys.
 
 use std::time::Duration;
 
@@ -10,22 +10,22 @@ use queue_core::{
 
 use super::{
     jobs::{Echo, Fair, Hooked, Keyed, Limited, echo},
-    play::{Need, Room, operations},
+    play::{Need, OperationGroup, operations},
     world::{IDLE, SINGLE, World},
 };
 
-pub(super) const ROOM: Room = Room {
+pub(super) const GROUP: OperationGroup = OperationGroup {
     name: "bounds",
     needs: Need::Worker,
     operations: operations![
         "capacity" => capacity,
-        "capacity, waited for" => patient,
+        "capacity with a wait" => patient,
         "limit of a type" => of_type,
         "limit by key" => by_key,
         "limit of an operator" => by_operator,
         "limit of a queue, declared by the worker" => of_queue,
         "weights" => weights,
-        "turns of fair keys" => turns,
+        "fair queueing" => turns,
         "pause, until paused, resume" => pause,
         "pause of a type" => pause_type,
         "priorities" => priorities,
@@ -67,12 +67,12 @@ async fn patient(world: &World) -> Result<()> {
     grown?;
     ensure!(job?.state(pool).await? == JobState::Ready);
     operate::set_capacity(pool, store, FULL, None).await?;
-    ensure!(operate::capacities(pool, store).await?.iter().all(|found| found.queue != FULL), "it has a capacity still");
+    ensure!(operate::capacities(pool, store).await?.iter().all(|found| found.queue != FULL), "the queue still has a capacity");
     Ok(())
 }
 
-/// How many ran at once at most, of those that were noted since.
-fn most_at_once(notes: &[String]) -> usize {
+/// Returns the maximum number of jobs that ran at the same time, according to these notes.
+fn max_concurrent(notes: &[String]) -> usize {
     let (mut now, mut most) = (0_usize, 0);
     for note in notes {
         now = if note.starts_with("begin") { now + 1 } else { now.saturating_sub(1) };
@@ -87,10 +87,10 @@ async fn of_type(world: &World) -> Result<()> {
     for job in jobs {
         world.output(job).await?;
     }
-    let most = most_at_once(&world.given.noted("limited"));
-    ensure!(most == 1, "{most} ran at once");
+    let most = max_concurrent(&world.given.noted("limited"));
+    ensure!(most == 1, "{most} jobs ran at the same time");
     let found = operate::limits(world.read().await?, world.store).await?;
-    let own = found.iter().find(|limit| limit.name == "type:conf_limited").context("the limit is not known")?;
+    let own = found.iter().find(|limit| limit.name == "type:conf_limited").context("the limit is not listed")?;
     ensure!(own.figures.concurrency == Some(1) && own.figures.period().is_none() && !own.by_operator, "{own:?}");
     Ok(())
 }
@@ -117,11 +117,11 @@ async fn by_operator(world: &World) -> Result<()> {
     ensure!(none.says_how_many() && none.fault().is_none());
     operate::set_limit(pool, store, "type:conf_limited", Limit::job_type().concurrency(0), Some("a test")).await?;
     let found = operate::limits(pool, store).await?;
-    let own = found.iter().find(|limit| limit.name == "type:conf_limited").context("the limit is not known")?;
+    let own = found.iter().find(|limit| limit.name == "type:conf_limited").context("the limit is not listed")?;
     ensure!(own.by_operator && own.reason.as_deref() == Some("a test"), "{own:?}");
     let job = Limited { account: "operator".to_owned(), n: 10 }.enqueue(pool).store(store).await?;
     tokio::time::sleep(Duration::from_millis(300)).await;
-    ensure!(job.state(pool).await? == JobState::Ready, "it has begun");
+    ensure!(job.state(pool).await? == JobState::Ready, "the job has started");
     ensure!(operate::unset_limit(pool, store, "type:conf_limited").await?);
     world.output(job).await?;
     let rate = Limit::new().name("conf_rate").rate(5, Duration::from_mins(1)).burst(2);
@@ -150,14 +150,14 @@ async fn weights(world: &World) -> Result<()> {
     Ok(())
 }
 
-/// Nothing of the queue with one slot begins meanwhile.
+/// Runs the enqueue while the only slot of the queue is occupied.
 async fn held<T>(world: &World, enqueue: impl Future<Output = Result<T>>) -> Result<T> {
     let scope = Scope::queue(SINGLE);
     operate::pause(world.pool(), world.store, &scope, Some("a test")).await?;
     let paused = operate::until_paused(world.pool(), world.store, &scope).await;
     let enqueued = enqueue.await;
     operate::resume(world.pool(), world.store, &scope).await?;
-    ensure!(paused?, "it was resumed meanwhile");
+    ensure!(paused?, "the queue was resumed meanwhile");
     enqueued
 }
 
@@ -181,12 +181,12 @@ async fn pause(world: &World) -> Result<()> {
     let job = held(world, async {
         let job = echo("paused").enqueue(world.pool()).store(world.store).queue(SINGLE).await?;
         let found = operate::pauses(world.read().await?, world.store).await?;
-        let own = found.iter().find(|pause| pause.scope == scope).context("the pause is not known")?;
+        let own = found.iter().find(|pause| pause.scope == scope).context("the pause is not listed")?;
         ensure!(own.covers(SINGLE, "conf_echo") && own.reason.as_deref() == Some("a test"), "{own:?}");
-        let awaited = operate::pause_awaits(world.pool(), world.store, &scope).await?.context("it is not paused")?;
+        let awaited = operate::pause_awaits(world.pool(), world.store, &scope).await?.context("the scope is not paused")?;
         ensure!(awaited.is_empty(), "{awaited:?}");
         tokio::time::sleep(Duration::from_millis(300)).await;
-        ensure!(job.state(world.pool()).await? == JobState::Ready, "it has begun");
+        ensure!(job.state(world.pool()).await? == JobState::Ready, "the job has started");
         Ok(job)
     });
     ensure!(world.output(job.await?).await? == "paused");
@@ -201,14 +201,14 @@ async fn pause_type(world: &World) -> Result<()> {
     ensure!(known.contains(&"conf_echo".to_owned()), "{known:?}");
     world
         .until("workers know of the pause", async || {
-            Ok(operate::pause_awaits(world.pool(), world.store, &scope).await?.context("it is not paused")?.is_empty())
+            Ok(operate::pause_awaits(world.pool(), world.store, &scope).await?.context("the scope is not paused")?.is_empty())
         })
         .await?;
     let paused = Hooked {}.enqueue(world.pool()).store(world.store).await?;
     let other = echo("of another type").enqueue(world.pool()).store(world.store).await?;
     world.output(other).await?;
     tokio::time::sleep(Duration::from_millis(300)).await;
-    ensure!(paused.state(world.pool()).await? == JobState::Ready, "it has begun");
+    ensure!(paused.state(world.pool()).await? == JobState::Ready, "the job has started");
     ensure!(operate::resume(world.pool(), world.store, &scope).await?);
     world.output(paused).await?;
     Ok(())
@@ -223,7 +223,7 @@ async fn priorities(world: &World) -> Result<()> {
         }
         Ok(jobs)
     };
-    // A worker learns of a new lane a moment later: these are known then.
+    // A worker discovers a new lane after a moment. These lanes are known then.
     for job in enqueue("before those of priority").await? {
         world.output(job).await?;
     }
@@ -246,7 +246,7 @@ async fn order(world: &World) -> Result<()> {
     Ok(())
 }
 
-/// A queue, type and priority that nobody has seen before.
+/// A queue, type and priority that no worker has seen before.
 async fn new_lane(world: &World) -> Result<()> {
     let began = std::time::Instant::now();
     let job = echo("of a new lane").enqueue(world.pool()).store(world.store).priority(fastrand::i16(1000..30_000)).await?;

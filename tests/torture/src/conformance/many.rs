@@ -1,4 +1,4 @@
-//! Many jobs are enqueued together: by INSERT, by COPY, each for itself, and of several types.
+//! Enqueues many jobs together: by INSERT, by COPY, each on its own, and of several types.
 
 use std::time::Duration;
 
@@ -7,11 +7,11 @@ use queue_core::{Batch, Enqueued, Job as _, operate};
 
 use super::{
     jobs::{Echo, Fair, Keyed, OneEach, Within, echo},
-    play::{Need, Room, operations},
+    play::{Need, OperationGroup, operations},
     world::World,
 };
 
-pub(super) const ROOM: Room = Room {
+pub(super) const GROUP: OperationGroup = OperationGroup {
     name: "enqueue many",
     needs: Need::Store,
     operations: operations![
@@ -20,13 +20,13 @@ pub(super) const ROOM: Room = Room {
         "by COPY" => copied,
         "with ordering keys" => keyed,
         "with fair keys" => fair,
-        "unique, each for itself" => each,
+        "unique, each on its own" => each,
         "relaxed, later" => relaxed,
         "a batch of several types" => batch,
     ],
 };
 
-/// A queue that nobody serves, for each operation its own.
+/// Counts the jobs of a queue without a worker. Each operation has its own queue.
 async fn waiting(world: &World, queue: &str) -> Result<u64> {
     let filter = operate::Filter { queue: Some(queue.to_owned()), ..operate::Filter::default() };
     Ok(operate::count_matching(world.pool(), world.store, &filter, operate::Act::Cancel).await?)
@@ -59,7 +59,7 @@ async fn keyed(world: &World) -> Result<()> {
     let jobs = (0..30).map(|n| Keyed { key: format!("k{}", n % 3), n });
     let count = Keyed::enqueue_all(jobs, world.pool()).store(world.store).queue("keyed").await?;
     ensure!(count == 30);
-    // The first of each key may be on its way from the blocked to the ready, where a count meets it twice, or not at all.
+    // The first job of each key may be moving from blocked to ready. A count then sees it twice or not at all.
     world.until("all are there", async || Ok(waiting(world, "keyed").await? == 30)).await
 }
 

@@ -1,14 +1,14 @@
-//! `cargo conformance`: every public operation, played on a server of anybody's, and a table of what holds there.
+//! `cargo conformance`: runs every public operation against a given server, and prints a table of the outcomes.
 //!
 //! ```text
-//! setup (which server)  cluster (if it is Citus)  world (what operations find there: pools, a store of the run's own, a worker)  jobs (job types)
-//!   rooms of operations: store  enqueue  many  wait  run  durable  children  flows  schedule  limits  look  act  sql  serve  stores
-//!     play (each within its bound, by itself)  report (table, JSON)  then the world is removed
+//! setup (which server)  cluster (if it is Citus)  world (environment: pools, a store of its own, a worker)  jobs (job types)
+//!   groups of operations: store  enqueue  many  wait  run  durable  children  flows  schedule  limits  queries  actions  sql  serve  stores
+//!     play (each isolated, with a time limit)  report (table, JSON)  then the world is removed
 //! ```
 //!
-//! All that it makes is in three schemas and under roles with a name made for the run, which are removed at the end. It never looks at anybody else's.
+//! Everything it creates is in three schemas and under roles with names unique to the run, which are removed at the end. It reads no other schemas.
 
-mod act;
+mod actions;
 mod children;
 mod cluster;
 mod durable;
@@ -17,7 +17,7 @@ mod flows;
 mod handlers;
 mod jobs;
 mod limits;
-mod look;
+mod queries;
 mod many;
 mod play;
 mod report;
@@ -41,66 +41,68 @@ use clap::Parser;
 use tracing_subscriber::{Layer as _, filter::LevelFilter, layer::SubscriberExt as _, util::SubscriberInitExt as _};
 
 use self::{
-    play::Room,
+    play::OperationGroup,
     report::Report,
     setup::{On, Setup},
     world::World,
 };
 
-/// Plays every public operation on a server, and says what holds there.
+/// Runs every public operation against a server, and reports which of them work there.
 #[derive(Debug, Parser)]
 #[command(name = "cargo conformance")]
 struct Args {
-    /// The server: a database in which the login may create schemas. Default: an embedded one that is gone afterwards.
+    /// The server: a database in which the login may create schemas. Default: an embedded server that is removed afterwards.
     #[arg(long, conflicts_with = "on")]
     database_url: Option<String>,
-    /// Past a pooler that gives each transaction another session: for the worker and those who wait.
+    /// Address of the server without a pooler in transaction mode, for the worker and for waiters.
     #[arg(long, requires = "database_url")]
     direct_url: Option<String>,
-    /// A standby, for all that only looks.
+    /// Address of a standby, for read-only operations.
     #[arg(long, requires = "database_url")]
     read_url: Option<String>,
-    /// Of a Citus cluster: its stores are distributed ones. Without it they are if the database has `citus.enable_schema_based_sharding` set.
+    /// The server is a node of a Citus cluster: use distributed stores. Without this option, stores are distributed if the database sets
+    /// `citus.enable_schema_based_sharding`.
     #[arg(long, requires = "database_url")]
     citus: bool,
-    /// Servers of its own, made for the run.
+    /// Start servers for the run.
     #[arg(long)]
     on: Option<On>,
-    /// No operation may take longer.
+    /// Time limit of each operation.
     #[arg(long, default_value = "30s", value_parser = humantime::parse_duration)]
     bound: Duration,
-    /// Only the operations whose name contains this, or one of these, with a store and a worker. Some stand on others of their room: name that.
+    /// Only the operations whose name contains one of these texts, with a store and a worker. Some depend on others of their group: name
+    /// the group.
     #[arg(long)]
     only: Vec<String>,
-    /// No table: only the last line.
+    /// Print no table, only the last line.
     #[arg(long)]
     json: bool,
-    /// Shows warnings of the worker too.
+    /// Show warnings of the worker too.
     #[arg(long)]
     verbose: bool,
 }
 
-/// In the order in which they are played. The store is made in the first; the worker runs from the second on and stops in the last.
-const ROOMS: [&Room; 16] = [
+/// The groups in the order in which they are played. The first creates the store, the second starts the worker, the last stops it.
+const GROUPS: [&OperationGroup; 16] = [
     &store::MADE,
     &run::STARTED,
-    &enqueue::ROOM,
-    &many::ROOM,
-    &wait::ROOM,
-    &run::ROOM,
-    &durable::ROOM,
-    &children::ROOM,
-    &flows::ROOM,
-    &schedule::ROOM,
-    &limits::ROOM,
-    &look::ROOM,
-    &act::ROOM,
-    &sql::ROOM,
-    &serve::ROOM,
-    &stores::ROOM,
+    &enqueue::GROUP,
+    &many::GROUP,
+    &wait::GROUP,
+    &run::GROUP,
+    &durable::GROUP,
+    &children::GROUP,
+    &flows::GROUP,
+    &schedule::GROUP,
+    &limits::GROUP,
+    &queries::GROUP,
+    &actions::GROUP,
+    &sql::GROUP,
+    &serve::GROUP,
+    &stores::GROUP,
 ];
 
-/// What the binary does.
+/// Entry point of the binary.
 pub fn main() -> ExitCode {
     let args = Args::parse();
     let level = if args.verbose { LevelFilter::WARN } else { LevelFilter::OFF };
@@ -108,7 +110,7 @@ pub fn main() -> ExitCode {
     tracing_subscriber::registry().with(print).with(queue_worker::logs()).init();
     let shown = std::panic::take_hook();
     std::panic::set_hook(Box::new(move |panic| {
-        // A handler does so on purpose.
+        // A handler panics on purpose.
         if panic.payload_as_str() != Some(handlers::PANIC) {
             shown(panic);
         }
@@ -130,7 +132,7 @@ pub fn main() -> ExitCode {
     }
 }
 
-/// Whether nothing failed.
+/// Runs the operations. Returns whether none failed.
 async fn conform(args: &Args) -> Result<bool> {
     let setup = match (&args.database_url, args.on) {
         (Some(url), _) => {
@@ -149,7 +151,7 @@ async fn conform(args: &Args) -> Result<bool> {
     };
     let mut report = Report::new(setup.name(), setup.server().await?, args.json);
     let world = World::new(setup).await?;
-    let play = play::all(&world, &ROOMS, (args.bound, args.only.as_slice()), &mut report);
+    let play = play::all(&world, &GROUPS, (args.bound, args.only.as_slice()), &mut report);
     let is_whole = tokio::select! {
         () = play => true,
         _ = tokio::signal::ctrl_c() => false,
@@ -157,7 +159,7 @@ async fn conform(args: &Args) -> Result<bool> {
     if !is_whole {
         report.note("interrupted", "ctrl-c".to_owned());
     }
-    // After a failure, and after a panic of an operation, too.
+    // Also runs after a failure or a panic of an operation.
     play::end(world, &mut report, args.bound).await;
     report.print();
     Ok(is_whole && report.holds())

@@ -1,4 +1,4 @@
-//! What came of each operation: a table for people, a line of JSON for programs.
+//! Outcome of each operation: a table for humans, a line of JSON for programs.
 
 use std::time::Duration;
 
@@ -7,11 +7,11 @@ use serde::Serialize;
 
 use super::play::Skip;
 
-/// What came of one operation.
+/// Outcome of one operation.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Outcome {
     Ok,
-    /// The server, or the queue, says that it does not do this here.
+    /// The server or the queue reports that this is not supported here.
     Refused(String),
     Failed(String),
     Skipped(String),
@@ -26,12 +26,12 @@ struct Line {
     ms: u64,
 }
 
-/// What came of all.
+/// Outcomes of a run.
 #[derive(Debug, Serialize)]
 pub(super) struct Report {
     server: Option<String>,
     setup: String,
-    /// Why none was played.
+    /// Why no operation was played.
     #[serde(skip_serializing_if = "Option::is_none")]
     skipped_because: Option<String>,
     passed: usize,
@@ -40,15 +40,15 @@ pub(super) struct Report {
     skipped: usize,
     ms: u64,
     operations: Vec<Line>,
-    /// No table is printed.
+    /// Whether to print no table.
     #[serde(skip)]
     only_json: bool,
 }
 
-/// What a server does not do, what a login may not, what only reads: SQLSTATEs.
+/// SQLSTATEs of unsupported features, missing privileges and read-only transactions.
 const REFUSALS: [&str; 3] = ["0A000", "42501", "25006"];
 
-/// The names of operations in the table; a test says that none is longer.
+/// Column width for the names of operations. A test checks that no name is longer.
 pub(super) const WIDTH: usize = 76;
 
 impl Outcome {
@@ -93,7 +93,7 @@ impl Report {
         Self { server: Some(server), only_json, ..Self::none(setup) }
     }
 
-    /// Of a setup that is not to be had here, which was said.
+    /// Report for a setup that is not available here. The reason was printed already.
     pub(super) fn skipped(setup: &str, why: &str) -> Self {
         Self { skipped_because: Some(why.to_owned()), only_json: true, ..Self::none(setup) }
     }
@@ -132,17 +132,17 @@ impl Report {
         self.operations.push(Line { operation, result, why, ms });
     }
 
-    /// That the run did not come to its end.
+    /// Records why the run did not finish.
     pub(super) fn note(&mut self, operation: &str, why: String) {
         self.add(operation.to_owned(), Outcome::Failed(why), Duration::ZERO);
     }
 
-    /// Whether nothing failed, and nothing was refused.
+    /// Whether no operation failed or was refused.
     pub(super) fn holds(&self) -> bool {
         self.failed == 0 && self.refused == 0
     }
 
-    /// The last lines: the sum for people, and all as JSON.
+    /// Prints the last lines: the totals for humans, and everything as JSON.
     pub(super) fn print(&self) {
         if !self.only_json {
             let Self { passed, refused, failed, skipped, ms, .. } = self;
@@ -162,7 +162,7 @@ mod tests {
     use crate::conformance::play::skip;
 
     #[test]
-    fn what_is_refused_is_told_from_what_fails() {
+    fn refusals_are_distinguished_from_failures() {
         let of = |error: Error| Outcome::of(&error).parts().0;
         assert_eq!(of(queue_worker::Error::Pooler.into()), "refused");
         assert_eq!(of(anyhow::anyhow!("something\n else").context("more")), "failed");
@@ -171,9 +171,10 @@ mod tests {
     }
 
     #[test]
-    fn each_operation_has_a_name_of_its_own_that_fits() {
-        let all =
-            crate::conformance::ROOMS.iter().flat_map(|room| room.operations.iter().map(move |one| format!("{}: {}", room.name, one.name)));
+    fn operation_names_are_unique_and_fit() {
+        let all = crate::conformance::GROUPS
+            .iter()
+            .flat_map(|group| group.operations.iter().map(move |one| format!("{}: {}", group.name, one.name)));
         let mut names: Vec<String> = all.collect();
         assert!(names.iter().all(|name| name.chars().count() <= WIDTH), "{names:?}");
         let count = names.len();
@@ -183,7 +184,7 @@ mod tests {
     }
 
     #[test]
-    fn only_what_neither_fails_nor_is_refused_holds() {
+    fn a_run_holds_only_without_failures_and_refusals() {
         for (outcome, holds) in [
             (Outcome::Ok, true),
             (Outcome::Skipped("why".to_owned()), true),

@@ -1,4 +1,4 @@
-//! A worker runs jobs of each kind: what it completes, tries again, gives up, and writes in their transactions.
+//! A worker runs jobs of each kind: completion, retries, final failures, and writes in their transactions.
 
 use std::time::Duration;
 
@@ -11,18 +11,19 @@ use queue_worker::{Config, OnStandby, Worker};
 use tokio::sync::oneshot;
 
 use super::{
-    handlers::Given,
+    handlers::HandlerState,
     jobs::{
-        After, Anew, Both, Checkpointed, Counted, Echo, Fair, First, Gone, Hooked, Keyed, Lax, Limited, Mapper, OneEach, Own, Parent,
-        Piece, Receives, Says, Sealed, Sleeps, Slow, Steps, Ticks, Together, Told, Try, Versioned, Waits, Within, echo,
+        After, Both, Checkpointed, ContextReport, Counted, Echo, Fair, First, Gone, Hooked, Keyed, Lax, Limited, LogWriter, Mapper,
+        OneEach, Own, Parent, Piece, Receives, Restarting, Sealed, Sleeps, Slow, Steps, Ticks, Together, Try, Versioned, Waits, Within,
+        echo,
     },
-    play::{Need, Room, operations},
+    play::{Need, OperationGroup, operations},
     world::{RunningWorker, SINGLE, World},
 };
 
-pub(super) const STARTED: Room = Room { name: "worker", needs: Need::Store, operations: operations!["run" => start,] };
+pub(super) const STARTED: OperationGroup = OperationGroup { name: "worker", needs: Need::Store, operations: operations!["run" => start,] };
 
-pub(super) const ROOM: Room = Room {
+pub(super) const GROUP: OperationGroup = OperationGroup {
     name: "run",
     needs: Need::Worker,
     operations: operations![
@@ -33,7 +34,7 @@ pub(super) const ROOM: Room = Room {
         "retry in" => |world| retried(world, First::RetryIn, 2),
         "slow down" => |world| retried(world, First::SlowDown, 2),
         "snooze" => |world| retried(world, First::Snooze, 1),
-        "fail for good" => |world| dies(world, First::Terminal, 1),
+        "fail permanently" => |world| dies(world, First::Terminal, 1),
         "fail the last attempt" => |world| dies(world, First::Always, 2),
         "context" => context,
         "checkpoint" => checkpoint,
@@ -41,18 +42,18 @@ pub(super) const ROOM: Room = Room {
         "own transaction, complete" => own,
         "own transaction, fail" => own_fails,
         "batch" => batch,
-        "upgrade of an older version" => upgraded,
+        "upgrade of an earlier version" => upgraded,
         "alias" => alias,
         "sealed payload" => sealed,
         "retain none" => gone,
-        "hook of enqueues" => hooked,
-        "middleware and hooks of the worker" => told,
-        "many at once" => many,
+        "enqueue hook" => hooked,
+        "worker middleware and hooks" => told,
+        "many jobs" => many,
     ],
 };
 
-/// Notes each attempt.
-struct Noting(Given);
+/// Records each attempt.
+struct Noting(HandlerState);
 
 #[async_trait]
 impl Middleware for Noting {
@@ -107,19 +108,19 @@ async fn start(world: &World) -> Result<()> {
             outcomes.note("outcome", format!("{} {}", attempt.job, attempt.attempt));
         })
         .on_ready(move || ready.send(()).unwrap_or_default());
-    ensure!(worker.pool().size() > 0, "it has the pool that it was given");
-    worker = worker.register::<Echo>().register::<Try>().register::<Slow>().register::<Checkpointed>().register::<Told>();
+    ensure!(worker.pool().size() > 0, "the worker does not use the given pool");
+    worker = worker.register::<Echo>().register::<Try>().register::<Slow>().register::<Checkpointed>().register::<ContextReport>();
     worker = worker.register::<Within>().register::<Own>().register_batch::<Together>().register::<Steps>().register::<Sleeps>();
-    worker = worker.register::<Receives>().register::<Anew>().register::<Parent>().register::<Waits>().register::<Mapper>();
+    worker = worker.register::<Receives>().register::<Restarting>().register::<Parent>().register::<Waits>().register::<Mapper>();
     worker = worker.register::<Piece>().register::<Both>().register::<After>().register::<Counted>().register::<Fair>();
-    worker = worker.register::<Keyed>().register::<OneEach>().register::<Limited>().register::<Says>().register::<Versioned>();
+    worker = worker.register::<Keyed>().register::<OneEach>().register::<Limited>().register::<LogWriter>().register::<Versioned>();
     worker = worker.register::<Sealed>().register::<Gone>().register::<Lax>().register::<Ticks>().register::<Hooked>();
     let mut task = tokio::spawn(worker.run(async move { drop(stopped.await) }));
     tokio::select! {
-        ready = is_ready => ready.context("it has ended before it was ready")?,
+        ready = is_ready => ready.context("the worker stopped before it was ready")?,
         ended = &mut task => {
             ended??;
-            anyhow::bail!("it has ended by itself");
+            anyhow::bail!("the worker stopped by itself");
         }
     }
     world.runs(RunningWorker { stop, task });
@@ -132,7 +133,7 @@ async fn complete(world: &World) -> Result<()> {
     Ok(())
 }
 
-/// Completes at its second call, of which the attempt was this.
+/// Checks that the job completes at its second call, with this attempt number.
 async fn retried(world: &World, first: First, attempt: u32) -> Result<()> {
     let job = Try { first }.enqueue(world.pool()).store(world.store).await?;
     let completed = world.output(job).await?;
@@ -143,14 +144,14 @@ async fn retried(world: &World, first: First, attempt: u32) -> Result<()> {
 
 async fn dies(world: &World, first: First, attempts: i16) -> Result<()> {
     let job = Try { first }.enqueue(world.pool()).store(world.store).await?;
-    world.comes_to(job.job_ref(), JobState::Dead).await?;
+    world.wait_for_state(job.job_ref(), JobState::Dead).await?;
     let found = JobRef::status(&job, world.pool()).await?;
     ensure!(found.attempts == attempts && found.error.is_some(), "{} attempts, {:?}", found.attempts, found.error);
     Ok(())
 }
 
 async fn context(world: &World) -> Result<()> {
-    let job = Told {}.enqueue(world.pool()).store(world.store).meta("tenant", "acme").await?;
+    let job = ContextReport {}.enqueue(world.pool()).store(world.store).meta("tenant", "acme").await?;
     let told = world.output(job).await?;
     let id = job.id().to_string();
     let wanted = [
@@ -181,7 +182,7 @@ async fn checkpoint(world: &World) -> Result<()> {
 async fn transactional(world: &World) -> Result<()> {
     let job = Within { n: 5, fails_first: true }.enqueue(world.pool()).store(world.store).await?;
     ensure!(world.output(job).await? == 5);
-    ensure!(world.effects(job.job_ref()).await? == [5], "what the failed attempt wrote is there, or the other's is not");
+    ensure!(world.effects(job.job_ref()).await? == [5], "the failed attempt's write was committed, or the other one's was not");
     world
         .until("the job that it enqueued has run", async || {
             Ok(world.given.noted("echo").iter().filter(|text| *text == "within 5").count() == 1)
@@ -192,14 +193,14 @@ async fn transactional(world: &World) -> Result<()> {
 async fn own(world: &World) -> Result<()> {
     let job = Own { n: 6, dies: false }.enqueue(world.pool()).store(world.store).await?;
     ensure!(world.output(job).await? == 6);
-    ensure!(world.effects(job.job_ref()).await? == [6], "what the dropped transaction wrote is there, or the other's is not");
+    ensure!(world.effects(job.job_ref()).await? == [6], "the dropped transaction's write was committed, or the other one's was not");
     world.until("the job that it enqueued has run", async || Ok(world.given.noted("echo").contains(&"own 6".to_owned()))).await
 }
 
 async fn own_fails(world: &World) -> Result<()> {
     let job = Own { n: 8, dies: true }.enqueue(world.pool()).store(world.store).await?;
-    world.comes_to(job.job_ref(), JobState::Dead).await?;
-    ensure!(world.effects(job.job_ref()).await? == [8], "what it wrote is not there");
+    world.wait_for_state(job.job_ref(), JobState::Dead).await?;
+    ensure!(world.effects(job.job_ref()).await? == [8], "its write was not committed");
     Ok(())
 }
 
@@ -208,13 +209,13 @@ async fn batch(world: &World) -> Result<()> {
     let jobs = Together::enqueue_all(jobs, world.pool()).store(world.store).returning_ids().await?;
     for (n, job) in jobs.into_iter().enumerate() {
         if n == 3 {
-            world.comes_to(job.job_ref(), JobState::Dead).await?;
+            world.wait_for_state(job.job_ref(), JobState::Dead).await?;
         } else {
             ensure!(world.output(job).await? >= 1);
         }
     }
     let sizes = world.given.noted("batch");
-    ensure!(sizes.iter().any(|size| size != "1"), "they ran one by one: {sizes:?}");
+    ensure!(sizes.iter().any(|size| size != "1"), "the jobs ran one by one: {sizes:?}");
     Ok(())
 }
 
@@ -247,7 +248,7 @@ async fn sealed(world: &World) -> Result<()> {
 async fn gone(world: &World) -> Result<()> {
     let job = Gone {}.enqueue(world.pool()).store(world.store).await?;
     world.until("no record is left", async || Ok(matches!(job.state(world.pool()).await, Err(queue_core::Error::NotFound { .. })))).await?;
-    ensure!(!world.given.noted("gone").is_empty(), "it has not run");
+    ensure!(!world.given.noted("gone").is_empty(), "the job has not run");
     Ok(())
 }
 
@@ -260,8 +261,8 @@ async fn hooked(world: &World) -> Result<()> {
 async fn told(world: &World) -> Result<()> {
     let job = echo("told").enqueue(world.pool()).store(world.store).await?;
     world.output(job).await?;
-    ensure!(world.given.noted("middleware").contains(&"conf_echo".to_owned()), "the middleware was not asked");
-    ensure!(world.given.noted("outcome").contains(&format!("{} 1", job.id())), "the hook was not told");
+    ensure!(world.given.noted("middleware").contains(&"conf_echo".to_owned()), "the middleware was not called");
+    ensure!(world.given.noted("outcome").contains(&format!("{} 1", job.id())), "the hook was not called");
     Ok(())
 }
 

@@ -1,4 +1,4 @@
-//! Schedules: made, declared by types and by the worker, looked at, held, hurried and taken away.
+//! Schedules: created, declared by types and by the worker, listed, paused, run early and removed.
 
 use std::time::Duration;
 
@@ -6,29 +6,29 @@ use anyhow::{Context as _, Result, ensure};
 use chrono::Utc;
 use queue_core::{
     JobId, JobRef, JobState,
-    schedule::{self, Declared, Missed, Overlap, Schedule},
+    schedule::{self, DeclaredSchedule, Missed, Overlap, Schedule},
 };
 use serde_json::json;
 
 use super::{
     jobs::{Ticks, echo},
-    play::{Need, Room, operations},
+    play::{Need, OperationGroup, operations},
     world::{IDLE, World},
 };
 
-pub(super) const ROOM: Room = Room {
+pub(super) const GROUP: OperationGroup = OperationGroup {
     name: "schedule",
     needs: Need::Worker,
     operations: operations![
         "create, list, find" => create,
-        "ticks come" => ticks,
-        "cron of every second" => cron,
+        "ticks" => ticks,
+        "cron every second" => cron,
         "declared by a type, and by the worker" => declared,
         "pause and resume" => pause,
         "run now" => run_now,
         "skip the next" => skip_next,
-        "of a type that is not known here" => of_others,
-        "refuse what cannot be read" => refused,
+        "schedule of an unknown type" => of_others,
+        "refuse an invalid schedule" => refused,
         "delete" => delete,
     ],
 };
@@ -50,7 +50,7 @@ async fn create(world: &World) -> Result<()> {
     Ok(())
 }
 
-/// Waits until a schedule has had its job, and returns that.
+/// Waits until a schedule has enqueued its job, and returns the job.
 async fn fired(world: &World, name: &str) -> Result<JobId> {
     let mut job = None;
     world
@@ -60,14 +60,14 @@ async fn fired(world: &World, name: &str) -> Result<JobId> {
             Ok(job.is_some())
         })
         .await?;
-    job.context("there is none")
+    job.context("the schedule has no job")
 }
 
 async fn ticks(world: &World) -> Result<()> {
     let each_second = Schedule::every(Duration::from_secs(1)).job(&echo("each second"));
     schedule::create(world.pool(), world.store, "conf_second", &each_second).await?;
     let job = JobRef::from_id(fired(world, "conf_second").await?).in_store(world.store);
-    world.comes_to(job, JobState::Completed).await
+    world.wait_for_state(job, JobState::Completed).await
 }
 
 async fn cron(world: &World) -> Result<()> {
@@ -79,7 +79,7 @@ async fn cron(world: &World) -> Result<()> {
 }
 
 async fn declared(world: &World) -> Result<()> {
-    let (name, _) = Declared::of::<Ticks>().named().context("the type declares none")?;
+    let (name, _) = DeclaredSchedule::of::<Ticks>().named().context("the type declares none")?;
     for name in [name.as_str(), "conf_declared"] {
         fired(world, name).await?;
     }
@@ -130,7 +130,7 @@ async fn refused(world: &World) -> Result<()> {
 async fn delete(world: &World) -> Result<()> {
     for name in [HOURLY, "conf_second"] {
         schedule::delete(world.pool(), world.store, name).await?;
-        ensure!(schedule::find(world.pool(), world.store, name).await.is_err(), "{name} is there still");
+        ensure!(schedule::find(world.pool(), world.store, name).await.is_err(), "{name} still exists");
     }
     Ok(())
 }

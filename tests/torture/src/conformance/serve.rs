@@ -1,4 +1,4 @@
-//! What a worker and a dashboard say over HTTP.
+//! HTTP endpoints of a worker and a dashboard.
 
 use std::net::SocketAddr;
 
@@ -12,23 +12,23 @@ use tokio::{
 
 use super::{
     jobs::echo,
-    play::{Need, Room, operations},
+    play::{Need, OperationGroup, operations},
     world::{IDLE, World},
 };
 
-pub(super) const ROOM: Room = Room {
+pub(super) const GROUP: OperationGroup = OperationGroup {
     name: "serve",
     needs: Need::Worker,
     operations: operations![
-        "pages of the dashboard" => pages,
-        "answers of its API" => answers,
-        "acts by its API" => acts,
+        "dashboard pages" => pages,
+        "dashboard API: queries" => answers,
+        "dashboard API: operations" => acts,
     ],
 };
 
 const TOKEN: &str = "conformance-conformance-conformance";
 
-/// Sends a request with the token, and returns the status and the body.
+/// Sends a request with the token. Returns the status and the body.
 async fn ask(address: SocketAddr, method: &str, path: &str, body: &str) -> Result<(u16, String)> {
     let mut stream = TcpStream::connect(address).await?;
     let request = format!(
@@ -44,7 +44,7 @@ async fn ask(address: SocketAddr, method: &str, path: &str, body: &str) -> Resul
     Ok((status, answer.split_once("\r\n\r\n").map(|(_, body)| body.to_owned()).unwrap_or_default()))
 }
 
-/// Asks a dashboard that lives as long as the test.
+/// Runs the test with a dashboard that stops afterwards.
 async fn with_dashboard<T>(world: &World, test: impl AsyncFnOnce(SocketAddr) -> Result<T>) -> Result<T> {
     let options = Options::default().token(TOKEN).most_jobs(1000).read_only(false).hide_payloads(false).redact("conf_echo", ["card"]);
     let mut listening = dashboard::listen(([127, 0, 0, 1], 0).into(), options).await?;
@@ -53,7 +53,7 @@ async fn with_dashboard<T>(world: &World, test: impl AsyncFnOnce(SocketAddr) -> 
     }
     let address = listening.address();
     tokio::select! {
-        () = listening.serve(world.pool().clone(), world.store, std::future::pending()) => bail!("it has ended by itself"),
+        () = listening.serve(world.pool().clone(), world.store, std::future::pending()) => bail!("the dashboard stopped by itself"),
         tested = test(address) => tested,
     }
 }

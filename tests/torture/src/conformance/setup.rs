@@ -1,4 +1,4 @@
-//! The servers that a run may be on: one that was named, an embedded one, or a few of its own with what stands between.
+//! The servers of a run: a named one, an embedded one, or several of its own with a pooler or a standby.
 
 use std::{fmt, time::Duration};
 
@@ -13,22 +13,22 @@ use tests::{
     server::TestServer,
 };
 
-use super::cluster::{Cluster, distributing};
+use super::cluster::{Cluster, with_distributed_schemas};
 
-/// Servers of a run's own.
+/// Servers that the run starts itself.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
 pub(super) enum On {
     /// One server.
     Plain,
-    /// One that waits for its standby with every commit; what only looks, looks on the standby.
+    /// A server with a synchronous standby. Read-only operations use the standby.
     Standby,
-    /// One behind a `PgBouncer` that pools sessions.
+    /// A server behind a `PgBouncer` in session mode.
     PgbouncerSession,
-    /// One behind a `PgBouncer` that pools transactions; the worker and those who wait go past it.
+    /// A server behind a `PgBouncer` in transaction mode. The worker and waiters bypass it.
     PgbouncerTransaction,
-    /// One whose database sets what a session may be set to otherwise than we expect it: time zone, forms of values, planner, timeouts.
+    /// A server whose database sets unexpected defaults for sessions: time zone, formats of values, planner, timeouts.
     Settings,
-    /// The same set for the login alone, which is no superuser and inherits nothing: it acts in the role that is set for it.
+    /// The same defaults for the login only. It is no superuser and inherits nothing: it uses the role that is set for it.
     Role,
 }
 
@@ -45,23 +45,23 @@ impl fmt::Display for On {
     }
 }
 
-/// Where a run plays.
+/// Servers and connections of a run.
 #[derive(Debug)]
 pub(super) struct Setup {
     name: String,
     pub(super) url: String,
     pub(super) direct_url: Option<String>,
     pub(super) database: Database,
-    /// A standby, for what only looks.
+    /// A standby for read-only operations.
     pub(super) read: Option<Database>,
-    /// If stores are distributed.
+    /// The cluster if stores are distributed.
     pub(super) cluster: Option<Cluster>,
-    /// What ends with the run.
+    /// Servers that stop with the run.
     servers: Vec<Started>,
 }
 
 #[derive(Debug)]
-#[expect(dead_code, reason = "held, so that they run")]
+#[expect(dead_code, reason = "held to keep the servers running")]
 enum Started {
     Embedded(Embedded),
     Server(TestServer),
@@ -70,8 +70,9 @@ enum Started {
 
 const NAME: &str = "conformance";
 
-/// Each unlike its default. Left out is what forbids operations, as `default_transaction_read_only` does, and `default_transaction_isolation`: above
-/// read committed `queue.wait` is refused, and what two change at once fails with 40001, in this database as in any other.
+/// Values different from the defaults. Settings that forbid operations are left out, such as `default_transaction_read_only`. So is
+/// `default_transaction_isolation`: above read committed `queue.wait` is refused, and concurrent updates fail with 40001, in this database
+/// as in any other.
 const SETTINGS: [(&str, &str); 34] = [
     ("array_nulls", "off"),
     ("backslash_quote", "off"),
@@ -109,35 +110,35 @@ const SETTINGS: [(&str, &str); 34] = [
     ("work_mem", "64kB"),
 ];
 
-/// A login that has rights only while it acts in its role, as which each of its sessions begins.
+/// A login that has rights only as its role, which is set at the start of each session.
 const MEMBER: &str = "create role maker createrole; grant create, temporary on database conformance to maker;
     create role member login noinherit; grant maker to member; alter role member set role = 'maker'";
 
-/// Handlers share it with the operations that are played.
+/// Handlers share the pool with the played operations.
 const POOL_SIZE: u32 = 10;
 
 impl Setup {
-    /// A server of anybody's: its address, past a pooler, and a standby's. Whether it is to be a cluster with distributed stores.
+    /// Uses a given server: its address, its address without a pooler, and that of a standby. `citus` requests distributed stores.
     pub(super) async fn given([url, direct_url, read_url]: [Option<&str>; 3], citus: bool) -> Result<Self> {
-        let led = |url: &str| if citus { distributing(url) } else { url.to_owned() };
+        let led = |url: &str| if citus { with_distributed_schemas(url) } else { url.to_owned() };
         let url = url.map(led).unwrap_or_default();
         let mut setup = Self::at("given", url, direct_url.map(led), read_url, Vec::new()).await?;
         let past = setup.direct_url.as_ref().unwrap_or(&setup.url);
         setup.cluster = Cluster::find(past, setup.database.direct()).await?;
         if citus && setup.cluster.is_none() {
-            bail!("--citus, and the database has no Citus");
+            bail!("--citus requires a database with Citus");
         }
         Ok(setup)
     }
 
-    /// One that is gone afterwards.
+    /// Starts an embedded server that is removed afterwards.
     pub(super) async fn embedded() -> Result<Self> {
         let server = embedded::start(EmbeddedOptions { durable: true, ..EmbeddedOptions::temporary() }).await?;
         let url = server.url().to_owned();
         Self::at("embedded", url, None, None, vec![Started::Embedded(server)]).await
     }
 
-    /// Servers of its own; or why they are not to be had here.
+    /// Starts servers for the run. Returns the reason if they are not available here.
     pub(super) async fn on(on: On) -> Result<std::result::Result<Self, String>> {
         let pooling = match on {
             On::Plain | On::Standby | On::Settings | On::Role => None,
@@ -174,7 +175,7 @@ impl Setup {
         let Some(pooling) = pooling else {
             return Ok(Ok(Self::at(&name, direct, None, None, servers).await?));
         };
-        // A client of a pooler of sessions has one of its own: the worker's, those who wait, and the pool.
+        // In session mode each client occupies a server connection: the worker, the waiters, and the pool.
         let mut settings = vec!["default_pool_size = 60"];
         if carries_prepared() {
             settings.push("max_prepared_statements = 200");
@@ -205,12 +206,12 @@ impl Setup {
         &self.name
     }
 
-    /// What it says that it is.
+    /// Returns the version that the server reports.
     pub(super) async fn server(&self) -> Result<String> {
         let version: String = sqlx::query_scalar("select version()").fetch_one(self.database.pool()).await?;
         let others = "select string_agg(extname || ' ' || extversion, ', ' order by extname) from pg_extension where extname <> 'plpgsql'";
         let others: Option<String> = sqlx::query_scalar(others).fetch_one(self.database.pool()).await.unwrap_or_default();
-        let cluster = self.cluster.as_ref().map(|cluster| cluster.told().to_owned());
+        let cluster = self.cluster.as_ref().map(|cluster| cluster.description().to_owned());
         Ok([Some(version), others, cluster].into_iter().flatten().collect::<Vec<_>>().join("; "))
     }
 
@@ -230,7 +231,7 @@ impl Setup {
     }
 }
 
-/// From now on each commit waits for the standby.
+/// Makes each further commit wait for the standby.
 async fn wait_for_standby(admin: &mut PgConnection) -> Result<()> {
     for statement in ["alter system set synchronous_standby_names = '*'", "select pg_reload_conf()"] {
         sqlx::raw_sql(statement).execute(&mut *admin).await?;
@@ -242,5 +243,5 @@ async fn wait_for_standby(admin: &mut PgConnection) -> Result<()> {
         }
         tokio::time::sleep(Duration::from_millis(50)).await;
     }
-    bail!("the standby is not waited for")
+    bail!("commits do not wait for the standby")
 }

@@ -1,4 +1,4 @@
-//! What every language calls: the store's SQL functions, as `docs/ANY_LANGUAGE.md` and `docs/OPERATIONS.md` tell of them.
+//! The SQL functions for all languages, as `docs/ANY_LANGUAGE.md` and `docs/OPERATIONS.md` describe them.
 
 use anyhow::{Context as _, Result, bail, ensure};
 use queue_core::{JobId, JobRef, JobState};
@@ -10,41 +10,41 @@ use sqlx::{
 };
 
 use super::{
-    play::{Need, Room, not_on_citus, operations},
+    play::{Need, OperationGroup, not_on_citus, operations},
     world::World,
 };
 
-pub(super) const ROOM: Room = Room {
+pub(super) const GROUP: OperationGroup = OperationGroup {
     name: "sql",
     needs: Need::Worker,
     operations: operations![
         "enqueue, in a transaction" => enqueue,
         "enqueue_with, try_enqueue" => outcomes,
         "status, wait" => wait,
-        "wait that could never end" => endless,
+        "wait that cannot end" => endless,
         "signal, signals, steps" => signal,
         "children, gathers" => children,
         "enqueue_flow, nodes, cancel_flow" => flow,
         "cancel, reschedule, snooze, run_now, set_priority" => acts,
         "requeue, discard" => dead,
-        "acts on many" => many,
+        "operations on many jobs" => many,
         "pause, pauses, pause_awaits, resume" => pause,
         "set_limit, limits, set_limit_key, limit_keys, waits_for, unset_limit" => limit,
         "set_weight, set_capacity, capacities" => bounds,
-        "schedule and what is done to one" => schedule,
-        "list, find, counts, oldest, backlog, workers" => look,
+        "schedule, pause, resume, skip, run, unschedule" => schedule,
+        "list, find, counts, oldest, backlog, workers" => views,
         "depth, depths, line_id" => depths,
         "history, quantile, why, logs" => told,
-        "refuse with a code" => refused,
+        "error codes" => refused,
     ],
 };
 
-/// A statement over the run's store.
+/// Builds a statement on the store of the run.
 fn query<'q>(world: &World, statement: &'static str, values: &[&'q str]) -> Query<'q, Postgres, PgArguments> {
     values.iter().fold(sqlx::query(world.store.sql(statement)), |query, value| query.bind(*value))
 }
 
-/// The first column of the only row.
+/// Returns the first column of the only row.
 async fn value<T>(world: &World, statement: &'static str, values: &[&str]) -> Result<T>
 where
     T: for<'r> Decode<'r, Postgres> + Type<Postgres>,
@@ -60,7 +60,7 @@ where
     Ok(query.fetch_one(pool).await?.try_get(0)?)
 }
 
-/// How many rows there are, where what only looks does.
+/// Returns the number of rows. Uses the connection for read-only operations.
 async fn rows(world: &World, statement: &'static str, values: &[&str]) -> Result<usize> {
     let found: Vec<PgRow> = query(world, statement, values).fetch_all(world.read().await?).await.context(statement)?;
     Ok(found.len())
@@ -70,14 +70,14 @@ async fn run(world: &World, statement: &'static str, values: &[&str]) -> Result<
     query(world, statement, values).execute(world.pool()).await.map(drop).context(statement)
 }
 
-/// One that waits in a queue that nobody serves.
+/// Enqueues a job into a queue without a worker.
 async fn idle(world: &World) -> Result<String> {
     value(world, r#"select queue.enqueue('conf_echo', '{"text": "sql"}', '{"queue": "idle"}')::text"#, &[]).await
 }
 
 async fn is(world: &World, id: &str, state: &str) -> Result<()> {
     let found: String = value(world, "select state from queue.status($1::bigint)", &[id]).await?;
-    ensure!(found == state, "it is {found}, and was to be {state}");
+    ensure!(found == state, "the job is {found} instead of {state}");
     Ok(())
 }
 
@@ -87,7 +87,7 @@ async fn enqueue(world: &World) -> Result<()> {
         r#"select queue.enqueue('conf_echo', '{"text": "sql"}', '{"queue": "idle", "priority": 5, "after": 60, "meta": {"a": 1}}')::text"#;
     let rolled_back: String = sqlx::query_scalar(world.store.sql(text)).fetch_one(&mut *tx).await?;
     tx.rollback().await?;
-    ensure!(rows(world, "select * from queue.status($1::bigint)", &[&rolled_back]).await? == 0, "it is there");
+    ensure!(rows(world, "select * from queue.status($1::bigint)", &[&rolled_back]).await? == 0, "the job exists");
     let id: String = value(world, text, &[]).await?;
     is(world, &id, "scheduled").await?;
     let keyed = r#"select queue.enqueue('conf_echo', '{"text": "x"}', '{"queue": "idle", "key": "sql", "fair": "a", "expires_in": "1 hour"}')::text"#;
@@ -115,7 +115,7 @@ async fn wait(world: &World) -> Result<()> {
     is(world, &id, "completed").await?;
     let never = idle(world).await?;
     let waited = query(world, "select * from queue.wait($1::bigint, '50 ms')", &[&never]).fetch_all(world.pool()).await?;
-    ensure!(waited.is_empty(), "it is over");
+    ensure!(waited.is_empty(), "the wait returned a state");
     Ok(())
 }
 
@@ -133,8 +133,8 @@ async fn endless(world: &World) -> Result<()> {
     let code = refused.err().and_then(|error| error.as_database_error().and_then(DatabaseError::code).map(std::borrow::Cow::into_owned));
     match code.as_deref() {
         Some("25000") => Ok(()),
-        // On its own node a distributed store is not called under that at all.
-        Some("0A000") => not_on_citus(world, "on the store's own node all but reads is refused under repeatable read"),
+        // On its own node, a distributed store refuses these calls.
+        Some("0A000") => not_on_citus(world, "the store's own node refuses writes under repeatable read"),
         _ => bail!("{code:?}"),
     }
 }
@@ -206,7 +206,7 @@ async fn dead(world: &World) -> Result<()> {
     let id = dies(world).await?;
     run(world, "select queue.requeue($1::bigint)", &[&id]).await?;
     let job = JobRef::from_id(id.parse::<JobId>()?).in_store(world.store);
-    world.comes_to(job, JobState::Dead).await?;
+    world.wait_for_state(job, JobState::Dead).await?;
     run(world, "select queue.discard($1::bigint)", &[&id]).await?;
     ensure!(rows(world, "select * from queue.status($1::bigint)", &[&id]).await? == 0);
     Ok(())
@@ -228,7 +228,7 @@ async fn many(world: &World) -> Result<()> {
     }
     let ids = format!("{{{},{}}}", dies(world).await?, dies(world).await?);
     let requeued: i64 = value(world, "select count(*) from queue.requeue_all($1::bigint[])", &[&ids]).await?;
-    ensure!(requeued == 2, "{requeued} of two were requeued");
+    ensure!(requeued == 2, "{requeued} of two jobs were requeued");
     Ok(())
 }
 
@@ -275,7 +275,7 @@ async fn schedule(world: &World) -> Result<()> {
     Ok(())
 }
 
-async fn look(world: &World) -> Result<()> {
+async fn views(world: &World) -> Result<()> {
     let id = idle(world).await?;
     ensure!(rows(world, "select * from queue.list(queue => 'idle', most => 5) where id is not null", &[]).await? == 5);
     ensure!(rows(world, "select * from queue.find($1::bigint)", &[&id]).await? == 1);
@@ -297,7 +297,7 @@ async fn depths(world: &World) -> Result<()> {
 
 async fn told(world: &World) -> Result<()> {
     let history = "select queue.quantile(run, 0.99) from queue.history()";
-    world.until("workers have said what they counted", async || Ok(rows(world, history, &[]).await? > 0)).await?;
+    world.until("workers have written their counters", async || Ok(rows(world, history, &[]).await? > 0)).await?;
     let id = idle(world).await?;
     ensure!(rows(world, "select kind, says from queue.why($1::bigint)", &[&id]).await? > 0);
     ensure!(rows(world, "select * from queue.logs($1::bigint)", &[&id]).await? == 0);

@@ -1,4 +1,4 @@
-//! A store is made, looked at and given to roles; a second one stands beside it in the same database.
+//! A store is created, inspected and granted to roles. A second store is in the same database.
 
 use std::time::Duration;
 
@@ -10,11 +10,11 @@ use tokio::sync::oneshot;
 
 use super::{
     jobs::{Echo, echo},
-    play::{Need, Room, operations, skip},
+    play::{Need, OperationGroup, operations, skip},
     world::{IDLE, RunningWorker, World},
 };
 
-pub(super) const MADE: Room = Room {
+pub(super) const MADE: OperationGroup = OperationGroup {
     name: "store",
     needs: Need::Nothing,
     operations: operations![
@@ -25,7 +25,7 @@ pub(super) const MADE: Room = Room {
         "name" => names,
         "roles" => roles,
         "a producer for some queues" => producer,
-        "a second store, with a worker of its own" => second,
+        "a second store with its own worker" => second,
         "drop the second store" => drop_second,
     ],
 };
@@ -48,7 +48,7 @@ async fn connect(world: &World) -> Result<()> {
 async fn make(world: &World) -> Result<()> {
     let applied = match &world.setup.cluster {
         None => world.setup.database.migrate(world.store).await?,
-        Some(_) => world.migrates(world.store).await?,
+        Some(_) => world.migrate_store(world.store).await?,
     };
     ensure!(applied.contains(&migrate::LATEST), "{applied:?} were applied");
     world.is_migrated();
@@ -72,14 +72,14 @@ async fn look(world: &World) -> Result<()> {
     Ok(())
 }
 
-#[expect(clippy::unused_async, reason = "as all operations")]
+#[expect(clippy::unused_async, reason = "all operations are async")]
 async fn names(world: &World) -> Result<()> {
     ensure!(world.store.sql("select queue.x").contains(world.store.schema()), "the schema is not in the statement");
     ensure!(Store::new("No Schema").is_err() && check_name("queue", "mail").is_ok());
     Ok(())
 }
 
-/// Whether the login may make roles.
+/// Whether the login may create roles.
 async fn may_make_roles(world: &World) -> Result<bool> {
     let may = "select rolcreaterole or rolsuper from pg_roles where rolname = current_user";
     Ok(sqlx::query_scalar(may).fetch_one(world.pool()).await?)
@@ -111,7 +111,7 @@ async fn producer(world: &World) -> Result<()> {
         sqlx::raw_sql(AssertSqlSafe(format!("grant {role} to current_user"))).execute(world.maker()).await?;
     }
     if world.setup.cluster.is_some() {
-        // The nodes of a cluster connect to each other as whoever works.
+        // The nodes of a cluster connect to each other as the current role.
         sqlx::raw_sql(AssertSqlSafe(format!("alter role {role} login"))).execute(world.maker()).await?;
     }
     let mut tx = world.pool().begin().await?;
@@ -121,14 +121,14 @@ async fn producer(world: &World) -> Result<()> {
     ensure!(job.state(world.pool()).await? == JobState::Ready);
     let mut tx = world.pool().begin().await?;
     sqlx::raw_sql(AssertSqlSafe(format!("set local role {role}"))).execute(&mut *tx).await?;
-    ensure!(echo("elsewhere").enqueue(&mut tx).store(world.store).queue("other").await.is_err(), "it may enqueue into any queue");
+    ensure!(echo("elsewhere").enqueue(&mut tx).store(world.store).queue("other").await.is_err(), "the producer may enqueue into any queue");
     tx.rollback().await?;
     Ok(())
 }
 
 async fn second(world: &World) -> Result<()> {
     let store = world.second;
-    world.migrates(store).await?;
+    world.migrate_store(store).await?;
     let (stop, stopped) = oneshot::channel::<()>();
     let worker = Worker::new(world.pool().clone()).direct(world.direct()).store(store).state(world.given.clone()).register::<Echo>();
     let task = tokio::spawn(worker.run(async move { drop(stopped.await) }));
@@ -138,7 +138,7 @@ async fn second(world: &World) -> Result<()> {
     running.end().await?;
     ensure!(waited? == "in the second store" && job.store() == store);
     let found = job.job_ref().in_store(world.store).state(world.pool()).await;
-    ensure!(found.is_err(), "the first store knows a job of the second");
+    ensure!(found.is_err(), "the first store returns a job of the second");
     Ok(())
 }
 
@@ -147,7 +147,7 @@ async fn drop_second(world: &World) -> Result<()> {
     for schema in [format!("if exists {schema}_here"), schema.to_owned()] {
         sqlx::raw_sql(AssertSqlSafe(format!("drop schema {schema} cascade"))).execute(world.maker()).await?;
     }
-    ensure!(migrate::verify(&mut *world.direct().acquire().await?, world.second).await.is_err(), "it is there still");
+    ensure!(migrate::verify(&mut *world.direct().acquire().await?, world.second).await.is_err(), "the store still exists");
     migrate::verify(&mut *world.direct().acquire().await?, world.store).await?;
     Ok(())
 }

@@ -1,4 +1,4 @@
-//! Many stores: tenants are placed in two, one worker works on both, and a tenant moves.
+//! Multiple stores: tenants are placed in two stores, one worker serves both, and a tenant moves.
 
 use std::time::Duration;
 
@@ -13,40 +13,40 @@ use tokio::sync::oneshot;
 
 use super::{
     jobs::{Echo, echo},
-    play::{Need, Room, not_on_citus, operations},
+    play::{Need, OperationGroup, not_on_citus, operations},
     world::World,
 };
 
-pub(super) const ROOM: Room = Room {
+pub(super) const GROUP: OperationGroup = OperationGroup {
     name: "stores",
     needs: Need::Store,
     operations: operations![
-        "made, and tenants placed" => place,
-        "one worker over both" => work,
-        "a tenant that moves" => moves,
-        "asked together" => ask,
-        "closed and taken off" => end,
+        "create stores, place tenants" => place,
+        "one worker for both" => work,
+        "move a tenant" => moves,
+        "query all stores" => query_all,
+        "close and remove a store" => end,
     ],
 };
 
-/// By tables in the schema that stands for a user's.
+/// Opens stores whose tables are in the user's schema.
 async fn stores(world: &World) -> Result<Stores> {
-    // Its tables are made, too.
+    // Creates its tables too.
     let home = world.maker();
     let stores = Stores::new(home, Store::new(world.given.app())?).rule(Rule::Fewest).database("main", home)?;
     stores.migrate().await?;
-    ensure!(stores.refresh().await?.is_empty(), "it knows the database of each");
+    ensure!(stores.refresh().await?.is_empty(), "the database of each store must be known");
     Ok(stores)
 }
 
 async fn place(world: &World) -> Result<()> {
     let stores = stores(world).await?;
-    world.migrates(world.second).await?;
+    world.migrate_store(world.second).await?;
     stores.add("one", "main", world.store).await?;
     stores.add("two", "main", world.second).await?;
-    ensure!(stores.place("acme", "one").await? && !stores.place("acme", "two").await?, "the first place is the one");
+    ensure!(stores.place("acme", "one").await? && !stores.place("acme", "two").await?, "a tenant must keep its first store");
     ensure!(stores.look_up("acme").await?.is_some_and(|place| place.store == "one" && place.leaves.is_none()));
-    ensure!(stores.look_up("globex").await?.is_none(), "who is only looked for is not placed");
+    ensure!(stores.look_up("globex").await?.is_none(), "a lookup must not place the tenant");
     let (acme, globex) = (stores.of("acme").await?, stores.of("globex").await?);
     ensure!((acme.member().name(), globex.member().name()) == ("one", "two"), "{acme:?}, {globex:?}");
     let tenants: Vec<(String, i64)> = stores.records().await?.into_iter().map(|record| (record.name, record.tenants)).collect();
@@ -55,11 +55,11 @@ async fn place(world: &World) -> Result<()> {
     ensure!(tx.key() == "globex" && tx.store() == world.second);
     let job = echo("taken back").enqueue(&mut tx).await?.id();
     tx.rollback().await?;
-    ensure!(stores.roster().find(&StoreJob::new("two", job)?).await.is_err(), "it was taken back");
+    ensure!(stores.roster().find(&StoreJob::new("two", job)?).await.is_err(), "the job must be rolled back");
     Ok(())
 }
 
-/// Runs one worker over all of them while this is played.
+/// Runs one worker on all stores while `play` runs.
 async fn with_worker(world: &World, stores: &Stores, play: impl Future<Output = Result<()>>) -> Result<()> {
     let (stop, stopped) = oneshot::channel::<()>();
     let given = world.given.clone();
@@ -74,11 +74,11 @@ async fn with_worker(world: &World, stores: &Stores, play: impl Future<Output = 
 
 async fn is_completed(world: &World, stores: &Stores, job: &StoreJob) -> Result<()> {
     ensure!(job.to_string().parse::<StoreJob>()? == *job);
-    world.until("its job is completed", async || Ok(stores.roster().find(job).await?.state == JobState::Completed)).await
+    world.until("the tenant's job is completed", async || Ok(stores.roster().find(job).await?.state == JobState::Completed)).await
 }
 
 async fn work(world: &World) -> Result<()> {
-    not_on_citus(world, "a worker over many stores leaves distributed ones alone, each of which has a `Worker` of its own")?;
+    not_on_citus(world, "a worker for multiple stores skips distributed ones; each of those needs a `Worker` of its own")?;
     let stores = stores(world).await?;
     with_worker(world, &stores, async {
         for key in ["acme", "globex"] {
@@ -98,7 +98,7 @@ async fn moves(world: &World) -> Result<()> {
     if world.setup.cluster.is_none() {
         return with_worker(world, &stores, moves_both_ways(world, &stores)).await;
     }
-    // The other store has one that runs already.
+    // The other store already has a running worker.
     let (stop, stopped) = oneshot::channel::<()>();
     let worker = Worker::new(world.pool().clone()).direct(world.direct()).store(world.second).state(world.given.clone()).register::<Echo>();
     let worker = tokio::spawn(worker.run(async move { drop(stopped.await) }));
@@ -119,7 +119,7 @@ async fn moves_both_ways(world: &World, stores: &Stores) -> Result<()> {
         jobs.push(StoreJob::new(&from, job)?);
         stores.move_tenant("acme", to).await?;
         ensure!(stores.of("acme").await?.member().name() == to);
-        world.until("the move is over", async || Ok(stores.go_on("acme").await? == MoveState::Over)).await?;
+        world.until("the move is finished", async || Ok(stores.go_on("acme").await? == MoveState::Over)).await?;
         ensure!(stores.moves().await?.is_empty());
     }
     let mut tx = world.maker().begin().await?;
@@ -134,28 +134,29 @@ async fn moves_both_ways(world: &World, stores: &Stores) -> Result<()> {
     Ok(())
 }
 
-async fn ask(world: &World) -> Result<()> {
+async fn query_all(world: &World) -> Result<()> {
     let stores = stores(world).await?;
     let globex = stores.of("globex").await?;
     let mut tx = globex.begin().await?;
-    let job = echo("nobody works").enqueue(&mut tx).await?.id();
+    let job = echo("no worker").enqueue(&mut tx).await?.id();
     tx.commit().await?;
     let (job, roster) = (StoreJob::new("two", job)?, stores.roster());
     let why = roster.why(&job).await?;
     ensure!(why.job == job.id() && why.state == Some(JobState::Ready), "{why:?}");
-    let (one, two) = (roster.get("one").context("it is on the roster")?, roster.member_of(&job)?);
-    ensure!(two.is_same(&roster.get("two").context("it is on the roster")?) && two.is_beside(&one) && !two.is_same(&one));
+    let (one, two) = (roster.get("one").context("the store is not in the roster")?, roster.member_of(&job)?);
+    ensure!(two.is_same(&roster.get("two").context("the store is not in the roster")?) && two.is_beside(&one) && !two.is_same(&one));
     roster.put(two);
     let filter = Filter { queue: Some("default".to_owned()), ..Filter::default() };
     for of in roster.list(&filter).await {
         of.answer?;
     }
     let counts = roster.counts().await;
-    let ready = counts.into_iter().find(|of| of.member.name() == "two").context("both answer")?.answer?.of(JobState::Ready);
+    let ready =
+        counts.into_iter().find(|of| of.member.name() == "two").context("no counts of the second store")?.answer?.of(JobState::Ready);
     ensure!(ready == 1, "{ready}");
     let names = roster.each(|member| async move { Ok(member.name().to_owned()) }).await;
     ensure!(names.len() == 2);
-    // For ever.
+    // Never returns.
     let tending = stores.tend(Duration::from_millis(50));
     ensure!(tokio::time::timeout(Duration::from_millis(300), tending).await.is_err());
     Ok(())
@@ -164,11 +165,11 @@ async fn ask(world: &World) -> Result<()> {
 async fn end(world: &World) -> Result<()> {
     let stores = stores(world).await?;
     stores.close("two").await?;
-    ensure!(stores.of("initech").await?.member().name() == "one", "what is closed takes no new tenant");
-    ensure!(stores.remove("two").await.is_err(), "a tenant is in it");
+    ensure!(stores.of("initech").await?.member().name() == "one", "a closed store must take no new tenant");
+    ensure!(stores.remove("two").await.is_err(), "a store with a tenant was removed");
     stores.move_tenant("globex", "one").await?;
     sqlx::raw_sql(sqlx::AssertSqlSafe(format!("delete from {}.ready", world.second.schema()))).execute(world.maker()).await?;
-    world.until("the move is over", async || Ok(stores.go_on("globex").await? == MoveState::Over)).await?;
+    world.until("the move is finished", async || Ok(stores.go_on("globex").await? == MoveState::Over)).await?;
     stores.remove("two").await?;
     ensure!(stores.roster().get("two").is_none());
     Ok(())

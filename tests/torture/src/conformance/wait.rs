@@ -1,4 +1,4 @@
-//! Somebody waits for a job, asks what came of it, and follows how far it is.
+//! Waiting for a job, querying its outcome, and following its progress.
 
 use std::{fmt::Debug, time::Duration};
 
@@ -7,22 +7,22 @@ use queue_core::{Job as _, JobHandle, JobId, JobRef, JobState, WaitError, Waiter
 
 use super::{
     jobs::{Echo, First, Slow, Try, echo},
-    play::{Need, Room, operations},
+    play::{Need, OperationGroup, operations},
     world::{IDLE, World},
 };
 
-pub(super) const ROOM: Room = Room {
+pub(super) const GROUP: OperationGroup = OperationGroup {
     name: "wait",
     needs: Need::Worker,
     operations: operations![
         "on a pool" => on_pool,
         "on a waiter" => on_waiter,
-        "on a waiter, fifty at once" => many,
+        "on a waiter, fifty concurrently" => many,
         "a timeout" => timeout,
-        "for one that dies" => dead,
-        "for one that is cancelled" => cancelled,
-        "for one that expires" => expired,
-        "for none" => none,
+        "for a job that dies" => dead,
+        "for a job that is cancelled" => cancelled,
+        "for a job that expires" => expired,
+        "for a job that does not exist" => none,
         "status" => status,
         "progress" => progress,
         "watch" => watch,
@@ -41,7 +41,7 @@ async fn on_waiter(world: &World) -> Result<()> {
     let own = Waiter::start_on(world.direct(), world.store);
     let job = echo("on a waiter").enqueue(world.pool()).store(world.store).await?;
     ensure!(job.wait(&own).timeout(LONG).await? == "on a waiter");
-    // One of the default store knows nothing of this one.
+    // A waiter of the default store does not see jobs of this one.
     let others = Waiter::start(world.direct());
     ensure!(matches!(job.wait(&others).timeout(LONG).await, Err(WaitError::OtherStore { .. })));
     Ok(())
@@ -115,14 +115,14 @@ async fn status(world: &World) -> Result<()> {
 async fn progress(world: &World) -> Result<()> {
     let job = Slow { ms: 10_000 }.enqueue(world.pool()).store(world.store).await?;
     world
-        .until("what it reported is seen", async || {
+        .until("the reported progress is visible", async || {
             let found = job.progress(world.pool()).await?;
             let counts = [found.counts.get("row").copied(), found.counts.get("reported").copied()];
             Ok(found.fraction == Some(0.5) && found.stage.as_deref() == Some("half") && counts == [Some(3), Some(1)])
         })
         .await?;
     job.cancel(world.pool()).await?;
-    world.comes_to(job.job_ref(), JobState::Cancelled).await
+    world.wait_for_state(job.job_ref(), JobState::Cancelled).await
 }
 
 async fn watch(world: &World) -> Result<()> {
@@ -136,7 +136,7 @@ async fn watch(world: &World) -> Result<()> {
         let last = seen.last().context("nothing was seen")?;
         ensure!(last.over == Some(JobState::Completed), "{last:?}");
         if !seen.iter().any(|progress| progress.fraction == Some(0.5)) {
-            bail!("no half of it was seen: {seen:?}");
+            bail!("intermediate progress was not seen: {seen:?}");
         }
     }
     Ok(())

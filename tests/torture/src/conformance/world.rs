@@ -1,4 +1,4 @@
-//! What operations find: pools, a store of the run's own and a second one, a schema of tables that stand for a user's, and a worker.
+//! Environment of the operations: pools, two stores, a schema with user tables, and a worker.
 
 use std::{
     sync::{
@@ -14,17 +14,17 @@ use sqlx::{AssertSqlSafe, PgPool};
 use tests::server::lock;
 use tokio::{sync::oneshot, task::JoinHandle, time::sleep};
 
-use super::{cluster::Cluster, handlers::Given, setup::Setup};
+use super::{cluster::Cluster, handlers::HandlerState, setup::Setup};
 
-/// What a run has made, and all that it works on.
+/// Everything that a run has created and uses.
 #[derive(Debug)]
 pub(super) struct World {
     pub(super) setup: Setup,
     pub(super) store: Store,
     pub(super) second: Store,
-    /// What handlers are given.
-    pub(super) given: Given,
-    /// Group roles that were made.
+    /// State passed to handlers.
+    pub(super) given: HandlerState,
+    /// Created group roles.
     roles: Mutex<Vec<String>>,
     is_migrated: AtomicBool,
     worker: Mutex<Option<RunningWorker>>,
@@ -40,29 +40,29 @@ pub(super) struct RunningWorker {
 }
 
 impl RunningWorker {
-    /// Ends it as a shutdown does.
+    /// Stops the worker as a shutdown does.
     pub(super) async fn end(self) -> Result<()> {
         let _ = self.stop.send(());
         Ok(self.task.await??)
     }
 }
 
-/// A queue that the worker serves with one slot, one that it serves, and one that nobody does.
+/// Queues: one that the worker serves with one slot, one that it serves normally, and one that it does not serve.
 pub(super) const SINGLE: &str = "single";
 pub(super) const IDLE: &str = "idle";
 
 impl World {
-    /// With the user's tables, and no store yet.
+    /// Creates the environment with the user's tables, but without a store.
     pub(super) async fn new(setup: Setup) -> Result<Self> {
         let run = format!("conformance_{:08x}", fastrand::u32(..));
         let store = Store::new(&run)?;
-        let given = Given::new(store, format!("{run}_app"));
+        let given = HandlerState::new(store, format!("{run}_app"));
         let app = given.app();
-        // One text is one transaction: there is all of it, or nothing to remove.
+        // The text is executed as one transaction, so an error leaves nothing to remove.
         let made = format!(
             "create schema {app}; create table {app}.effect (job bigint not null, n bigint not null); create table {app}.mark (n bigint not null)"
         );
-        sqlx::raw_sql(AssertSqlSafe(made)).execute(maker(&setup)).await.context("the run's own tables")?;
+        sqlx::raw_sql(AssertSqlSafe(made)).execute(maker(&setup)).await.context("cannot create the tables of the run")?;
         let (second, marks) = (Store::new(&format!("{run}_two"))?, AtomicI64::new(0));
         let (roles, worker, waiter, is_migrated) = Default::default();
         Ok(Self { setup, store, second, given, roles, is_migrated, worker, waiter, marks })
@@ -76,21 +76,21 @@ impl World {
         self.setup.database.direct()
     }
 
-    /// For what is made and dropped: the coordinator of a cluster.
+    /// Returns the pool for creating and dropping objects: the coordinator of a cluster.
     pub(super) fn maker(&self) -> &PgPool {
         maker(&self.setup)
     }
 
-    /// Makes a store, or brings it up to date; of a cluster it is on the node that was named then, if that may have one.
-    pub(super) async fn migrates(&self, store: Store) -> Result<Vec<i32>> {
+    /// Creates or migrates a store. In a cluster, moves it to the named node if that may have shards.
+    pub(super) async fn migrate_store(&self, store: Store) -> Result<Vec<i32>> {
         let applied = migrate(&mut *self.maker().acquire().await?, store).await?;
         if let Some(cluster) = &self.setup.cluster {
-            cluster.take_home(store.schema()).await?;
+            cluster.move_to_node(store.schema()).await?;
         }
         Ok(applied)
     }
 
-    /// For what only looks: the standby, once it has all that was committed until now.
+    /// Returns the pool for read-only operations. Waits until the standby has replayed all commits so far.
     pub(super) async fn read(&self) -> Result<&PgPool> {
         let Some(read) = &self.setup.read else { return Ok(self.pool()) };
         let (mark, app) = (self.marks.fetch_add(1, Ordering::Relaxed), self.given.app());
@@ -103,22 +103,22 @@ impl World {
             }
             sleep(Duration::from_millis(10)).await;
         }
-        bail!("after 10 s the server of the read URL has not what was committed")
+        bail!("the server of the read URL has not replayed the commits after 10 s")
     }
 
-    /// One waiter for all.
+    /// Returns the shared waiter.
     pub(super) fn waiter(&self) -> &Waiter {
         self.waiter.get_or_init(|| Waiter::start_on(self.direct(), self.store))
     }
 
-    /// What an operation that needs this would miss.
-    pub(super) fn lacks(&self, need: super::play::Need) -> Option<String> {
+    /// Returns what is missing for an operation with this requirement.
+    pub(super) fn missing_requirement(&self, need: super::play::Need) -> Option<String> {
         use super::play::Need;
         let is_migrated = self.is_migrated.load(Ordering::Relaxed);
         let runs = lock(&self.worker).as_ref().is_some_and(|running| !running.task.is_finished());
         match need {
-            Need::Store | Need::Worker if !is_migrated => Some("the store could not be made".to_owned()),
-            Need::Worker if !runs => Some("no worker runs".to_owned()),
+            Need::Store | Need::Worker if !is_migrated => Some("the store could not be created".to_owned()),
+            Need::Worker if !runs => Some("no worker is running".to_owned()),
             _ => None,
         }
     }
@@ -131,12 +131,12 @@ impl World {
         *lock(&self.worker) = Some(running);
     }
 
-    /// These roles are to be dropped.
+    /// Registers roles to be dropped at the end.
     pub(super) fn made_roles(&self, names: Vec<String>) {
         lock(&self.roles).extend(names);
     }
 
-    /// Ends the worker; whether there was one.
+    /// Stops the worker. Returns whether there was one.
     pub(super) async fn stop(&self) -> Result<bool> {
         let running = lock(&self.worker).take();
         match running {
@@ -145,7 +145,7 @@ impl World {
         }
     }
 
-    /// Drops all that was made.
+    /// Drops everything that was created.
     pub(super) async fn remove(&self) -> Result<()> {
         let mut left = Vec::new();
         let stores = [self.second.schema(), self.store.schema()];
@@ -154,7 +154,8 @@ impl World {
         for schema in beside.iter().map(String::as_str).chain(stores).chain([self.given.app()]) {
             self.drop_one(format!("drop schema if exists {schema} cascade"), &mut left).await;
         }
-        // They had rights in those only. To drop what a role owns takes its own rights, which whoever may make roles need not have.
+        // The roles had privileges only in these schemas. Dropping objects that a role owns requires its privileges, which a login with
+        // `createrole` may not have.
         let roles = lock(&self.roles).clone();
         for role in roles.iter().rev() {
             self.drop_one(format!("drop role if exists {role}"), &mut left).await;
@@ -173,12 +174,12 @@ impl World {
     }
 
     pub(super) async fn close(self) {
-        // Its task gives its connection back first.
+        // Its task returns its connection first.
         drop(self.waiter);
         self.setup.close().await;
     }
 
-    /// Waits until this is so.
+    /// Waits until the condition holds.
     pub(super) async fn until(&self, what: &str, mut holds: impl AsyncFnMut() -> Result<bool>) -> Result<()> {
         const PATIENCE: u32 = 500;
         for _ in 0..PATIENCE {
@@ -187,16 +188,16 @@ impl World {
             }
             sleep(Duration::from_millis(40)).await;
         }
-        bail!("not so after 20 s: {what}")
+        bail!("timed out after 20 s: {what}")
     }
 
-    /// What a job of ours returned.
+    /// Returns the output of a job of the run.
     pub(super) async fn output<J: JobType>(&self, job: JobHandle<J>) -> Result<J::Output> {
         Ok(job.wait(self.waiter()).timeout(Duration::from_secs(25)).await?)
     }
 
     /// Waits until a job is in this state.
-    pub(super) async fn comes_to(&self, job: JobRef, state: JobState) -> Result<()> {
+    pub(super) async fn wait_for_state(&self, job: JobRef, state: JobState) -> Result<()> {
         let mut last = None;
         for _ in 0..500 {
             last = Some(job.state(self.pool()).await?);
@@ -205,17 +206,17 @@ impl World {
             }
             sleep(Duration::from_millis(40)).await;
         }
-        bail!("job {} is {last:?} after 20 s, and was to be {state}", job.id())
+        bail!("job {} is {last:?} after 20 s instead of {state}", job.id())
     }
 
-    /// What was written for a job into the user's table.
+    /// Returns the rows that a job wrote to the user's table.
     pub(super) async fn effects(&self, job: JobRef) -> Result<Vec<i64>> {
         let effects = format!("select n from {}.effect where job = $1 order by n", self.given.app());
         Ok(sqlx::query_scalar(AssertSqlSafe(effects)).bind(job.id()).fetch_all(self.pool()).await?)
     }
 }
 
-/// What leads to where things are made.
+/// Returns the pool for creating objects.
 fn maker(setup: &Setup) -> &PgPool {
     setup.cluster.as_ref().map_or_else(|| setup.database.direct(), Cluster::coordinator)
 }

@@ -1,5 +1,5 @@
-//! Every guard of every statement that writes: a condition, a lock, an order, a limit, an attempt counted. What a statement is without one
-//! is a mutation of it, and stands in `tests/torture/guards` (`mutation`). `cargo guards` applies them in turn, and a test must fail
+//! Guards of writing statements: conditions, locks, orders, limits, attempt counts. A statement without one of its guards is a mutation.
+//! The mutations are in `tests/torture/guards` (see `mutation`). `cargo guards` applies them in turn, and a test must fail each time
 //! (`docs/RELIABILITY.md`).
 
 mod mutation;
@@ -22,26 +22,26 @@ pub use mutation::Mutation;
 use mutation::code;
 pub use remove::main;
 
-/// The folders of statements, from the root of the workspace.
+/// Directories of statements, relative to the workspace root.
 const FOLDERS: [&str; 3] = ["queue-core/migrations", "queue-core/sql", "queue-worker/sql"];
 
 /// A file of SQL: one statement, or the functions and tables of a migration.
 #[derive(Debug)]
 pub struct Statement {
-    /// The name of its file.
+    /// The file name.
     pub file: String,
-    /// The whole text of its file.
+    /// The text of the file.
     pub text: String,
-    /// One for each guard.
+    /// One mutation per guard.
     pub mutations: Vec<Mutation>,
-    /// Whether it is applied once, not prepared.
+    /// Whether it is a migration, which is applied once and not prepared.
     pub is_migration: bool,
 }
 
-/// Reads all statements, those without guards too.
+/// Reads all statements, including those without guards.
 ///
 /// # Errors
-/// Names the file and the line of a mutation that cannot be read.
+/// If a mutation cannot be parsed. The error names the file and the line.
 pub fn statements() -> Result<Vec<Statement>> {
     let mut found = Vec::new();
     for folder in FOLDERS {
@@ -58,7 +58,7 @@ pub fn statements() -> Result<Vec<Statement>> {
     Ok(found)
 }
 
-/// Returns the folder in which the mutations stand, in the folders and under the names of their statements.
+/// Returns the directory of the mutations. Its layout mirrors that of the statements.
 fn mutations_folder() -> PathBuf {
     root().join("tests/torture/guards")
 }
@@ -70,9 +70,9 @@ fn mutations_of(path: &Path) -> Result<Vec<Mutation>> {
 }
 
 impl Statement {
-    /// Returns the tests that are to fail without a guard, by parts of their names: one run each, in this order. Empty if none is named.
+    /// Returns the tests that must fail without a guard, as parts of their names: one run each, in this order. Empty if none is listed.
     pub fn noticed_by(&self, mutation: &Mutation) -> &'static [&'static str] {
-        noticed::by(mutation.object.as_deref().unwrap_or(&self.file))
+        noticed::tests_for(mutation.object.as_deref().unwrap_or(&self.file))
     }
 
     /// Returns its lines without comments.

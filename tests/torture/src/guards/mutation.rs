@@ -1,6 +1,6 @@
-//! Mutations: how a statement reads without one of its guards. Pure.
+//! Mutations: the text of a statement without one of its guards. Pure.
 //!
-//! The mutations of `queue-worker/sql/claim.sql` stand in `tests/torture/guards/queue-worker/sql/claim.diff`, in the form of a diff:
+//! The mutations of `queue-worker/sql/claim.sql` are in `tests/torture/guards/queue-worker/sql/claim.diff`, in the form of a diff:
 //!
 //! ```diff
 //! @@ no more than so many in all
@@ -13,20 +13,20 @@
 //!  for update skip locked
 //! ```
 //!
-//! The header has the promise that the guard keeps, unique in its file. The lines with ` ` and `-` must occur exactly once; comments and
-//! indentation do not count. A bare `@@` begins a further hunk of the same mutation. `redundant` gives the reason why no test can fail. In
-//! the file of a migration, `--- queue.NAME` limits what follows to the table, view or function that is created under that name.
+//! The header states the promise of the guard, unique in its file. The lines with ` ` and `-` must occur exactly once. Comments and indentation are
+//! ignored. A bare `@@` begins another hunk of the same mutation. `redundant` gives the reason why no test can fail. In the file of a migration,
+//! `--- queue.NAME` limits the following mutations to the table, view or function of that name.
 
 use anyhow::{Context as _, Result, bail, ensure};
 
 /// A statement or migration without one guard.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Mutation {
-    /// What the guard promises; unique in its file.
+    /// What the guard promises. Unique in its file.
     pub promise: String,
     /// Why no test can fail without the guard, if it is redundant.
     pub redundant: Option<String>,
-    /// What the migration creates there: `queue.enqueue`.
+    /// Qualified name of the object that contains the guard, in a migration: `queue.enqueue`.
     pub object: Option<String>,
     hunks: Vec<Hunk>,
 }
@@ -41,7 +41,7 @@ struct Hunk {
 /// Parses the mutations of one file.
 ///
 /// # Errors
-/// Names the line that cannot be read.
+/// If a line cannot be parsed. The error names the line.
 pub(super) fn parse(text: &str) -> Result<Vec<Mutation>> {
     let (mut mutations, mut object) = (Vec::new(), None);
     for (number, line) in text.lines().enumerate() {
@@ -90,7 +90,7 @@ impl Mutation {
     /// Returns the text without this guard.
     ///
     /// # Errors
-    /// When a hunk does not match exactly once, or changes nothing.
+    /// If a hunk does not match exactly once, or changes nothing.
     pub fn apply(&self, text: &str) -> Result<String> {
         let mutated = self.hunks.iter().try_fold(text.to_owned(), |text, hunk| hunk.apply(&text, self.object.as_deref()));
         mutated.with_context(|| self.promise.clone())
@@ -103,14 +103,14 @@ impl Hunk {
         let lines: Vec<&str> = text.lines().collect();
         let code = code_of(&lines, object);
         let found: Vec<_> = code.windows(self.old.len().max(1)).filter(|lines| lines.iter().map(|(_, line)| line).eq(&self.old)).collect();
-        let &[&[(first, _), ..]] = &found[..] else { bail!("stands {} times, not once:\n{}", found.len(), self.old.join("\n")) };
+        let &[&[(first, _), ..]] = &found[..] else { bail!("occurs {} times instead of once:\n{}", found.len(), self.old.join("\n")) };
         let last = found[0].last().map_or(first, |(last, _)| *last);
         let new: Vec<&str> = self.new.iter().map(String::as_str).collect();
         Ok([&lines[..first], &new, &lines[last + 1..], &[""]].concat().join("\n"))
     }
 }
 
-/// Returns the lines of code with their numbers, without comments and indentation; with an object, only those that follow its creation.
+/// Returns the lines of code with their numbers, without comments and indentation. With an object, only those that follow its creation.
 fn code_of<'a>(lines: &[&'a str], object: Option<&str>) -> Vec<(usize, &'a str)> {
     let mut current = None;
     let lines = lines.iter().enumerate().filter(|(_, line)| {
@@ -120,7 +120,7 @@ fn code_of<'a>(lines: &[&'a str], object: Option<&str>) -> Vec<(usize, &'a str)>
     lines.map(|(number, line)| (number, code(line).trim_start())).filter(|(_, line)| !line.is_empty()).collect()
 }
 
-/// Returns the qualified name of what the line creates: of an index, that of its table.
+/// Returns the qualified name of the object that the line creates. For an index, returns that of its table.
 pub(super) fn created(line: &str) -> Option<String> {
     let definition = line.strip_prefix("create ")?;
     let name = definition.split(' ').find(|word| word.starts_with("queue."))?;

@@ -1,8 +1,8 @@
-//! Which tests notice that a guard of a statement is gone, by parts of their names: one run each, the quick ones first.
+//! Lists the tests that detect the removal of a guard, by parts of their names: one run each, the fastest first.
 
-const MODEL: &str = "model::whatever_is_done";
+const MODEL: &str = "model::the_tables_match";
 const PAIRS: &str = "interleave::a_second interleave::claims interleave::a_transactional";
-const KEYS: &str = "keys::edges keys::hands together::the_head";
+const KEYS: &str = "keys::edges keys::statements together::the_head";
 const EVERYTHING: &[&str] = &[
     "guards::rows guards::a_suspect guards::a_lane_that bulk::each_queue bulk::a_queue",
     "enqueue:: migrate:: wake:: payloads:: refuse:: guards::",
@@ -20,7 +20,7 @@ const ENQUEUE: &[&str] = &[
     "durable::family::cases::the_end_of_a_leaf",
 ];
 const IN_LINE: &[&str] = &[
-    "keys::edges keys::hands unique::held",
+    "keys::edges keys::statements unique::held",
     "guards::notices together::",
     "keys::ways lines::ways bad_rows::",
     "durable::family::cases::the_end_of_a_leaf",
@@ -33,7 +33,7 @@ const OPTIONS: &[&str] = &[
     "expiry::",
 ];
 const WHERE: &[&str] =
-    &["guards::looks", "unique::held", "unique:: together::a_unique --skip races --skip worker", "results:: operate::", "expiry::"];
+    &["guards::queries", "unique::held", "unique:: together::a_unique --skip races --skip worker", "results:: operate::", "expiry::"];
 const UNIQUE: &[&str] = &[
     "unique::held unique::kept held::pruned evolution::sql",
     "unique:: together::a_unique --skip races --skip worker",
@@ -52,7 +52,7 @@ const OPERATORS: &[&str] = &[
 const CONTROLS: &[&str] = &[
     "guards::control guards::notices held::jobs held::leases",
     "control:: cancelling:: operate::a_cancelled",
-    "keys::hands together::the_head",
+    "keys::statements together::the_head",
     MODEL,
     "expiry::",
 ];
@@ -64,10 +64,10 @@ const SCHEDULES: &[&str] = &[
     "cron:: --skip attacks --skip clocks",
 ];
 const ROLES: &[&str] = &["roles::attacks roles::names roles::work", "roles::", "expiry::"];
-const AUDIT: &[&str] = &["operate::noted"];
+const AUDIT: &[&str] = &["operate::audit"];
 const PAUSES: &[&str] = &["paused::statements", "paused:: --skip statements --skip attacks", "paused::attacks"];
 const EXPIRY: &[&str] =
-    &["expiry::looks held::jobs zombies::", "expiry::statements expiry::ways", "expiry::hands expiry::attacks", "expiry::"];
+    &["expiry::sweeps held::jobs zombies::", "expiry::statements expiry::ways", "expiry::operations expiry::attacks", "expiry::"];
 const WHY: &[&str] = &["why::locked why::turns why::served why::waits", "why:: --skip locked --skip turns --skip served --skip waits"];
 const SIGNALS: &[&str] = &["durable::signals held:: zombies::", "durable:: operate:: control:: days:: unique::"];
 const GATHERS: &[&str] = &["map::statements zombies::", "map::window", "durable::family map::", "durable:: roles::"];
@@ -99,16 +99,16 @@ const LINES: &[&str] = &[
 const HISTORY: &[&str] = &["history::kept", "history::read history::failing"];
 const PRUNING: &[&str] = &["guards::prune held::pruned", "retention::"];
 
-/// By the name of a file of one statement, and of what a migration makes.
+/// Tests by name of a statement file, or of an object that a migration creates.
 const NOTICED_BY: &[(&[&str], &[&str])] = &[
     (
         &["settle.sql"],
-        &["guards:: recovery:: zombies:: held::leases", "keys::hands together::the_head", "cancelling::", MODEL, "outcomes::", PAIRS],
+        &["guards:: recovery:: zombies:: held::leases", "keys::statements together::the_head", "cancelling::", MODEL, "outcomes::", PAIRS],
     ),
     (&["settle_forgotten.sql"], &["guards::forgotten zombies:: held::leases"]),
     (&["settle_leases.sql"], &["guards:: recovery:: zombies::", "interleave::a_second", MODEL]),
     (&["limit_beats.sql"], &["clocks:: recovery:: guards::", "lease::"]),
-    (&["own_leases.sql"], &["processes:: lease:: go_on::f73", "cancelling::"]),
+    (&["own_leases.sql"], &["processes:: lease:: liveness::f73", "cancelling::"]),
     (&["park.sql"], &["zombies:: parked::f66_only parked::f66_a_job parked::f66_a_parked", "parked::"]),
     (&["claim.sql"], &["guards::", PAIRS, MODEL, "recovery:: schedule:: outcomes::f23", "large::"]),
     (&["claim_late.sql"], &["guards::late", "late::"]),
@@ -123,7 +123,7 @@ const NOTICED_BY: &[(&[&str], &[&str])] = &[
     (&["prune_done.sql"], &["guards::prune held::pruned guards::housekeeping", "days::", PAIRS, MODEL]),
     (&["keep_types.sql", "prune_kept.sql", "prune_early.sql", "prune_days.sql", "queue.retention"], PRUNING),
     (&["publish_types.sql", "queue.type_options", "queue.enqueue"], &["type_options:: evolution::sql", "expiry::ways"]),
-    (&["prune_dead.sql"], &["guards::prune held::pruned", "retention::", "keys::hands::a_dead_letter"]),
+    (&["prune_dead.sql"], &["guards::prune held::pruned", "retention::", "keys::statements::a_dead_letter"]),
     (&["queue.requeue_all", "queue.discard_all", "queue.lock_some_keys"], OPERATORS),
     (
         &["queue.reopen"],
@@ -133,7 +133,7 @@ const NOTICED_BY: &[(&[&str], &[&str])] = &[
             KEYS,
             MODEL,
             "days::jobs operate:: progress::progress_goes",
-            "expiry::hands",
+            "expiry::operations",
         ],
     ),
     (&["enqueue.sql", "enqueue_relaxed.sql"], ENQUEUES),
@@ -141,11 +141,11 @@ const NOTICED_BY: &[(&[&str], &[&str])] = &[
     (&["leave_lanes.sql", "unseen_lanes.sql", "pass_lanes.sql"], &["lanes::"]),
     (&["replaced_lanes.sql", "due_lanes.sql", "forget_lanes.sql"], &["lanes::"]),
     (&["queue.meet_lanes"], &["lanes::attacks", "bulk::a_batch", "guards::", "bulk::", MODEL]),
-    (&["queue.lock_keys"], &["keys::hands"]),
+    (&["queue.lock_keys"], &["keys::statements"]),
     (
         &["insert_with.sql"],
         &[
-            "together::a_batch guards::order::jobs_stand keys::edges meta::",
+            "together::a_batch guards::order::jobs_are_queued keys::edges meta::",
             "keys::ways",
             "expiry::ways",
             "durable::family::cases::the_end_of_a_leaf",
@@ -159,7 +159,7 @@ const NOTICED_BY: &[(&[&str], &[&str])] = &[
     (&["queue.next_id", "queue.lane_id", "queue.lane", "queue.is_name", "queue.wake", "queue.worker", "queue.idle"], EVERYTHING),
     (&["queue.add_days"], &["days::"]),
     (&["queue.drop_day"], &["days:: retention::", "migrate::"]),
-    (&["queue.living"], &["days::", "keys::edges keys::hands unique::held", "guards::notices together::"]),
+    (&["queue.living"], &["days::", "keys::edges keys::statements unique::held", "guards::notices together::"]),
     (&["queue.blocked", "queue.active_key", "queue.key_hint", "queue.key_id", "queue.insert_in_line"], IN_LINE),
     (&["queue.move_heads", "queue.unblock", "free_keys.sql"], IN_LINE),
     (&["queue.set_aside", "queue.check_run_at"], &["bad_rows::"]),
@@ -193,16 +193,16 @@ const NOTICED_BY: &[(&[&str], &[&str])] = &[
     (&["queue.capacity"], &["guards::rows"]),
     (
         &["queue.passed", "queue.backlog", "queue.counts", "queue.oldest", "queue.depths"],
-        &["operate::figures", "operate::counted capacity::attacks"],
+        &["operate::statistics", "operate::counted capacity::attacks"],
     ),
     (&["queue.set_capacity", "queue.count_waiting", "queue.take_capacity"], &["capacity::"]),
     (
         &["queue.capacity_mark", "queue.mark_jobs", "queue.say_jobs", "queue.said_jobs", "queue.jobs_since"],
-        &["secret::nobody_else", "capacity::"],
+        &["secret::no_other_role", "capacity::"],
     ),
-    (&["queue.stripe", "queue.lock_stripe", "queue.secret"], &["secret::stores", "keys::hands capacity::"]),
-    (&["queue.progress", "queue.waiter", "queue.look"], &["guards::looks guards::rows", "progress::", "results::"]),
-    (&["queue.status", "queue.is_ours", "queue.wait"], &["guards::looks", "any_language::"]),
+    (&["queue.stripe", "queue.lock_stripe", "queue.secret"], &["secret::stores", "keys::statements capacity::"]),
+    (&["queue.progress", "queue.waiter", "queue.look"], &["guards::queries guards::rows", "progress::", "results::"]),
+    (&["queue.status", "queue.is_ours", "queue.wait"], &["guards::queries", "any_language::"]),
     (&["queue.ready_places", "queue.take_scheduled", "queue.take_waiting", "queue.end_waiting"], CONTROLS),
     (&["queue.cancel_running_all", "queue.set_priority_all", "queue.run_now_all", "queue.reschedule_all", "queue.wake_for"], CONTROLS),
     (&["queue.audit", "queue.note_act", "queue.count_act"], AUDIT),
@@ -281,12 +281,12 @@ const NOTICED_BY: &[(&[&str], &[&str])] = &[
     (&["queue.producer_enqueue_with", "queue.worker_add_days", "queue.worker_drop_day"], ROLES),
 ];
 
-/// The tests for this file, or for what a migration makes.
-pub(super) fn by(name: &str) -> &'static [&'static str] {
+/// Returns the tests for this file, or for this object of a migration.
+pub(super) fn tests_for(name: &str) -> &'static [&'static str] {
     NOTICED_BY.iter().find(|(names, _)| names.contains(&name)).map_or(&[], |(_, tests)| tests)
 }
 
-/// All names there are.
+/// Returns all names.
 #[cfg(test)]
 pub(super) fn names() -> impl Iterator<Item = &'static str> {
     NOTICED_BY.iter().flat_map(|(names, _)| names.iter().copied())

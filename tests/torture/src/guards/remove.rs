@@ -1,5 +1,5 @@
-//! Removes the guards, one at a time, and runs the tests that are to notice. They are built once, with `--cfg queue_mutants`: statements are
-//! then exchanged at run time.
+//! Removes the guards one at a time and runs the tests that must detect it. The tests are built once with `--cfg queue_mutants`: statements
+//! are then replaced at run time.
 
 use std::{
     collections::{BTreeSet, HashSet},
@@ -31,13 +31,13 @@ use crate::target;
 struct Args {
     /// Only guards whose file or promise contains one of these.
     only: Vec<String>,
-    /// How many to have removed at a time, each with a server of its own.
+    /// How many guards to remove at the same time, each with a server of its own.
     #[arg(long, default_value_t = 2)]
     jobs: usize,
-    /// Sequences of the model test for each.
+    /// Sequences of the model test per guard.
     #[arg(long, default_value_t = 150)]
     sequences: u32,
-    /// Also removes those that are known to be redundant.
+    /// Also removes guards that are known to be redundant.
     #[arg(long)]
     redundant: bool,
     /// Runs the tests of each statement without removing anything: none may fail.
@@ -45,19 +45,19 @@ struct Args {
     intact: bool,
 }
 
-/// The tests of one guard may take this long.
+/// Time limit for the tests of one guard.
 const PATIENCE: Duration = Duration::from_mins(5);
 
-/// More databases than this are not left lying about.
-const MANY: usize = 30;
+/// Number of leftover databases above which they are dropped.
+const MAX_LEFTOVERS: usize = 30;
 
-/// What became of one.
+/// Outcome of removing one guard.
 enum GuardResult {
     Killed(String),
     Survived,
-    /// Its tests did not come to an end.
+    /// Its tests did not finish in time.
     Late,
-    /// Without it the statement is none.
+    /// The mutated statement is not valid SQL.
     Invalid(String),
     Redundant(String),
 }
@@ -68,7 +68,7 @@ struct GuardReport {
     seconds: f64,
 }
 
-/// What the program does.
+/// Entry point of the program.
 pub fn main() -> ExitCode {
     match run(&Args::parse()) {
         Ok(true) => ExitCode::SUCCESS,
@@ -85,7 +85,7 @@ fn run(args: &Args) -> Result<bool> {
     let folder = target().join("guards");
     fs::create_dir_all(&folder)?;
     let statements = statements()?;
-    let queue = Mutex::new(wanted(args, &statements)?);
+    let queue = Mutex::new(select_tasks(args, &statements)?);
     if let Some(unknown) = queue.lock().unwrap_or_else(PoisonError::into_inner).iter().find_map(|task| task.unknown_test(&suites)) {
         bail!("no test is named {unknown}");
     }
@@ -95,12 +95,12 @@ fn run(args: &Args) -> Result<bool> {
         for slot in 0..args.jobs.max(1) {
             let (report, next, suites, folder) = (report.clone(), &next, &suites, &folder);
             scope.spawn(move || {
-                let bench = Bench::new(args, suites, folder.join(format!("{}-{slot}.json", std::process::id())));
-                match bench {
-                    Ok(bench) => {
+                let runner = GuardRunner::new(args, suites, folder.join(format!("{}-{slot}.json", std::process::id())));
+                match runner {
+                    Ok(runner) => {
                         while let Some(task) = next() {
                             let began = Instant::now();
-                            let result = bench.remove(&task);
+                            let result = runner.remove(&task);
                             let seconds = began.elapsed().as_secs_f64();
                             let _ = report.send(result.map(|result| GuardReport { name: task.name, result, seconds }));
                         }
@@ -110,11 +110,11 @@ fn run(args: &Args) -> Result<bool> {
             });
         }
         drop(report);
-        tell(reports)
+        print_reports(reports)
     })
 }
 
-/// A guard to be removed; with none, the tests run on the statement as it is.
+/// A guard to remove. Without one, the tests run on the unchanged statement.
 struct Task<'a> {
     name: String,
     statement: &'a Statement,
@@ -123,14 +123,14 @@ struct Task<'a> {
 }
 
 impl Task<'_> {
-    /// A test that is to notice, and is not there.
+    /// Returns a listed test that does not exist.
     fn unknown_test(&self, suites: &[Suite]) -> Option<&'static str> {
         self.tests.iter().copied().find(|filter| !suites.iter().any(|suite| suite.has(filter)))
     }
 }
 
-/// Those asked for, the first one last.
-fn wanted<'a>(args: &Args, statements: &'a [Statement]) -> Result<Vec<Task<'a>>> {
+/// Returns the selected tasks, in reverse order.
+fn select_tasks<'a>(args: &Args, statements: &'a [Statement]) -> Result<Vec<Task<'a>>> {
     let mut tasks = Vec::new();
     for statement in statements {
         let mut intact = HashSet::new();
@@ -142,7 +142,7 @@ fn wanted<'a>(args: &Args, statements: &'a [Statement]) -> Result<Vec<Task<'a>>>
                 continue;
             }
             if tests.is_empty() {
-                bail!("{name}: no test is said to notice (`noticed.rs`)");
+                bail!("{name}: `noticed.rs` lists no test");
             }
             tasks.push(Task { name, statement, mutation: (!args.intact).then_some(mutation), tests });
         }
@@ -151,8 +151,8 @@ fn wanted<'a>(args: &Args, statements: &'a [Statement]) -> Result<Vec<Task<'a>>>
     Ok(tasks)
 }
 
-/// A line for each, and the sum.
-fn tell(reports: mpsc::Receiver<Result<GuardReport>>) -> Result<bool> {
+/// Prints a line for each task, and the totals.
+fn print_reports(reports: mpsc::Receiver<Result<GuardReport>>) -> Result<bool> {
     let (mut killed, mut total, mut redundant, mut invalid, mut survivors) = (0, 0, 0, Vec::new(), Vec::new());
     for report in reports {
         let GuardReport { name, result, seconds } = report?;
@@ -186,17 +186,17 @@ fn tell(reports: mpsc::Receiver<Result<GuardReport>>) -> Result<bool> {
     Ok(killed == total && invalid.is_empty())
 }
 
-/// Where guards are removed, one after another.
-struct Bench<'a> {
+/// A server on which guards are removed, one after another.
+struct GuardRunner<'a> {
     args: &'a Args,
     suites: &'a [Suite],
-    /// What is changed, for the tests to read.
+    /// File with the mutation, which the tests read.
     change: PathBuf,
     server: Embedded,
     runtime: tokio::runtime::Runtime,
 }
 
-impl<'a> Bench<'a> {
+impl<'a> GuardRunner<'a> {
     fn new(args: &'a Args, suites: &'a [Suite], change: PathBuf) -> Result<Self> {
         let settings = [("max_connections", "300"), ("shared_buffers", "64MB")].map(|(key, value)| (key.to_owned(), value.to_owned()));
         let server = Embedded::start(EmbeddedOptions { settings: settings.to_vec(), ..EmbeddedOptions::temporary() })?;
@@ -209,7 +209,7 @@ impl<'a> Bench<'a> {
         Ok(Self { args, suites, change, server, runtime })
     }
 
-    /// What the tests say without this guard.
+    /// Runs the tests without this guard.
     fn remove(&self, task: &Task) -> Result<GuardResult> {
         let mut instead = serde_json::Map::new();
         if let Some(mutation) = task.mutation {
@@ -218,7 +218,7 @@ impl<'a> Bench<'a> {
             }
             let without = mutation.apply(&task.statement.text)?;
             if !task.statement.is_migration && parameters(&without) != parameters(&task.statement.text) {
-                return Ok(GuardResult::Invalid("a parameter is gone, and every call would fail".to_owned()));
+                return Ok(GuardResult::Invalid("a parameter is missing, so every call would fail".to_owned()));
             }
             if let Err(error) = self.runtime.block_on(self.check(task.statement, &without)) {
                 return Ok(GuardResult::Invalid(format!("{error:#}")));
@@ -231,7 +231,7 @@ impl<'a> Bench<'a> {
         Ok(result)
     }
 
-    /// Runs the tests up to the first that fails twice.
+    /// Runs the tests until one fails twice.
     fn test(&self, filters: &[&str]) -> Result<GuardResult> {
         let until = Instant::now() + PATIENCE;
         let settings = [
@@ -246,7 +246,7 @@ impl<'a> Bench<'a> {
                     if Instant::now() >= until {
                         return Ok(GuardResult::Late);
                     }
-                    // On a busy machine a test may fail for want of time: only one that fails again has noticed.
+                    // On a busy machine a test may fail because of a timeout. Only a repeated failure counts.
                     if suite.first_failure(&format!("--exact {failed}"), &HashSet::new(), &settings, until)?.is_some() {
                         return Ok(GuardResult::Killed(failed));
                     }
@@ -257,7 +257,7 @@ impl<'a> Bench<'a> {
         Ok(GuardResult::Survived)
     }
 
-    /// Whether the statement is still one: prepared, or for a migration applied and its functions called.
+    /// Checks that the statement is valid: prepares it, or applies the migration and calls its functions.
     async fn check(&self, statement: &Statement, text: &str) -> Result<()> {
         let url = self.server.url().replacen("/postgres?", "/checked?", 1);
         if !statement.is_migration {
@@ -265,7 +265,7 @@ impl<'a> Bench<'a> {
         }
         let (fresh, original) = (migrate::print(Store::default()), &statement.text);
         if !fresh.contains(original) {
-            bail!("{} is no part of a fresh store, or was changed since this program was built", statement.file);
+            bail!("{} is not part of a new store, or has changed since this program was built", statement.file);
         }
         let mut on = PgConnection::connect(&url).await?;
         run_all(&mut on, "drop schema queue cascade").await?;
@@ -278,13 +278,13 @@ impl<'a> Bench<'a> {
         outcome
     }
 
-    /// Drops what tests have left that were not let finish.
+    /// Drops the databases of tests that were killed.
     async fn clear(&self, templates: bool) -> Result<()> {
         let mut admin = PgConnection::connect(self.server.url()).await?;
-        // The template of another schema is of no more use.
+        // A template of another schema version is never used again.
         let left = "select datname::text from pg_database where datname like 't\\_%' or datname like 'queue\\_template%' and $1";
         let left = sqlx::query_scalar::<_, String>(left).bind(templates).fetch_all(&mut admin).await?;
-        for name in left.iter().filter(|_| left.len() > MANY) {
+        for name in left.iter().filter(|_| left.len() > MAX_LEFTOVERS) {
             run_all(&mut admin, &format!("drop database {name} with (force)")).await?;
         }
         Ok(())
@@ -296,7 +296,7 @@ async fn run_all(on: &mut PgConnection, text: &str) -> Result<()> {
     Ok(())
 }
 
-/// The eight days of a fresh store are gone before those ahead are made.
+/// Drops the eight days of a new store before creating those ahead.
 const CALLS: &str = "select queue.drop_day('-30 days') from generate_series(1, 8); select queue.add_days(9);
   select queue.enqueue('do', '{}'), queue.enqueue('do', '{}', '{\"after\": \"1 hour\", \"meta\": {\"a\": 1}}'), queue.wake('default'),
     queue.meet_lane('default', 'do', 7::smallint, true); select queue.drop_day('-2 days');
@@ -306,7 +306,7 @@ const CALLS: &str = "select queue.drop_day('-30 days') from generate_series(1, 8
     queue.reschedule_all('{}', now()), queue.set_priority_all('{}', 7), queue.requeue_all('{}'), queue.discard_all('{}'), queue.reopen(7);
   select queue.tell_waiters(), queue.set_capacity('default', 9); select queue.look('{7}'); select queue.status(7)";
 
-/// The numbers of the parameters of a statement.
+/// Returns the parameter numbers of a statement.
 fn parameters(text: &str) -> BTreeSet<u32> {
     let behind = text.lines().flat_map(|line| code(line).split('$').skip(1));
     behind.filter_map(|rest| rest.split(|c: char| !c.is_ascii_digit()).next()?.parse().ok()).collect()

@@ -1,4 +1,5 @@
-//! The tests that are to notice: built with `--cfg queue_mutants`, in a folder of their own, and run until one fails.
+//! The test binaries that must detect mutations. They are built with `--cfg queue_mutants` in their own directory, and run until one test
+//! fails.
 
 use std::{
     collections::HashSet,
@@ -15,28 +16,28 @@ use serde_json::Value;
 
 use crate::{root, target};
 
-/// Tests that need no statement of ours, that fail by themselves on a busy machine, or that are run by hand.
+/// Tests that use no statements of the product, that fail by themselves on a busy machine, or that are run manually.
 const SKIPPED: [&str; 8] = [
-    "a_worker_keeps_house_by_itself",
-    "whatever_meets_a_heartbeat",
+    "a_worker_runs_housekeeping_by_itself",
+    "heartbeats_race_without",
     "embedded::user::user",
     "of_ten_schedules_of_a_second_99_of_100_ticks_are_at_most_50_ms_late",
     "the_same_with_200_keys_200_jobs_each_and_6_workers",
     "of_100_permits_that_are_freed_99_lead_to_the_next_start_within_20_ms",
     "a_hundred_idle_stores_cost_as_little",
-    "an_answer_takes_less_than_a_tenth_of_a_second_however_much_there_is",
+    "an_answer_takes_less_than_a_tenth_of_a_second_in_a_large_store",
 ];
 
 /// A test binary.
 pub(super) struct Suite {
     binary: PathBuf,
-    /// Where it is run.
+    /// Its working directory.
     folder: PathBuf,
-    /// What it has.
+    /// Names of its tests.
     tests: Vec<String>,
 }
 
-/// Builds the suite, and what attacks statements.
+/// Builds the test suite, and the attacks on statements.
 pub(super) fn build() -> Result<Vec<Suite>> {
     let mut cargo = Command::new(std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into()));
     cargo.args([
@@ -62,28 +63,28 @@ pub(super) fn build() -> Result<Vec<Suite>> {
     let of_tests = messages.filter(|message| message["target"]["kind"][0] == "test");
     let suites: Vec<Suite> = of_tests.filter_map(|message| Suite::of(&message).transpose()).collect::<Result<_>>()?;
     if suites.len() != 2 {
-        bail!("the tests were not built");
+        bail!("the build of the tests failed");
     }
     Ok(suites)
 }
 
 impl Suite {
-    /// What cargo says that it has built.
+    /// Parses a build message of cargo.
     fn of(message: &Value) -> Result<Option<Self>> {
         let (Some(binary), Some(manifest)) = (message["executable"].as_str(), message["manifest_path"].as_str()) else { return Ok(None) };
-        let folder = PathBuf::from(manifest).parent().context("a manifest is in a folder")?.to_owned();
+        let folder = PathBuf::from(manifest).parent().context("the manifest has no directory")?.to_owned();
         let listed = Command::new(binary).args(["--list", "--format", "terse"]).current_dir(&folder).output()?;
         let tests =
             String::from_utf8_lossy(&listed.stdout).lines().filter_map(|line| Some(line.strip_suffix(": test")?.to_owned())).collect();
         Ok(Some(Self { binary: binary.into(), folder, tests }))
     }
 
-    /// Whether a test is meant by this filter.
+    /// Whether the filter selects a test of this binary.
     pub(super) fn has(&self, filter: &str) -> bool {
         filter.split(' ').take_while(|word| *word != "--skip").any(|part| self.tests.iter().any(|test| test.contains(part)))
     }
 
-    /// Runs the tests of a filter until one fails; returns which.
+    /// Runs the tests selected by a filter until one fails. Returns the failed test.
     pub(super) fn first_failure(
         &self,
         filter: &str,
@@ -105,23 +106,23 @@ impl Suite {
             .process_group(0);
         let mut tests = command.spawn()?;
         let group = tests.id();
-        let output = tests.stdout.take().context("the tests have an output")?;
+        let output = tests.stdout.take().context("the tests have no stdout")?;
         let (line, lines) = mpsc::channel();
         let reader =
             std::thread::spawn(move || BufReader::new(output).lines().map_while(Result::ok).for_each(|text| drop(line.send(text))));
         let failed = wait(&lines, until);
-        // With the processes that tests have started.
+        // Also kills the processes that tests have started.
         let _ = Command::new("kill").args(["-9", "--", &format!("-{group}")]).stderr(Stdio::null()).status();
         let status = tests.wait()?;
         let _ = reader.join();
         if failed.is_none() && !status.success() {
-            bail!("the tests ended with {status} and named none that failed: {filter}");
+            bail!("the tests exited with {status} but reported no failure: {filter}");
         }
         Ok(failed)
     }
 }
 
-/// The first test that these lines say has failed.
+/// Returns the first test that these lines report as failed.
 fn wait(lines: &mpsc::Receiver<String>, until: Instant) -> Option<String> {
     loop {
         match lines.recv_timeout(until.saturating_duration_since(Instant::now())) {

@@ -1,4 +1,4 @@
-//! Holds the mutations against the statements: one that fits no longer would never be tested.
+//! Checks the mutations against the statements: one that no longer applies would never be tested.
 
 #![allow(clippy::unwrap_used, reason = "a test that fails may panic")]
 
@@ -18,7 +18,7 @@ fn every_mutation_applies_and_belongs_to_a_statement() {
         mutations += all.len();
         faults.extend(all.iter().filter_map(|mutation| Some(format!("{file}: {:#}", mutation.apply(&text).err()?))));
     }
-    assert!(faults.is_empty(), "these fit their statements no longer:\n{}", faults.join("\n"));
+    assert!(faults.is_empty(), "these no longer apply to their statements:\n{}", faults.join("\n"));
     assert!(mutations >= 1700, "{mutations}");
     let files: usize = FOLDERS.into_iter().map(|folder| fs::read_dir(mutations_folder().join(folder)).unwrap().count()).sum();
     assert_eq!(files, with_mutations, "a file in tests/torture/guards has no mutations, or its statement is gone");
@@ -27,7 +27,7 @@ fn every_mutation_applies_and_belongs_to_a_statement() {
 #[test]
 fn every_statement_that_writes_has_guards() {
     for statement in statements().unwrap() {
-        // Strings are text, such as a fix that `doctor` proposes.
+        // String literals are text, for example a fix that `doctor` proposes.
         let code = statement.code().collect::<Vec<_>>().join("\n");
         let code: String = code.split('\'').step_by(2).collect();
         let writes = ["insert into", "delete from", "update queue", "for update", "queue.insert_job(", "queue.meet_lane("];
@@ -40,7 +40,7 @@ fn every_statement_that_writes_has_guards() {
 }
 
 #[test]
-fn every_guard_has_tests_that_notice_and_no_test_is_said_to_notice_what_is_not_there() {
+fn every_guard_has_tests_and_every_listed_object_has_guards() {
     let mut met = BTreeSet::new();
     for statement in statements().unwrap() {
         for mutation in &statement.mutations {
@@ -52,8 +52,8 @@ fn every_guard_has_tests_that_notice_and_no_test_is_said_to_notice_what_is_not_t
     assert!(gone.is_empty(), "`noticed.rs` names {gone:?}, which have no guards");
 }
 
-/// Returns the SQL that creates this function, table or view once more, from a mutated migration.
-fn anew(text: &str, object: &str) -> String {
+/// Returns the SQL that creates this function, table or view again, from a mutated migration.
+fn recreate_sql(text: &str, object: &str) -> String {
     let begins = |line: &&str| line.starts_with("create ");
     let is_it = |line: &str| mutation::created(line).as_deref() == Some(object);
     let all = text.lines().skip_while(|line| !is_it(line));
@@ -74,12 +74,12 @@ async fn the_server_takes_every_statement_without_a_guard() {
         for mutation in mutations {
             let without = mutation.apply(&text).unwrap();
             let take = match mutation.object.as_deref().filter(|_| is_migration) {
-                // On a line of its own: what is made may end with a comment.
-                Some(object) => format!("begin; {}\n; rollback", anew(&without, object)),
+                // The rest is on a new line, because the definition may end with a comment.
+                Some(object) => format!("begin; {}\n; rollback", recreate_sql(&without, object)),
                 None => format!("prepare without_it as {}; deallocate without_it", Store::default().sql(without.leak())),
             };
             if let Err(error) = sqlx::raw_sql(AssertSqlSafe(take)).execute(&mut on).await {
-                refused.push(format!("{file}: {} is no guard: {error}", mutation.promise));
+                refused.push(format!("{file}: {} is not a guard: {error}", mutation.promise));
                 sqlx::raw_sql("rollback").execute(&mut on).await.unwrap();
             }
         }
@@ -96,7 +96,7 @@ fn apply(diff: &str, text: &str) -> String {
 }
 
 #[test]
-fn lines_are_found_whatever_their_indentation_and_comments() {
+fn lines_match_regardless_of_indentation_and_comments() {
     let text = "-- One.\nselect a\nfrom t\n  where x  -- Why.\n    and y;\n";
     assert_eq!(apply("@@ the first\n-where x\n-and y;\n+where y;", text), "-- One.\nselect a\nfrom t\nwhere y;\n");
     assert_eq!(apply("@@ both\n-select a\n+select min(a)\n@@\n from t\n-where x", text), "-- One.\nselect min(a)\nfrom t\n    and y;\n");
@@ -105,13 +105,13 @@ fn lines_are_found_whatever_their_indentation_and_comments() {
 #[test]
 fn lines_under_the_name_of_an_object_are_those_that_create_it() {
     let text = "create table queue.a (\n  x int\n);\ncreate table queue.b (\n  x int\n);";
-    let diff = "--- queue.b\n\n@@ has a column\nredundant: nobody reads it\n-x int";
+    let diff = "--- queue.b\n\n@@ has a column\nredundant: no statement reads it\n-x int";
     assert_eq!(apply(diff, text), "create table queue.a (\n  x int\n);\ncreate table queue.b (\n);\n");
-    assert_eq!(mutation::parse(diff).unwrap()[0].redundant.as_deref(), Some("nobody reads it"));
+    assert_eq!(mutation::parse(diff).unwrap()[0].redundant.as_deref(), Some("no statement reads it"));
 }
 
 #[test]
-fn what_cannot_be_read_or_fits_not_once_is_refused() {
+fn invalid_and_ambiguous_mutations_are_refused() {
     for (diff, fault) in [
         ("-a", "no `@@ PROMISE` above"),
         ("@@ x\n-a\n@@ x\n-b", "line 3: @@ x: a mutation above has the same promise"),
@@ -121,12 +121,12 @@ fn what_cannot_be_read_or_fits_not_once_is_refused() {
         assert!(message.contains(fault), "{diff:?}: {message}");
     }
     for (diff, fault) in [
-        ("@@ x\n-c", "x: stands 0 times, not once:\nc"),
-        ("@@ x\n-a", "stands 2 times"),
+        ("@@ x\n-c", "x: occurs 0 times instead of once:\nc"),
+        ("@@ x\n-a", "occurs 2 times"),
         ("@@ x\n a\n-b\n+  b", "changes nothing"),
         ("@@ x", "changes nothing"),
-        ("@@ x\n+a", "stands 0 times"),
-        ("--- queue.a\n@@ x\n-a", "stands 0 times"),
+        ("@@ x\n+a", "occurs 0 times"),
+        ("--- queue.a\n@@ x\n-a", "occurs 0 times"),
     ] {
         let message = format!("{:#}", mutation::parse(diff).unwrap()[0].apply("a\nb\na").unwrap_err());
         assert!(message.contains(fault), "{diff:?}: {message}");

@@ -1,4 +1,4 @@
-//! Each bug is held against the files: one whose place has changed would be none, and be missed only by whoever plays them all.
+//! Checks each bug against the files. A bug whose text has changed would not be applied, and only a full run would notice.
 
 #![allow(clippy::unwrap_used, reason = "a test that fails may panic")]
 
@@ -19,7 +19,7 @@ fn ends(file: &str, ending: &str) -> bool {
     std::path::Path::new(file).extension().is_some_and(|found| found == ending)
 }
 
-/// The files of a bug, as they are with it.
+/// Returns the files of a bug after its edits.
 fn with_it(bug: &Bug) -> BTreeMap<&'static str, String> {
     let mut files = BTreeMap::new();
     for edit in bug.edits {

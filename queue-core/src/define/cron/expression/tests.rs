@@ -1,11 +1,11 @@
-//! What an expression may hold: what is refused, with its fix, and forms that Debian's cron does not know.
+//! Rejected expressions with the proposed fix, and forms that Debian's cron does not support.
 
 use chrono::{DateTime, TimeZone as _, Utc};
 
 use crate::define::cron::Cron;
 
 #[test]
-fn what_names_no_moment_or_stands_in_the_wrong_field_is_refused_with_the_field_and_the_fix() {
+fn invalid_expressions_are_rejected_with_the_field_and_a_fix() {
     for (expression, field, fix) in [
         ("", "0 fields", "write five"),
         ("* * *", "3 fields", "write five"),
@@ -19,10 +19,10 @@ fn what_names_no_moment_or_stands_in_the_wrong_field_is_refused_with_the_field_a
         ("60 0 0 * * *", "the second `60`", "from 0 to 59"),
         ("0 9 MON * *", "the day of the month cannot be `MON`", "days of the week in the last field"),
         ("0 0 mon5 * *", "the day of the month cannot be `mon5`", "from 1 to 31"),
-        ("0 0 * * JAN", "the day of the week cannot be `JAN`", "months in the last field but one"),
+        ("0 0 * * JAN", "the day of the week cannot be `JAN`", "months in the second to last field"),
         ("0 0 * FRI *", "the month cannot be `FRI`", "days of the week in the last field"),
         ("MON * * * *", "the minute cannot be `MON`", "days of the week in the last field"),
-        ("0 JAN * * *", "the hour cannot be `JAN`", "months in the last field but one"),
+        ("0 JAN * * *", "the hour cannot be `JAN`", "months in the second to last field"),
         ("0 0 * * MONDAY", "cannot be `MONDAY`", "one of SUN, MON"),
         ("5, * * * *", "the minute `5,` has an empty entry", "write no comma"),
         (", * * * *", "the minute `,` has an empty entry", "write no comma"),
@@ -53,7 +53,7 @@ fn what_names_no_moment_or_stands_in_the_wrong_field_is_refused_with_the_field_a
         ("@never", "no such name", "`@daily`"),
         ("@daily 5", "no such name", "`@daily`"),
         ("@", "no such name", "`@daily`"),
-        ("@reboot", "`@reboot` is no time", "where the program starts"),
+        ("@reboot", "`@reboot` is not a time", "where the program starts"),
     ] {
         let why = Cron::new(expression, "UTC").unwrap_err();
         assert!(why.contains(&format!("`{expression}` cannot be read")) && why.contains(field) && why.contains(fix), "{expression}: {why}");
@@ -62,7 +62,7 @@ fn what_names_no_moment_or_stands_in_the_wrong_field_is_refused_with_the_field_a
     assert!(why.contains("256 bytes; write"), "{why}");
     let why = Cron::new("* * * * *", "Mars/Base").unwrap_err();
     assert!(why.contains("time zone `Mars/Base`; write"), "{why}");
-    // The hour in which clocks go ahead is passed over each year, so the search ends at its horizon.
+    // Every year the clock change skips this hour, so the search ends at the horizon.
     let never = Cron::new("* * 2 25-31 3 +SUN", "Europe/Berlin").unwrap();
     assert_eq!(never.next(Utc.with_ymd_and_hms(2026, 1, 1, 0, 0, 0).unwrap()), None);
 }
@@ -82,13 +82,13 @@ fn an_interval_is_proposed_where_it_can_be_written_and_only_if_it_is_one() {
         ("@every `x`", "90m"),
     ] {
         let why = Cron::new(expression, "UTC").unwrap_err();
-        let fix = format!("`@every` is no cron expression; use `--every {proposed}`, or the option `every = \"{proposed}\"`");
+        let fix = format!("`@every` is not a cron expression; use `--every {proposed}`, or the option `every = \"{proposed}\"`");
         assert!(why.contains(&fix), "{expression}: {why}");
     }
 }
 
 #[test]
-fn a_day_that_is_no_number_stands_for_itself() {
+fn special_days_are_rejected_in_ranges() {
     for (expression, field, fix) in [
         ("0 0 * * L", "the day of the week `L`", "`FRIL`"),
         ("0 0 32W * *", "the day of the month `32`", "from 1 to 31"),

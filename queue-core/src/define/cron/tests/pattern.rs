@@ -1,4 +1,4 @@
-//! A reading of expressions of its own: which of the names that a date has in a calendar an expression lists, found out by counting days.
+//! Independent matcher of cron expressions: gives each date of a calendar all names that the day fields may use for it, by counting days.
 
 use std::{collections::BTreeSet, ops::Range, sync::OnceLock};
 
@@ -17,9 +17,9 @@ const NICKNAMES: [(&str, &str); 7] = [
     ("@HOURLY", "0 * * * *"),
 ];
 
-/// What a date may be called in the fields of days.
+/// Name of a date in the day fields.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-enum Name {
+enum DateName {
     Day(u32),
     LastDay,
     LastWorkday,
@@ -29,20 +29,20 @@ enum Name {
     LastWeekday(u32),
 }
 
-/// An expression, each field as the values that it lists.
+/// Expression with the values that each field lists.
 pub(super) struct Pattern {
     pub(super) seconds: BTreeSet<u32>,
     minutes: BTreeSet<u32>,
     hours: BTreeSet<u32>,
-    days: BTreeSet<Name>,
+    days: BTreeSet<DateName>,
     months: BTreeSet<u32>,
-    weekdays: BTreeSet<Name>,
+    weekdays: BTreeSet<DateName>,
     needs_both: bool,
-    pub(super) is_of_intervals: bool,
+    pub(super) runs_at_intervals: bool,
 }
 
 impl Pattern {
-    /// None if it is to be refused.
+    /// Parses an expression; `None` if it must be rejected.
     pub(super) fn new(expression: &str) -> Option<Self> {
         let upper = expression.to_ascii_uppercase();
         let text = match NICKNAMES.iter().find(|(name, _)| *name == upper) {
@@ -62,11 +62,12 @@ impl Pattern {
             months: field(month, 1..13, &MONTHS)?,
             weekdays: each(weekday.strip_prefix('+').unwrap_or(&weekday), names_of_weekdays)?,
             needs_both: is_star(&day) || is_star(&weekday) || weekday.starts_with('+'),
-            is_of_intervals: is_star(minute) || is_star(hour),
+            runs_at_intervals: is_star(minute) || is_star(hour),
         })
     }
 
-    /// The first so many of its moments from a midnight on, in seconds since 1970: looked for at each minute of a matching hour of ten years.
+    /// Returns the first `most` matching times after a midnight, in seconds since 1970. Tries each minute of the matching hours of ten
+    /// years.
     pub(super) fn first(&self, from: i64, most: usize) -> Vec<i64> {
         let days = (0..3653).map(|day| from + day * 1440).filter(|day| self.names_date(*day));
         let hours = days.flat_map(|day| (0..24).map(move |hour| day + hour * 60)).filter(|hour| self.names_hour(*hour));
@@ -74,7 +75,7 @@ impl Pattern {
         minutes.flat_map(|minute| self.seconds.iter().map(move |second| minute * 60 + i64::from(*second))).take(most).collect()
     }
 
-    /// Whether it names this civil time, in minutes since 1970.
+    /// Whether it matches this civil time, in minutes since 1970.
     pub(super) fn names(&self, civil: i64) -> bool {
         self.minutes.contains(&(civil.rem_euclid(60) as u32)) && self.names_hour(civil) && self.names_date(civil)
     }
@@ -89,64 +90,65 @@ impl Pattern {
             let date = DateTime::from_timestamp(day * 86_400, 0).unwrap().date_naive();
             (date.month(), names_of(date))
         });
-        let lists = |listed: &BTreeSet<Name>| names.iter().any(|name| listed.contains(name));
+        let lists = |listed: &BTreeSet<DateName>| names.iter().any(|name| listed.contains(name));
         self.months.contains(month)
             && if self.needs_both { lists(&self.days) && lists(&self.weekdays) } else { lists(&self.days) || lists(&self.weekdays) }
     }
 }
 
-/// The month and the names of each date from 1970 to 2030, once it was asked for.
-static CALENDAR: [OnceLock<(u32, Vec<Name>)>; 22_000] = [const { OnceLock::new() }; 22_000];
+/// Month and names of each date from 1970 to 2030, computed on first use.
+static CALENDAR: [OnceLock<(u32, Vec<DateName>)>; 22_000] = [const { OnceLock::new() }; 22_000];
 
-/// All names of a date.
-fn names_of(date: NaiveDate) -> Vec<Name> {
+/// Returns all names of a date.
+fn names_of(date: NaiveDate) -> Vec<DateName> {
     let day_of = |date: NaiveDate| date.weekday().num_days_from_sunday();
     let in_month = |other: &NaiveDate| (other.year(), other.month()) == (date.year(), date.month());
     let around = |days: i64| date.checked_add_signed(chrono::Duration::days(days)).filter(in_month);
     let is_workday = |date: NaiveDate| !matches!(date.weekday(), Weekday::Sat | Weekday::Sun);
     let weeks = (0..5).filter(|weeks| date.checked_sub_days(Days::new(7 * weeks)).as_ref().is_some_and(in_month)).count() as u32;
-    let mut names = vec![Name::Day(date.day()), Name::Weekday(day_of(date)), Name::NthWeekday(day_of(date), weeks)];
-    names.extend(around(1).is_none().then_some(Name::LastDay));
-    names.extend(around(7).is_none().then_some(Name::LastWeekday(day_of(date))));
+    let mut names = vec![DateName::Day(date.day()), DateName::Weekday(day_of(date)), DateName::NthWeekday(day_of(date), weeks)];
+    names.extend(around(1).is_none().then_some(DateName::LastDay));
+    names.extend(around(7).is_none().then_some(DateName::LastWeekday(day_of(date))));
     if is_workday(date) {
-        names.extend((1..4).filter_map(around).all(|later| !is_workday(later)).then_some(Name::LastWorkday));
-        // It is the nearest to itself, and to a Saturday or Sunday to which no other of the month is nearer: two days away at most.
+        names.extend((1..4).filter_map(around).all(|later| !is_workday(later)).then_some(DateName::LastWorkday));
+        // A workday is nearest to itself, and to a Saturday or Sunday, at most two days away, to which no other workday of the month is
+        // nearer.
         for to in (-2..3).filter_map(around).filter(|to| *to == date || !is_workday(*to)) {
             let nearest = (-4..5).filter_map(around).filter(|day| is_workday(*day)).min_by_key(|day| (*day - to).num_days().abs());
-            names.extend((nearest == Some(date)).then_some(Name::WorkdayNearest(to.day())));
+            names.extend((nearest == Some(date)).then_some(DateName::WorkdayNearest(to.day())));
         }
     }
     names
 }
 
-/// The names that a field lists, entry by entry.
-fn each(text: &str, names: impl Fn(&str) -> Option<Vec<Name>>) -> Option<BTreeSet<Name>> {
+/// Returns the names that a field lists, entry by entry.
+fn each(text: &str, names: impl Fn(&str) -> Option<Vec<DateName>>) -> Option<BTreeSet<DateName>> {
     text.split(',').map(names).collect::<Option<Vec<_>>>().map(|names| names.into_iter().flatten().collect())
 }
 
-fn names_of_days(entry: &str) -> Option<Vec<Name>> {
+fn names_of_days(entry: &str) -> Option<Vec<DateName>> {
     Some(match entry.strip_suffix('W') {
-        Some("L") => vec![Name::LastWorkday],
-        Some(day) if !day.contains(['-', '/', '*']) => field(day, 1..32, &[])?.into_iter().map(Name::WorkdayNearest).collect(),
-        _ if entry == "L" => vec![Name::LastDay],
-        _ => field(entry, 1..32, &[])?.into_iter().map(Name::Day).collect(),
+        Some("L") => vec![DateName::LastWorkday],
+        Some(day) if !day.contains(['-', '/', '*']) => field(day, 1..32, &[])?.into_iter().map(DateName::WorkdayNearest).collect(),
+        _ if entry == "L" => vec![DateName::LastDay],
+        _ => field(entry, 1..32, &[])?.into_iter().map(DateName::Day).collect(),
     })
 }
 
-fn names_of_weekdays(entry: &str) -> Option<Vec<Name>> {
-    let of = |text: &str, name: &dyn Fn(u32) -> Name| Some(field(text, 0..7, &WEEKDAYS)?.into_iter().map(name).collect());
+fn names_of_weekdays(entry: &str) -> Option<Vec<DateName>> {
+    let of = |text: &str, name: &dyn Fn(u32) -> DateName| Some(field(text, 0..7, &WEEKDAYS)?.into_iter().map(name).collect());
     match entry.split_once('#') {
-        Some((days, "L")) => of(days, &Name::LastWeekday),
-        Some((days, nth)) if ["1", "2", "3", "4", "5"].contains(&nth) => of(days, &|day| Name::NthWeekday(day, nth.parse().unwrap())),
+        Some((days, "L")) => of(days, &DateName::LastWeekday),
+        Some((days, nth)) if ["1", "2", "3", "4", "5"].contains(&nth) => of(days, &|day| DateName::NthWeekday(day, nth.parse().unwrap())),
         Some(_) => None,
         None => match entry.strip_suffix('L') {
-            Some(days) => of(days, &Name::LastWeekday),
-            None => of(entry, &Name::Weekday),
+            Some(days) => of(days, &DateName::LastWeekday),
+            None => of(entry, &DateName::Weekday),
         },
     }
 }
 
-/// The values of a list of values, ranges and steps; none if it is to be refused.
+/// Returns the values of a list of values, ranges and steps; `None` if it must be rejected.
 fn field(text: &str, range: Range<u32>, names: &[&str]) -> Option<BTreeSet<u32>> {
     let number = |text: &str| {
         let named = names.iter().position(|name| *name == text).map(|at| at as u32 + range.start);

@@ -1,6 +1,6 @@
-//! Compares what durable jobs say they did with what the database says became of them, and with what was done to them.
+//! Compares the histories of durable jobs with the final rows of the database and with the injected faults.
 //!
-//! Pure, but for reading the rows.
+//! Pure, except for reading the rows.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -8,26 +8,26 @@ use anyhow::Result;
 use serde::Serialize;
 
 use super::{
-    send::{Outcome, Sent},
+    send::{SendOutcome, SentSignal},
     work::{EFFECTS, STRIDE, effect},
 };
 use crate::chaos::{
-    check::{Blame, Final, SLACK},
-    history::{Did, Entry, Line},
+    check::{FaultLookup, FinalState, SLACK},
+    history::{DurableAction, Entry, Line},
     inject::Fault,
     plan::Kind,
     run::finals,
     server::Database,
 };
 
-/// What the database says in the end.
-pub(super) struct Rows {
-    pub(super) jobs: Vec<Final>,
-    /// Of each step: its job's number, its name, when it was journaled, what it gave.
+/// Final contents of the database.
+pub(super) struct FinalRows {
+    pub(super) jobs: Vec<FinalState>,
+    /// The steps: number of the job, name, time of the journal entry, output.
     pub(super) steps: Vec<Step>,
     /// The ledger.
     pub(super) effects: Vec<i64>,
-    /// The payloads of signals that nobody has received.
+    /// Payloads of unreceived signals.
     pub(super) left: Vec<i64>,
 }
 
@@ -39,7 +39,7 @@ pub(super) struct Step {
     output: Option<String>,
 }
 
-impl Rows {
+impl FinalRows {
     pub(super) async fn read(database: &Database) -> Result<Self> {
         const STEPS: &str = "select (j.payload->>'n')::bigint as n, s.name, (extract(epoch from s.at) * 1000000)::bigint as at,
              s.output #>> '{}' as output
@@ -54,17 +54,17 @@ impl Rows {
     }
 }
 
-/// What was found. All counts but the first seven must be 0.
+/// Findings of a run. All counts except the first seven must be 0.
 #[derive(Debug, Default, Serialize)]
-pub(in crate::chaos) struct Account {
+pub(in crate::chaos) struct DurableFindings {
     #[serde(rename = "durable_completed")]
     completed: usize,
-    /// Dead letters of three crashes.
+    /// Dead letters after three crashes.
     #[serde(rename = "durable_dead")]
     dead: usize,
     #[serde(rename = "durable_steps")]
     steps: usize,
-    /// Effects elsewhere that were done again, each under way when something was done to its process.
+    /// External effects executed again, each in flight when a fault hit its process.
     #[serde(rename = "durable_repeats")]
     repeats: usize,
     #[serde(rename = "signals_received")]
@@ -73,52 +73,52 @@ pub(in crate::chaos) struct Account {
     unread: usize,
     #[serde(rename = "durable_joins")]
     joins: usize,
-    /// Not over, or not there.
+    /// Jobs that are unfinished or missing.
     #[serde(rename = "durable_unfinished")]
     unfinished: usize,
-    /// Spawned twice, or by nobody.
+    /// Jobs that were spawned twice, or that no execution spawned.
     #[serde(rename = "durable_doubled")]
     doubled: usize,
-    /// A step that was done again after it had been journaled, or of which no process knows that it was done.
+    /// Steps executed again after they had been journaled, or whose execution no process recorded.
     #[serde(rename = "steps_wrong")]
     steps_wrong: usize,
-    /// Done again though nothing was done to anybody.
+    /// Steps executed again although no fault explains it.
     #[serde(rename = "steps_unexplained")]
     unexplained: usize,
-    /// An effect under another key than before.
+    /// Effects with a different key than before.
     #[serde(rename = "step_keys_changed")]
     keys: usize,
-    /// Of transactions of steps: too many or too few.
+    /// Effects of step transactions: too many or too few.
     #[serde(rename = "step_effects_wrong")]
     effects: usize,
     #[serde(rename = "signals_lost")]
     lost: usize,
-    /// Received twice, or by two attempts in two ways, or though it was not sent.
+    /// Signals received twice, received differently by two attempts, or received although never sent.
     #[serde(rename = "signals_wrong")]
     heard: usize,
-    /// A parent that went on before all it waits for was over.
+    /// Parents that continued before everything they waited for was finished.
     #[serde(rename = "woken_early")]
     early: usize,
-    /// A parent that waited again at the same place though nothing was done to it.
+    /// Parents that waited again at the same point although no fault explains it.
     #[serde(rename = "woken_in_vain")]
     in_vain: usize,
     #[serde(rename = "durable_invariant_broken")]
     pub(super) broken: usize,
-    /// Processes that ended though nobody killed them.
+    /// Processes that exited although they were not killed.
     #[serde(rename = "durable_processes_ended")]
     pub(super) ended: usize,
-    /// Some were not over in the end.
+    /// Whether jobs were unfinished at the end.
     #[serde(rename = "durable_left")]
     pub(super) left: bool,
     #[serde(skip)]
     pub(in crate::chaos) faults: Vec<Fault>,
-    /// The first of each sort, for people.
+    /// The first findings of each kind, for humans.
     #[serde(skip)]
     pub(in crate::chaos) notes: Vec<String>,
 }
 
-impl Account {
-    /// How many things must not be.
+impl DurableFindings {
+    /// Returns the number of violations.
     pub(in crate::chaos) fn wrong(&self) -> usize {
         self.unfinished
             + self.doubled
@@ -142,35 +142,41 @@ impl Account {
     }
 }
 
-/// An effect of a step, by whom and under which key.
-struct Effect<'a> {
+/// An effect of a step, with its process and key.
+struct StepEffect<'a> {
     at: u64,
     who: &'a str,
     key: &'a str,
 }
 
-/// A parent at a place where it waits.
-struct Wait<'a> {
+/// A parent at a point where it waits.
+struct ParentWait<'a> {
     at: u64,
     who: &'a str,
     attempt: u32,
-    /// When it went on.
+    /// When it continued.
     until: Option<u64>,
 }
 
-pub(super) fn check(history: &[Entry], faults: &[Fault], rows: &Rows, sent: &[Sent], (parents, leaves): (u64, u64)) -> Account {
-    let (mut found, blame) = (Account::default(), Blame { faults });
-    let whole = whole(&mut found, rows, parents, leaves);
-    steps(&mut found, &blame, history, rows);
-    effects(&mut found, rows, &whole);
-    signals(&mut found, history, rows, sent);
-    joins(&mut found, &blame, history, rows, leaves);
+pub(super) fn check(
+    history: &[Entry],
+    faults: &[Fault],
+    rows: &FinalRows,
+    sent: &[SentSignal],
+    (parents, leaves): (u64, u64),
+) -> DurableFindings {
+    let (mut found, lookup) = (DurableFindings::default(), FaultLookup { faults });
+    let whole = check_jobs(&mut found, rows, parents, leaves);
+    check_steps(&mut found, &lookup, history, rows);
+    check_effects(&mut found, rows, &whole);
+    check_signals(&mut found, history, rows, sent);
+    check_joins(&mut found, &lookup, history, rows, leaves);
     found
 }
 
-/// Whether each job is there once, and over; returns the parents that are completed.
-fn whole(found: &mut Account, rows: &Rows, parents: u64, leaves: u64) -> BTreeSet<u64> {
-    let mut jobs: BTreeMap<u64, Vec<&Final>> = BTreeMap::new();
+/// Checks that each job exists once and is finished. Returns the completed parents.
+fn check_jobs(found: &mut DurableFindings, rows: &FinalRows, parents: u64, leaves: u64) -> BTreeSet<u64> {
+    let mut jobs: BTreeMap<u64, Vec<&FinalState>> = BTreeMap::new();
     for job in &rows.jobs {
         jobs.entry(job.n.cast_unsigned()).or_default().push(job);
     }
@@ -179,7 +185,7 @@ fn whole(found: &mut Account, rows: &Rows, parents: u64, leaves: u64) -> BTreeSe
         let is = |n: &u64, state: &str| jobs.get(n).is_some_and(|there| there[0].state == state);
         for number in n..=n + leaves {
             let dead = |n: &u64| jobs.get(n).is_some_and(|there| there[0].is_dead_of_crashes());
-            // A dead letter has not gone as far as to spawn all of its own.
+            // A dead letter may not have spawned all of its jobs.
             let may_lack = number > n && !is(&n, "completed") && !jobs.contains_key(&number);
             match (is(&number, "completed"), dead(&number)) {
                 (true, _) => found.completed += 1,
@@ -198,30 +204,30 @@ fn whole(found: &mut Account, rows: &Rows, parents: u64, leaves: u64) -> BTreeSe
     for (n, there) in &jobs {
         if there.len() > 1 || n / STRIDE > parents || n % STRIDE > leaves {
             found.doubled += 1;
-            found.note(|| format!("{n} is there {} times", there.len()));
+            found.note(|| format!("{n} exists {} times", there.len()));
         }
     }
     completed
 }
 
-/// Whether each was done until it was journaled, and not after that.
-fn steps(found: &mut Account, blame: &Blame<'_>, history: &[Entry], rows: &Rows) {
-    let mut works: BTreeMap<(u64, &str), Vec<Effect<'_>>> = BTreeMap::new();
+/// Checks that each step was executed until it was journaled, and not afterwards.
+fn check_steps(found: &mut DurableFindings, lookup: &FaultLookup<'_>, history: &[Entry], rows: &FinalRows) {
+    let mut works: BTreeMap<(u64, &str), Vec<StepEffect<'_>>> = BTreeMap::new();
     for Entry { at, who, line } in history {
-        if let Line::Did(n, _, Did::Works(step, key)) = line {
-            works.entry((*n, step)).or_default().push(Effect { at: *at, who, key });
+        if let Line::DurableAction(n, _, DurableAction::Works(step, key)) = line {
+            works.entry((*n, step)).or_default().push(StepEffect { at: *at, who, key });
         }
     }
     for ((n, step), done) in &works {
         if done.iter().any(|one| one.key != done[0].key) {
             found.keys += 1;
-            found.note(|| format!("another key: {step} of {n}"));
+            found.note(|| format!("key changed: {step} of {n}"));
         }
         for pair in done.windows(2) {
             let (one, next) = (&pair[0], &pair[1]);
             found.repeats += 1;
-            let hurt = blame.on_process(one.who, one.at, next.at) || blame.on_process(next.who, one.at, next.at);
-            if !hurt && !blame.on_server(one.at, next.at) {
+            let hurt = lookup.on_process(one.who, one.at, next.at) || lookup.on_process(next.who, one.at, next.at);
+            if !hurt && !lookup.on_server(one.at, next.at) {
                 found.unexplained += 1;
                 found.note(|| format!("unexplained: {step} of {n} at {} by {} and at {} by {}", one.at, one.who, next.at, next.who));
             }
@@ -233,39 +239,39 @@ fn steps(found: &mut Account, blame: &Blame<'_>, history: &[Entry], rows: &Rows)
         let Some(done) = works.get(&(n, step.name.as_str())) else {
             if ["one", "two", "three", "added"].contains(&step.name.as_str()) {
                 found.steps_wrong += 1;
-                found.note(|| format!("nobody did {} of {n}", step.name));
+                found.note(|| format!("no process recorded {} of {n}", step.name));
             }
             continue;
         };
-        // Another process may not know that it has lost the job meanwhile.
+        // A process may not know that it has lost the job meanwhile.
         let late = done.iter().filter(|one| one.at > journaled + SLACK);
-        for one in late.filter(|one| !blame.on_process(one.who, journaled, one.at) && !blame.on_server(journaled, one.at)) {
+        for one in late.filter(|one| !lookup.on_process(one.who, journaled, one.at) && !lookup.on_server(journaled, one.at)) {
             found.steps_wrong += 1;
             found.note(|| {
-                format!("done again: {} of {n} was journaled at {journaled}, and is done by {} at {}", step.name, one.who, one.at)
+                format!("executed again: {} of {n} was journaled at {journaled}, and executed by {} at {}", step.name, one.who, one.at)
             });
         }
     }
 }
 
-/// Whether what steps wrote in their transactions is there once.
-fn effects(found: &mut Account, rows: &Rows, completed: &BTreeSet<u64>) {
+/// Checks that each effect of a step transaction exists exactly once.
+fn check_effects(found: &mut DurableFindings, rows: &FinalRows, completed: &BTreeSet<u64>) {
     let mut counts: BTreeMap<i64, usize> = BTreeMap::new();
     for one in &rows.effects {
         *counts.entry(*one).or_default() += 1;
     }
     for (one, count) in counts.iter().filter(|(_, count)| **count > 1) {
         found.effects += 1;
-        found.note(|| format!("the effect {one} is there {count} times"));
+        found.note(|| format!("effect {one} exists {count} times"));
     }
     for one in completed.iter().flat_map(|n| (0..EFFECTS).map(|which| effect(*n, which))).filter(|one| !counts.contains_key(one)) {
         found.effects += 1;
-        found.note(|| format!("the effect {one} is missing"));
+        found.note(|| format!("effect {one} is missing"));
     }
 }
 
-/// Whether each signal whose sending was acknowledged was received, or is still there, once.
-fn signals(found: &mut Account, history: &[Entry], rows: &Rows, sent: &[Sent]) {
+/// Checks that each signal with an acknowledged send was received once or is still stored once.
+fn check_signals(found: &mut DurableFindings, history: &[Entry], rows: &FinalRows, sent: &[SentSignal]) {
     let is_received = |step: &&Step| step.name == "late" || step.name.starts_with("go/");
     let mut there: BTreeMap<u64, usize> = BTreeMap::new();
     for step in rows.steps.iter().filter(is_received) {
@@ -278,37 +284,37 @@ fn signals(found: &mut Account, history: &[Entry], rows: &Rows, sent: &[Sent]) {
     for payload in &rows.left {
         *there.entry(payload.cast_unsigned()).or_default() += 1;
     }
-    for one in sent.iter().filter(|one| one.outcome == Outcome::Acked && !there.contains_key(&one.payload)) {
+    for one in sent.iter().filter(|one| one.outcome == SendOutcome::Acked && !there.contains_key(&one.payload)) {
         found.lost += 1;
-        found.note(|| format!("lost: the signal {}", one.payload));
+        found.note(|| format!("lost: signal {}", one.payload));
     }
     let may_be: BTreeSet<u64> =
-        sent.iter().filter(|one| matches!(one.outcome, Outcome::Acked | Outcome::Unknown)).map(|one| one.payload).collect();
+        sent.iter().filter(|one| matches!(one.outcome, SendOutcome::Acked | SendOutcome::Unknown)).map(|one| one.payload).collect();
     for (payload, count) in there.iter().filter(|(payload, count)| **count > 1 || !may_be.contains(payload)) {
         found.heard += 1;
-        found.note(|| format!("the signal {payload} is there {count} times"));
+        found.note(|| format!("signal {payload} exists {count} times"));
     }
     let mut heard: BTreeMap<(u64, &str), Option<u64>> = BTreeMap::new();
     for entry in history {
-        if let Line::Did(n, _, Did::Heard(step, come)) = &entry.line
+        if let Line::DurableAction(n, _, DurableAction::Heard(step, come)) = &entry.line
             && heard.insert((*n, step), *come).is_some_and(|before| before != *come)
         {
             found.heard += 1;
-            found.note(|| format!("{step} of {n} was received in two ways, the second by {}: {come:?}", entry.who));
+            found.note(|| format!("{step} of {n} was received differently by two attempts, the second time by {}: {come:?}", entry.who));
         }
     }
 }
 
-/// Whether each parent went on once what it waits for was over, and waited once.
-fn joins(found: &mut Account, blame: &Blame<'_>, history: &[Entry], rows: &Rows, leaves: u64) {
+/// Checks that each parent continued after everything it waited for had finished, and waited once.
+fn check_joins(found: &mut DurableFindings, lookup: &FaultLookup<'_>, history: &[Entry], rows: &FinalRows, leaves: u64) {
     let over: BTreeMap<u64, u64> = rows.jobs.iter().map(|job| (job.n.cast_unsigned(), job.at.unsigned_abs())).collect();
-    let mut waits: BTreeMap<(u64, &str), Vec<Wait<'_>>> = BTreeMap::new();
+    let mut waits: BTreeMap<(u64, &str), Vec<ParentWait<'_>>> = BTreeMap::new();
     for Entry { at, who, line } in history {
         match line {
-            Line::Did(n, attempt, Did::Joins(name)) => {
-                waits.entry((*n, name)).or_default().push(Wait { at: *at, who, attempt: *attempt, until: None });
+            Line::DurableAction(n, attempt, DurableAction::Joins(name)) => {
+                waits.entry((*n, name)).or_default().push(ParentWait { at: *at, who, attempt: *attempt, until: None });
             }
-            Line::Did(n, attempt, Did::Joined(name)) => {
+            Line::DurableAction(n, attempt, DurableAction::Joined(name)) => {
                 let all = waits.entry((*n, name)).or_default();
                 if let Some(wait) = all.iter_mut().rfind(|wait| wait.who == who && wait.attempt == *attempt) {
                     wait.until = Some(*at);
@@ -322,22 +328,22 @@ fn joins(found: &mut Account, blame: &Blame<'_>, history: &[Entry], rows: &Rows,
         let all_over = waited_for.filter_map(|leaf| over.get(&leaf)).max().copied().unwrap_or(u64::MAX);
         for (wait, until) in all.iter().filter_map(|wait| Some((wait, wait.until?))) {
             found.joins += 1;
-            // What the server forgot of an end is ended anew.
-            if until + SLACK < all_over && !blame.on_server(until, all_over) {
+            // An end that the server lost is recorded again.
+            if until + SLACK < all_over && !lookup.on_server(until, all_over) {
                 found.early += 1;
-                found.note(|| format!("woken early: {n} went on from {name} at {until} by {}, over at {all_over}", wait.who));
+                found.note(|| format!("woken early: {n} continued after {name} at {until} in {}, finished at {all_over}", wait.who));
             }
         }
-        let in_vain: Vec<&Wait<'_>> = all.iter().filter(|wait| wait.until.is_none()).collect();
+        let in_vain: Vec<&ParentWait<'_>> = all.iter().filter(|wait| wait.until.is_none()).collect();
         for pair in in_vain.windows(2) {
             let (one, next) = (pair[0], pair[1]);
             let cut = |fault: &Fault| fault.kind == Kind::Terminate && fault.until + 1_000_000 > one.at && fault.from < next.at + 1_000_000;
-            // The second is hurt after it has come there, and comes again.
-            let hurt = [one, next].iter().any(|wait| blame.on_process(wait.who, wait.at.min(one.at), next.at + 1_000_000));
-            if !hurt && !blame.on_server(one.at, next.at + 1_000_000) && !blame.faults.iter().any(cut) {
+            // The second one may be hit after it reached this point, and then reaches it again.
+            let hurt = [one, next].iter().any(|wait| lookup.on_process(wait.who, wait.at.min(one.at), next.at + 1_000_000));
+            if !hurt && !lookup.on_server(one.at, next.at + 1_000_000) && !lookup.faults.iter().any(cut) {
                 found.in_vain += 1;
                 found.note(|| {
-                    format!("woken in vain: {n} waited for {name} at {} by {} and at {} by {}", one.at, one.who, next.at, next.who)
+                    format!("woken without need: {n} waited for {name} at {} in {} and at {} in {}", one.at, one.who, next.at, next.who)
                 });
             }
         }

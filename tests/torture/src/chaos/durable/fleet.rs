@@ -1,4 +1,4 @@
-//! All jobs fall asleep, all workers are killed, and workers of another release, which has the steps in another order, go on.
+//! All jobs sleep, all workers are killed, and workers of another release, with the steps in another order, continue.
 
 use std::{
     path::Path,
@@ -7,53 +7,54 @@ use std::{
 
 use anyhow::{Result, ensure};
 
-use super::{account, account::Account, drain, work::STRIDE};
-use crate::chaos::{crew::Crew, history::Clock, inject::Fault, plan::Kind, server::TestServer};
+use super::{account, account::DurableFindings, drain, work::STRIDE};
+use crate::chaos::{history::Clock, inject::Fault, plan::Kind, processes::ProcessGroup, server::TestServer};
 
-/// How many are enqueued by one statement.
+/// Number of jobs per enqueue statement.
 const AT_ONCE: u64 = 5000;
 
-/// What became of them.
-pub(in crate::chaos) struct Fleet {
-    pub(in crate::chaos) account: Account,
-    /// How many slept when all workers were killed.
+/// Result of a run.
+pub(in crate::chaos) struct FleetResult {
+    pub(in crate::chaos) account: DurableFindings,
+    /// Number of sleeping jobs when all workers were killed.
     pub(in crate::chaos) asleep: i64,
     pub(in crate::chaos) seconds: [u64; 2],
 }
 
-/// So many jobs.
-pub(in crate::chaos) async fn fleet(server: &TestServer, folder: &Path, jobs: u64) -> Result<Fleet> {
+/// Runs a fleet of this many jobs.
+pub(in crate::chaos) async fn fleet(server: &TestServer, folder: &Path, jobs: u64) -> Result<FleetResult> {
     const ENQUEUE: &str = "select count(queue.enqueue('chaos_sleeper', jsonb_build_object('n', n * $3, 'ms', $4),
          '{\"queue\": \"durable\", \"max_attempts\": 1000}')) from generate_series($1::bigint, $2) n";
     const ASLEEP: &str = "select count(*) from queue.scheduled s join queue.step t on t.id = s.id and t.name = 'night'";
     let (database, began, clock) = (server.database("fleet").await?, Instant::now(), Clock::new());
-    // All are asleep before the first wakes, on a slow machine too.
+    // Long enough that all are asleep before the first wakes, even on a slow machine.
     let night = Duration::from_secs(10) + Duration::from_millis(8) * u32::try_from(jobs)?;
-    let mut crew = Crew::new(server, &database, folder, 3).await?.with(&[("CHAOS_TTL_MS", "2000"), ("CHAOS_CONCURRENCY", "60")]);
+    let mut processes =
+        ProcessGroup::new(server, &database, folder, 3).await?.with(&[("CHAOS_TTL_MS", "2000"), ("CHAOS_CONCURRENCY", "60")]);
     for first in (1..=jobs).step_by(usize::try_from(AT_ONCE)?) {
         let last = (first + AT_ONCE - 1).min(jobs);
         let bound = [first, last, STRIDE, u64::try_from(night.as_millis())?].map(u64::cast_signed);
         bound.iter().fold(sqlx::query(ENQUEUE), |query, value| query.bind(*value)).execute(&database.pool).await?;
     }
-    crew.start_all()?;
+    processes.start_all()?;
     let until = Instant::now() + night;
     while database.count(ASLEEP).await?.cast_unsigned() < jobs && Instant::now() < until {
         tokio::time::sleep(Duration::from_millis(50)).await;
     }
     let mut faults = Vec::new();
     for slot in 0..3 {
-        let (who, from) = (crew.label(slot), clock.now());
-        crew.kill(slot);
+        let (who, from) = (processes.label(slot), clock.now());
+        processes.kill(slot);
         faults.push(Fault { kind: Kind::Kill, who, from, until: from, held: Vec::new(), quiet: None });
     }
     let (asleep, slept) = (database.count(ASLEEP).await?, began.elapsed());
     ensure!(asleep.cast_unsigned() >= jobs / 2, "{asleep} of {jobs} jobs are asleep after {slept:?}");
-    crew = crew.with(&[("CHAOS_RELEASE", "2")]);
-    crew.start_all()?;
+    processes = processes.with(&[("CHAOS_RELEASE", "2")]);
+    processes.start_all()?;
     let drained = drain(&database, night + Duration::from_secs(30)).await?;
-    let ended = crew.reap();
-    crew.stop_all();
+    let ended = processes.reap();
+    processes.stop_all();
     let mut account = account(&database, folder, &faults, &[], jobs, 0).await?;
     (account.ended, account.left) = (ended, !drained);
-    Ok(Fleet { account, asleep, seconds: [slept.as_secs(), began.elapsed().as_secs()] })
+    Ok(FleetResult { account, asleep, seconds: [slept.as_secs(), began.elapsed().as_secs()] })
 }

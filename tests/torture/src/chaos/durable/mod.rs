@@ -1,8 +1,8 @@
-//! Durable jobs under faults: steps, sleeps, signals, children and maps, whose processes are killed, stopped and cut off.
+//! Durable jobs under faults: steps, sleeps, signals, children and maps in processes that are killed, stopped and disconnected.
 //!
 //! ```text
 //! run: inject a plan while jobs are enqueued and signals are sent (send); then drain; then account (histories x faults x rows)
-//! fleet: all fall asleep, all workers are killed, and another release goes on
+//! fleet: all jobs sleep, all workers are killed, and another release continues
 //! ```
 
 mod account;
@@ -19,40 +19,40 @@ use std::{
 use anyhow::Result;
 
 use super::{
-    crew::Crew,
     history,
     inject::Injector,
     plan::{Kind, plan},
+    processes::ProcessGroup,
     proxy::Proxy,
     run::{LEFT, broken},
     server::{Database, TestServer},
 };
 
-pub(super) use account::Account;
-pub(super) use fleet::{Fleet, fleet};
+pub(super) use account::DurableFindings;
+pub(super) use fleet::{FleetResult, fleet};
 pub(super) use work::{Leaf, Parent, Sleeper};
 
-/// How large that is.
+/// Size of a run.
 #[derive(Clone)]
-pub(super) struct Size {
+pub(super) struct DurableScale {
     pub(super) parents: u64,
-    /// Of each, beside one child.
+    /// Parts per map. Each parent also has one child.
     parts: u64,
-    /// Of each, beside one that may come too late.
+    /// Signals per parent, besides one that may arrive too late.
     signals: u32,
     workers: usize,
-    /// Of each worker, so that none has all of them.
+    /// Concurrency per worker, low enough that no worker has all jobs.
     concurrency: u32,
-    /// Over this time faults are injected and jobs are enqueued.
+    /// Time during which faults are injected and jobs are enqueued.
     span: Duration,
-    /// The longest that a sender keeps its transaction open.
+    /// Maximum time that a sender keeps its transaction open.
     held: Duration,
     pub(super) faults: Vec<(Kind, usize)>,
-    /// How long all may stand still in the end.
+    /// Maximum time without progress at the end.
     patience: Duration,
 }
 
-impl Size {
+impl DurableScale {
     pub(super) fn full() -> Self {
         let faults = [(Kind::Kill, 60), (Kind::Stop, 20), (Kind::Server, 6), (Kind::Terminate, 40), (Kind::Cut, 20)];
         let network = [(Kind::CommitCut, 60), (Kind::Delay, 8), (Kind::Hole, 6), (Kind::Drop, 6)];
@@ -83,7 +83,7 @@ impl Size {
         }
     }
 
-    /// Of `--bugs`.
+    /// Size of the scene of `--bugs`.
     pub(super) fn scene() -> Self {
         Self {
             parents: 80,
@@ -97,29 +97,29 @@ impl Size {
         }
     }
 
-    /// Jobs that each parent spawns.
+    /// Returns the number of jobs that each parent spawns.
     fn leaves(&self) -> u64 {
         1 + self.parts
     }
 }
 
-/// Faults and durable jobs at the same time, in a database of their own; then peace until all are over, and an account of them.
-pub(super) async fn run(server: &TestServer, folder: &Path, seed: u64, size: &Size) -> Result<Account> {
+/// Injects faults while durable jobs run, in a separate database. Then waits without faults until all are finished, and checks them.
+pub(super) async fn run(server: &TestServer, folder: &Path, seed: u64, size: &DurableScale) -> Result<DurableFindings> {
     let database = server.database("durable").await?;
-    let crew = Crew::new(server, &database, folder, size.workers).await?;
-    let crew = crew.with(&[("CHAOS_TTL_MS", "3000"), ("CHAOS_CONCURRENCY", size.concurrency.to_string().as_str())]);
+    let processes = ProcessGroup::new(server, &database, folder, size.workers).await?;
+    let processes = processes.with(&[("CHAOS_TTL_MS", "3000"), ("CHAOS_CONCURRENCY", size.concurrency.to_string().as_str())]);
     let sender = Proxy::start(server.port()).await?;
     let pool = send::pool(sender.port, &database.name)?;
-    crew.start_all()?;
-    let injector = Arc::new(Injector::new(crew, vec![sender], &folder.join("faults.jsonl"))?);
+    processes.start_all()?;
+    let injector = Arc::new(Injector::new(processes, vec![sender], &folder.join("faults.jsonl"))?);
     let producing = tokio::spawn(send::produce(database.clone(), pool.clone(), seed, size.clone()));
     let faults = injector.run(&plan(seed, size.span, &size.faults)).await?;
-    injector.calm();
-    let ended = injector.crew.reap();
+    injector.clear_proxies();
+    let ended = injector.processes.reap();
     let sent = producing.await??;
-    injector.crew.start_all()?;
+    injector.processes.start_all()?;
     let drained = drain(&database, size.patience).await?;
-    injector.crew.stop_all();
+    injector.processes.stop_all();
     pool.close().await;
     let mut account = account(&database, folder, &faults, &sent, size.parents, size.leaves()).await?;
     account.ended = ended;
@@ -127,7 +127,8 @@ pub(super) async fn run(server: &TestServer, folder: &Path, seed: u64, size: &Si
     Ok(account)
 }
 
-/// Waits until nothing waits or runs; false when for so long no step was journaled and no job was over. Jobs that spawn others become more at first.
+/// Waits until no job is queued or running. Returns false if for the given time no step was journaled and no job finished. Jobs that spawn
+/// others increase the number of jobs at first.
 async fn drain(database: &Database, patience: Duration) -> Result<bool> {
     const DONE: &str =
         "select (select count(*) from queue.step) + (select count(*) from queue.done) + (select count(*) from queue.done_many)
@@ -146,16 +147,16 @@ async fn drain(database: &Database, patience: Duration) -> Result<bool> {
     Ok(false)
 }
 
-/// What became of so many jobs, each with so many children and parts.
+/// Checks the given number of parents, each with this number of children and parts.
 async fn account(
     database: &Database,
     folder: &Path,
     faults: &[super::inject::Fault],
-    sent: &[send::Sent],
+    sent: &[send::SentSignal],
     parents: u64,
     leaves: u64,
-) -> Result<Account> {
-    let rows = account::Rows::read(database).await?;
+) -> Result<DurableFindings> {
+    let rows = account::FinalRows::read(database).await?;
     let mut account = account::check(&history::read(folder)?, faults, &rows, sent, (parents, leaves));
     account.faults = faults.to_vec();
     account.broken = broken(database).await?;

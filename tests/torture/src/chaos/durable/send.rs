@@ -1,4 +1,5 @@
-//! Enqueues durable jobs, and sends them signals in transactions that stay open for a while; some are rolled back, and of some nobody knows.
+//! Enqueues durable jobs, and sends them signals in transactions that stay open for a while. Some are rolled back, and the outcome of some
+//! is unknown.
 
 use std::time::Duration;
 
@@ -12,42 +13,42 @@ use tokio::{
 };
 
 use super::{
-    Size,
+    DurableScale,
     work::{Parent, STRIDE},
 };
 use crate::chaos::server::{Database, url};
 
-/// How many transactions of senders are open at most.
+/// Maximum number of open sender transactions.
 const SENDERS: u32 = 40;
 
-/// More than that takes no commit, but one whose bytes nobody gets.
+/// Timeout for the reply of a commit. Only a connection whose bytes are lost exceeds it.
 const ANSWER: Duration = Duration::from_secs(10);
 
-/// A signal of which somebody knows.
+/// A signal that its sender recorded.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Sent {
+pub(super) struct SentSignal {
     pub(super) payload: u64,
-    pub(super) outcome: Outcome,
+    pub(super) outcome: SendOutcome,
 }
 
-/// What its sender knows of it.
+/// What the sender knows of the outcome.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub(super) enum Outcome {
+pub(super) enum SendOutcome {
     Acked,
     RolledBack,
-    /// The job was over.
+    /// The job was finished.
     Over,
     Unknown,
 }
 
-/// Of the senders, behind their proxy.
+/// Creates the pool of the senders, behind their proxy.
 pub(super) fn pool(port: u16, database: &str) -> Result<PgPool> {
     let options = url(port, database).parse::<sqlx::postgres::PgConnectOptions>()?.application_name("producer");
     Ok(PgPoolOptions::new().max_connections(SENDERS).acquire_timeout(ANSWER).connect_lazy_with(options))
 }
 
-/// Enqueues all jobs evenly over the span, and sends each what it waits for, at any time.
-pub(super) async fn produce(database: Database, pool: PgPool, seed: u64, size: Size) -> Result<Vec<Sent>> {
+/// Enqueues all jobs evenly over the time span, and sends each its signals at random times.
+pub(super) async fn produce(database: Database, pool: PgPool, seed: u64, size: DurableScale) -> Result<Vec<SentSignal>> {
     let mut rng = Rng::with_seed(seed ^ 0x5157);
     let (began, mut senders, mut sent) = (Instant::now(), JoinSet::new(), Vec::new());
     for nr in 1..=size.parents {
@@ -55,11 +56,11 @@ pub(super) async fn produce(database: Database, pool: PgPool, seed: u64, size: S
         let parent = Parent { n: nr * STRIDE, ms: rng.u64(1..15), signals: size.signals, parts: size.parts };
         let job = enqueue(&database, parent).await?;
         for which in 0..=size.signals {
-            // The last may come too late, or never.
+            // The last signal may arrive too late or never.
             if which == size.signals && rng.u8(0..4) == 0 {
                 continue;
             }
-            let one = One {
+            let one = SignalSender {
                 job,
                 name: if which < size.signals { "go" } else { "late" },
                 held: size.held,
@@ -74,7 +75,7 @@ pub(super) async fn produce(database: Database, pool: PgPool, seed: u64, size: S
     Ok(sent)
 }
 
-/// Once, whatever becomes of the server.
+/// Enqueues the job exactly once, whatever happens to the server.
 async fn enqueue(database: &Database, parent: Parent) -> Result<JobId> {
     let there = format!("select id from queue.job where payload @> '{{\"n\": {}}}'", parent.n);
     let mut parent = Some(parent);
@@ -96,17 +97,17 @@ async fn enqueue(database: &Database, parent: Parent) -> Result<JobId> {
 }
 
 /// One signal that a job waits for.
-struct One {
+struct SignalSender {
     job: JobId,
     name: &'static str,
     held: Duration,
-    /// Its payloads begin here.
+    /// Its first payload.
     base: u64,
 }
 
-impl One {
-    /// Again, each time with another payload, until it is known to be sent.
-    async fn send(self, pool: PgPool, mut rng: Rng) -> Result<Vec<Sent>> {
+impl SignalSender {
+    /// Sends it with a new payload each time, until it is known to be sent.
+    async fn send(self, pool: PgPool, mut rng: Rng) -> Result<Vec<SentSignal>> {
         let mut sent = Vec::new();
         sleep(Duration::from_millis(rng.u64(0..2000))).await;
         for payload in self.base..self.base + STRIDE {
@@ -118,31 +119,31 @@ impl One {
             let rolls_back = rng.u8(0..10) == 0;
             let outcome = match timeout(open + ANSWER, self.once(&pool, payload, open, rolls_back)).await {
                 Ok(Ok(outcome)) => outcome,
-                Ok(Err(_)) | Err(_) => Outcome::Unknown,
+                Ok(Err(_)) | Err(_) => SendOutcome::Unknown,
             };
-            sent.push(Sent { payload, outcome });
+            sent.push(SentSignal { payload, outcome });
             match outcome {
-                Outcome::Acked | Outcome::Over => return Ok(sent),
-                Outcome::RolledBack => {}
-                Outcome::Unknown => sleep(Duration::from_millis(100)).await,
+                SendOutcome::Acked | SendOutcome::Over => return Ok(sent),
+                SendOutcome::RolledBack => {}
+                SendOutcome::Unknown => sleep(Duration::from_millis(100)).await,
             }
         }
         ensure!(false, "a signal could not be sent");
         Ok(sent)
     }
 
-    async fn once(&self, pool: &PgPool, payload: u64, open: Duration, rolls_back: bool) -> Result<Outcome> {
+    async fn once(&self, pool: &PgPool, payload: u64, open: Duration, rolls_back: bool) -> Result<SendOutcome> {
         let mut tx = pool.begin().await?;
         let said = JobHandle::<Parent>::from_id(self.job).signal(&mut tx, self.name, &payload).await?;
         sleep(open).await;
         if rolls_back {
             tx.rollback().await?;
-            return Ok(Outcome::RolledBack);
+            return Ok(SendOutcome::RolledBack);
         }
         tx.commit().await?;
         Ok(match said {
-            Signalled::Sent => Outcome::Acked,
-            _ => Outcome::Over,
+            Signalled::Sent => SendOutcome::Acked,
+            _ => SendOutcome::Over,
         })
     }
 }

@@ -1,4 +1,4 @@
-//! The durable jobs of a chaos run: one that does all that such a job can, its children, and one that sleeps while its code changes.
+//! The durable jobs of a chaos run: a parent that uses every durable operation, its children, and a job that sleeps while its code changes.
 
 use std::time::Duration;
 
@@ -7,27 +7,27 @@ use serde::{Deserialize, Serialize};
 use sqlx::PgConnection;
 
 use crate::chaos::{
-    history::{Did, History, Line},
+    history::{DurableAction, History, Line},
     work::{history, setting},
 };
 
-/// A parent's number is a multiple of this, and those of its children and parts come behind it.
+/// The number of a parent is a multiple of this. The numbers of its children and parts follow it.
 pub(super) const STRIDE: u64 = 1000;
 
-/// Transactions of a job that write into the ledger.
+/// Transactions per job that write to the ledger.
 pub(super) const EFFECTS: u64 = 2;
 
-/// What stands in the ledger for one of them.
+/// Returns the ledger entry of one of them.
 pub(super) fn effect(n: u64, which: u64) -> i64 {
     (n * EFFECTS + which).cast_signed()
 }
 
-/// Does everything once.
+/// Uses every durable operation once.
 #[job(name = "chaos_parent", durable, queue = "durable", max_attempts = 1000, backoff = fixed("100ms"), timeout = "60s")]
 #[derive(Serialize, Deserialize)]
 pub(in crate::chaos) struct Parent {
     pub(super) n: u64,
-    /// Of each step; twenty times that of the second, a hundred times that of the sleep.
+    /// Duration of each step in milliseconds. The second step takes twenty times as long, the sleep a hundred times.
     pub(super) ms: u64,
     pub(super) signals: u32,
     pub(super) parts: u64,
@@ -36,30 +36,30 @@ pub(in crate::chaos) struct Parent {
 impl Handler for Parent {
     async fn run(self, cx: &Durable) -> JobResult {
         let Self { n, ms, signals, parts } = self;
-        let log = Log::open(n, cx)?;
+        let log = AttemptHistory::open(n, cx)?;
         cx.step("one", log.work("one", ms)).await?;
         cx.step("two", log.work("two", 20 * ms)).await?;
         cx.step_tx("book", async |tx| enter(tx, n, 0).await).await?;
         cx.sleep("nap", Duration::from_millis(100 * ms)).await;
         for i in 0..signals {
             let come: u64 = cx.receive(("go", i)).await;
-            log.did(Did::Heard(format!("go/{i}"), Some(come)));
+            log.record(DurableAction::Heard(format!("go/{i}"), Some(come)));
         }
         let late: Option<u64> = cx.receive("late").timeout(Duration::from_millis(100 * ms)).await;
-        log.did(Did::Heard("late".to_owned(), late));
+        log.record(DurableAction::Heard("late".to_owned(), late));
         let child = cx.spawn("child", Leaf { n: n + 1, ms }).await?;
-        log.did(Did::Joins("child".to_owned()));
+        log.record(DurableAction::Joins("child".to_owned()));
         match child.join().await {
-            Ok(number) if number != n + 1 => return Err(Failure::terminal(format!("the child of {n} says {number}"))),
-            // That is what becomes of a job that three killed workers held.
+            Ok(number) if number != n + 1 => return Err(Failure::terminal(format!("the child of {n} returned {number}"))),
+            // The expected end of a job whose process was killed three times.
             Err(failure) if !failure.to_string().contains("the process ended during the attempt") => return Err(failure),
-            Ok(_) | Err(_) => log.did(Did::Joined("child".to_owned())),
+            Ok(_) | Err(_) => log.record(DurableAction::Joined("child".to_owned())),
         }
         let leaves = (2..2 + parts).map(move |nr| Leaf { n: n + nr, ms });
         let parts_ = cx.map("parts", leaves).in_flight(2).await?;
-        log.did(Did::Joins("parts".to_owned()));
+        log.record(DurableAction::Joins("parts".to_owned()));
         let ended = parts_.join().await?;
-        log.did(Did::Joined("parts".to_owned()));
+        log.record(DurableAction::Joined("parts".to_owned()));
         if (ended.total, ended.completed + ended.dead) != (parts, parts) {
             return Err(Failure::terminal(format!("{} parts of {n}, {} completed, {} dead", ended.total, ended.completed, ended.dead)));
         }
@@ -69,7 +69,7 @@ impl Handler for Parent {
     }
 }
 
-/// A child, or a part; every fifth fails at first.
+/// A child or a part. Every fifth fails at its first attempt.
 #[job(name = "chaos_leaf", queue = "durable", max_attempts = 1000, backoff = fixed("100ms"), timeout = "60s", output = u64)]
 #[derive(Serialize, Deserialize)]
 pub(in crate::chaos) struct Leaf {
@@ -82,13 +82,13 @@ impl Handler for Leaf {
         history()?.write(&Line::Start(self.n, cx.id().0, cx.attempt()));
         tokio::time::sleep(Duration::from_millis(self.ms)).await;
         if self.n.is_multiple_of(5) && cx.attempt() == 1 {
-            return Err("as told".into());
+            return Err("intentional failure".into());
         }
         Ok(self.n)
     }
 }
 
-/// Falls asleep in one release, and wakes in another, which has its steps in another order, and one more.
+/// Falls asleep in one release and wakes in another, which has the steps in another order and one more step.
 #[job(name = "chaos_sleeper", durable, queue = "durable", max_attempts = 1000, backoff = fixed("100ms"), timeout = "60s")]
 #[derive(Serialize, Deserialize)]
 pub(in crate::chaos) struct Sleeper {
@@ -99,7 +99,7 @@ pub(in crate::chaos) struct Sleeper {
 impl Handler for Sleeper {
     async fn run(self, cx: &Durable) -> JobResult {
         let Self { n, ms } = self;
-        let log = Log::open(n, cx)?;
+        let log = AttemptHistory::open(n, cx)?;
         let (one, two, three) = (log.work("one", 0), log.work("two", 0), log.work("three", 0));
         if setting("CHAOS_RELEASE", 1) == 1 {
             cx.step("one", one).await?;
@@ -121,32 +121,32 @@ impl Handler for Sleeper {
     }
 }
 
-/// The one place where an effect is written: nothing but the transaction that journals its step keeps it from being doubled.
+/// The only place where an effect is written. Only the transaction that journals its step prevents duplicates.
 async fn enter(on: &mut PgConnection, n: u64, which: u64) -> Result<(), sqlx::Error> {
     sqlx::query("insert into ledger (n) values ($1)").bind(effect(n, which)).execute(on).await.map(drop)
 }
 
-/// What an attempt says of itself.
-struct Log<'a> {
+/// Writes the history of an attempt.
+struct AttemptHistory<'a> {
     n: u64,
     cx: &'a Durable,
     history: &'static History,
 }
 
-impl<'a> Log<'a> {
+impl<'a> AttemptHistory<'a> {
     fn open(n: u64, cx: &'a Durable) -> JobResult<Self> {
         let history = history()?;
         history.write(&Line::Start(n, cx.id().0, cx.attempt()));
         Ok(Self { n, cx, history })
     }
 
-    fn did(&self, did: Did) {
-        self.history.write(&Line::Did(self.n, self.cx.attempt(), did));
+    fn record(&self, did: DurableAction) {
+        self.history.write(&Line::DurableAction(self.n, self.cx.attempt(), did));
     }
 
-    /// An effect elsewhere, which a process may end before it is journaled.
+    /// Records an external effect. The process may end before its step is journaled.
     async fn work(&self, step: &'static str, ms: u64) -> JobResult<u64> {
-        self.did(Did::Works(step.to_owned(), self.cx.key(step)));
+        self.record(DurableAction::Works(step.to_owned(), self.cx.key(step)));
         tokio::time::sleep(Duration::from_millis(ms)).await;
         Ok(self.n)
     }

@@ -1,0 +1,188 @@
+//! Runs the checks in sequence on a separate connection: each in a read-only transaction, with a timeout.
+
+use std::time::Duration;
+
+use chrono::{DateTime, Utc};
+use sqlx::{AssertSqlSafe, ConnectOptions as _, Connection as _, PgConnection, PgPool, postgres::PgConnectOptions};
+use tokio::time::timeout;
+
+use super::{
+    checks::{self, Check, Login, check_clocks, check_version},
+    checkup::Checkup,
+    finding::{Diagnosis, Finding, build_finding},
+    kind::FindingKind,
+};
+use crate::{
+    error::Error,
+    schema::{Store, is_refused_setting},
+};
+
+/// Timeout for connecting, after which the server counts as unreachable.
+const CONNECT_TIMEOUT: Duration = Duration::from_secs(10);
+
+pub(super) struct Examiner<'a> {
+    options: PgConnectOptions,
+    store: Store,
+    checkup: &'a Checkup,
+    connection: Option<PgConnection>,
+    at: Option<DateTime<Utc>>,
+    server: Option<String>,
+    login: Login,
+    findings: Vec<Finding>,
+    /// Names of the checks that the login has no rights for.
+    denied: Vec<&'static str>,
+    /// Statement with which the login inherits the rights of a role that it has.
+    inherit: Option<String>,
+}
+
+impl<'a> Examiner<'a> {
+    pub(super) fn new(pool: &PgPool, store: Store, checkup: &'a Checkup) -> Self {
+        let options = (*pool.connect_options()).clone().disable_statement_logging();
+        let (findings, denied, login) = (Vec::new(), Vec::new(), Login::default());
+        Self { options, store, checkup, connection: None, at: None, server: None, login, findings, denied, inherit: None }
+    }
+
+    pub(super) async fn run_all(&mut self) {
+        if let Err(why) = self.identify_server().await {
+            self.findings = Diagnosis::unreachable(self.store, &why).findings;
+            return;
+        }
+        for check in Check::ALL {
+            // Without a store there is nothing to check in it.
+            if !(check.needs_store() && self.findings.iter().any(is_unusable_store)) {
+                self.run(check).await;
+            }
+        }
+        self.check_pooler().await;
+        if !self.denied.is_empty() {
+            let says = format!("this login lacks rights to check: {}", self.denied.join(", "));
+            let reader = self.checkup.role_prefix.as_deref().unwrap_or(self.store.schema());
+            let grant = |login: &String| format!("grant \"{reader}_reader\" to \"{}\"", login.replace('"', "\"\""));
+            let fix = self.inherit.take().or_else(|| self.login.name.as_ref().map(grant));
+            self.findings.push(build_finding(FindingKind::NotPermitted, says, fix, serde_json::json!({ "what": self.denied })));
+        }
+        if let Some(connection) = self.connection.take() {
+            let _ = timeout(Duration::from_secs(1), connection.close()).await;
+        }
+    }
+
+    pub(super) fn diagnosis(mut self) -> Diagnosis {
+        self.findings.sort_by_key(|finding| finding.kind);
+        Diagnosis {
+            schema: self.store.schema().to_owned(),
+            at: self.at,
+            server: self.server,
+            login: self.login.name,
+            roles: self.login.roles,
+            findings: self.findings,
+        }
+    }
+
+    /// Connects and reads the server's version and time.
+    async fn identify_server(&mut self) -> Result<(), String> {
+        let mut connection = connect(&self.options).await?;
+        let sent_at = Utc::now();
+        let statement = self.store.sql(include_str!("../../../sql/doctor_meet.sql"));
+        let answer = timeout(CONNECT_TIMEOUT, sqlx::query_as(statement).fetch_one(&mut connection)).await;
+        let (number, name, at): (i32, String, DateTime<Utc>) =
+            answer.map_err(|_| NO_RESPONSE.to_owned())?.map_err(|error| database_message(&error))?;
+        self.findings.extend(check_version(number, &name));
+        self.findings.extend(check_clocks(sent_at, at, Utc::now(), self.checkup));
+        (self.at, self.server, self.connection) = (Some(at), Some(name), Some(connection));
+        Ok(())
+    }
+
+    async fn run(&mut self, check: Check) {
+        let result = match self.connection.take() {
+            Some(connection) => Ok(connection),
+            // The previous check has broken the connection.
+            None => connect(&self.options).await,
+        };
+        let mut connection = match result {
+            Ok(connection) => connection,
+            Err(why) => return self.record_failure(check, &why),
+        };
+        // The server cancels the statement. If it does not respond to that either, the connection is abandoned.
+        let running = timeout(self.checkup.patience + Duration::from_secs(1), self.run_in_transaction(check, &mut connection));
+        match running.await {
+            Ok(Ok(found)) => {
+                self.findings.extend(found);
+                self.connection = Some(connection);
+            }
+            Ok(Err(error)) => {
+                match error {
+                    Error::NoRights { not_inherited, fix, .. } => {
+                        self.denied.push(check.name());
+                        self.inherit = (!not_inherited.is_empty()).then_some(fix);
+                    }
+                    error if is_denied(&error) => self.denied.push(check.name()),
+                    error => self.record_failure(check, &error_message(&error)),
+                }
+                let rolled_back = timeout(self.checkup.patience, sqlx::raw_sql("rollback").execute(&mut connection)).await;
+                self.connection = rolled_back.is_ok_and(|done| done.is_ok()).then_some(connection);
+            }
+            Err(_) => self.record_failure(check, NO_RESPONSE),
+        }
+    }
+
+    async fn run_in_transaction(&mut self, check: Check, on: &mut PgConnection) -> Result<Vec<Finding>, Error> {
+        let ms = self.checkup.patience.as_millis().max(1);
+        let begin = format!(
+            "begin isolation level read committed, read only; set local statement_timeout = '{ms}ms'; set local lock_timeout = '{}ms'",
+            ms.div_ceil(4)
+        );
+        // Only numbers were interpolated.
+        sqlx::raw_sql(AssertSqlSafe(begin)).execute(&mut *on).await?;
+        let found = checks::run_check(check, on, self.store, self.checkup, &mut self.login).await?;
+        sqlx::raw_sql("rollback").execute(on).await?;
+        Ok(found)
+    }
+
+    fn record_failure(&mut self, check: Check, why: &str) {
+        let says = format!("{} could not be checked: {why}", check.name());
+        self.findings.push(build_finding(FindingKind::NotLookedAt, says, None, serde_json::json!({ "what": check.name() })));
+    }
+
+    /// Checks whether startup settings of a connection reach the server, as a worker needs.
+    async fn check_pooler(&mut self) {
+        let options = self.options.clone().options([("plan_cache_mode", "force_generic_plan")]);
+        let reached = async {
+            let mut connection = options.connect().await?;
+            let mode = self.store.sql(include_str!("../../../sql/doctor_mode.sql"));
+            let mode: String = sqlx::query_scalar(mode).fetch_one(&mut connection).await?;
+            let _ = connection.close().await;
+            Ok::<_, sqlx::Error>(mode == "force_generic_plan")
+        };
+        let says = match timeout(CONNECT_TIMEOUT, reached).await {
+            Ok(Ok(false)) => "a pooler drops the startup settings of connections",
+            Ok(Err(error)) if is_refused_setting(&error) => "a pooler rejects the startup settings of connections",
+            // The setting is in force, or a second session was not available, which is not the fault of a pooler.
+            _ => return,
+        };
+        self.findings.push(build_finding(FindingKind::Pooler, says.to_owned(), None, serde_json::json!({})));
+    }
+}
+
+const NO_RESPONSE: &str = "no answer in time";
+
+async fn connect(options: &PgConnectOptions) -> Result<PgConnection, String> {
+    timeout(CONNECT_TIMEOUT, options.connect()).await.map_err(|_| NO_RESPONSE.to_owned())?.map_err(|error| database_message(&error))
+}
+
+/// Omits the server's DETAIL, which may contain rows.
+fn database_message(error: &sqlx::Error) -> String {
+    error.as_database_error().map_or_else(|| error.to_string(), |error| error.message().to_owned())
+}
+
+fn error_message(error: &Error) -> String {
+    if let Error::Database(error) = error { database_message(error) } else { error.to_string() }
+}
+
+fn is_denied(error: &Error) -> bool {
+    matches!(error, Error::Database(sqlx::Error::Database(error)) if error.code().as_deref() == Some("42501"))
+}
+
+fn is_unusable_store(finding: &Finding) -> bool {
+    use FindingKind::{Encoding, ForeignStore, MigrationsMissing, NoStore, RowSecurity, StoreNewer};
+    matches!(finding.kind, NoStore | MigrationsMissing | StoreNewer | ForeignStore | Encoding | RowSecurity)
+}

@@ -1,0 +1,50 @@
+//! Limits without permits, and the waiting time of the jobs under them.
+
+use serde::Serialize;
+use serde_json::json;
+use sqlx::{FromRow, PgConnection};
+
+use super::{
+    checkup::Checkup,
+    finding::{Finding, build_finding},
+    kind::FindingKind,
+};
+use crate::{error::Error, schema::Store};
+
+/// Maximum number of findings, longest wait first.
+const MAX_FINDINGS: i32 = 20;
+
+/// Limit, or key of a limit, whose permits are used up.
+#[derive(FromRow, Serialize)]
+struct ExhaustedLimit {
+    name: String,
+    /// For a limit by key: the line number of the key, and its text if it has settings of its own.
+    line: Option<i64>,
+    key: Option<String>,
+    used: i64,
+    concurrency: i32,
+    waiting: i64,
+    /// Whether more may wait.
+    partial: bool,
+    /// Waiting time of the first job, in milliseconds.
+    first_ms: f64,
+}
+
+/// Finds the limits whose jobs have waited too long.
+pub(super) async fn find_exhausted_limits(on: &mut PgConnection, store: Store, checkup: &Checkup) -> Result<Vec<Finding>, Error> {
+    let query = sqlx::query_as(store.sql(include_str!("../../../sql/doctor_limits.sql")));
+    let query = query.bind(checkup.waited.as_secs_f64() * 1000.0).bind(MAX_FINDINGS);
+    let limits: Vec<ExhaustedLimit> = query.fetch_all(on).await?;
+    Ok(limits.into_iter().map(|limit| build_finding(FindingKind::LimitFull, describe(&limit), None, json!(limit))).collect())
+}
+
+fn describe(limit: &ExhaustedLimit) -> String {
+    let ExhaustedLimit { name, used, concurrency, waiting, .. } = limit;
+    let of = match (&limit.key, limit.line) {
+        (Some(key), _) => format!(" for key {key}"),
+        (None, Some(line)) => format!(" for the key of line {line}"),
+        (None, None) => String::new(),
+    };
+    let more = if limit.partial { " or more" } else { "" };
+    format!("limit {name} is exhausted{of}: {used} of {concurrency} permits are held, and {waiting}{more} jobs wait")
+}

@@ -1,0 +1,73 @@
+//! Lists of rare jobs: reads page after page, within a time limit.
+
+use std::time::{Duration, Instant};
+
+use sqlx::PgConnection;
+
+use super::{
+    filter::Filter,
+    list::{Page, query_page},
+    rejection::explain,
+};
+use crate::{
+    connect::IntoConnection,
+    error::Error,
+    schema::{Session, Store},
+};
+
+/// Time limits of [`list_patiently`], after which it starts no further page.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Patience {
+    /// Time limit if some jobs were found, but fewer than requested. Default: 40 ms.
+    pub some: Duration,
+    /// Time limit if none was found. Default: 500 ms.
+    pub none: Duration,
+}
+
+impl Default for Patience {
+    fn default() -> Self {
+        Self { some: Duration::from_millis(40), none: Duration::from_millis(500) }
+    }
+}
+
+/// Lists jobs as [`list`](super::list), but continues past the rows that one page reads, until [`Filter::limit`] jobs are found or the time
+/// limit is reached.
+///
+/// The number of jobs in a page then depends on how fast they are found. It may be small, even zero, while [`Page::next`] shows that there
+/// may be more.
+///
+/// ```no_run
+/// # async fn example(pool: sqlx::PgPool) -> Result<(), queue_core::Error> {
+/// use queue_core::operate::{self, Filter, Patience};
+///
+/// let rare = Filter::default().meta("tenant", "acme");
+/// let page = operate::list_patiently(&pool, queue_core::Store::default(), &rare, Patience::default()).await?;
+/// println!("{} jobs{}", page.jobs.len(), if page.next.is_some() { ", and there may be more" } else { "" });
+/// # Ok(()) }
+/// ```
+///
+/// # Errors
+/// As [`list`](super::list).
+pub async fn list_patiently(on: impl IntoConnection<'_>, store: Store, filter: &Filter, patience: Patience) -> Result<Page, Error> {
+    filter.check()?;
+    let mut session = Session::begin_read_only(on.into_connection()).await?;
+    let found = collect_page(session.connection(), store, filter.clone(), patience).await;
+    session.end(found).await.map_err(|error| explain(error, store))
+}
+
+async fn collect_page(connection: &mut PgConnection, store: Store, mut filter: Filter, patience: Patience) -> sqlx::Result<Page> {
+    let (started, limit) = (Instant::now(), filter.limit.clamp(1, Filter::MOST));
+    let mut found = query_page(connection, store, &filter).await?;
+    while let Some(next) = found.next {
+        let missing = limit.saturating_sub(u32::try_from(found.jobs.len()).unwrap_or(u32::MAX));
+        let time_limit = if found.jobs.is_empty() { patience.none } else { patience.some };
+        if missing == 0 || started.elapsed() >= time_limit {
+            break;
+        }
+        (filter.limit, filter.before) = (missing, Some(next));
+        let more = query_page(connection, store, &filter).await?;
+        found.next = more.next;
+        found.jobs.extend(more.jobs);
+    }
+    Ok(found)
+}

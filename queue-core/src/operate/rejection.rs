@@ -1,0 +1,41 @@
+//! Errors of rejected operations, parsed from what the SQL functions raise: SQLSTATE, and JSON in DETAIL.
+
+use serde::Deserialize;
+use sqlx::postgres::PgDatabaseError;
+
+use crate::{
+    define::{JobId, JobState},
+    enqueue,
+    error::Error,
+    schema::Store,
+};
+
+/// DETAIL of a rejected operation. Parsed, never displayed.
+#[derive(Deserialize)]
+struct RejectionDetail {
+    job: JobId,
+    /// `None` if the job does not exist.
+    state: Option<JobState>,
+    wanted: Vec<JobState>,
+    done: String,
+    /// Job that holds its uniqueness key.
+    holder: Option<JobId>,
+}
+
+/// Converts a database error to the variant that callers can distinguish. Without such a DETAIL it stays the database's error: a lock
+/// timeout has the same SQLSTATE.
+pub(super) fn explain(error: sqlx::Error, store: Store) -> Error {
+    parse_rejection(&error).unwrap_or_else(|| enqueue::store_error(error, store))
+}
+
+fn parse_rejection(error: &sqlx::Error) -> Option<Error> {
+    let error = error.as_database_error()?.try_downcast_ref::<PgDatabaseError>()?;
+    let RejectionDetail { job, state, wanted, done, holder } = serde_json::from_str(error.detail()?).ok()?;
+    match (error.code(), state, holder) {
+        ("P0002", ..) => Some(Error::NotFound { job }),
+        ("55000", _, Some(holder)) => Some(Error::KeyTaken { job, holder }),
+        ("55000", Some(state), None) => Some(Error::WrongState { job, state, wanted, done }),
+        ("55P03", Some(state), _) => Some(Error::Locked { job, state }),
+        _ => None,
+    }
+}

@@ -1,0 +1,90 @@
+//! Polling of jobs: the query, and the snapshot that it returns of each.
+
+use std::{sync::Arc, time::Duration};
+
+use sqlx::{Executor, FromRow as _, Postgres, Row as _, postgres::PgRow};
+
+use super::progress::Progress;
+use crate::{
+    define::{JobId, JobState},
+    error::Error,
+    schema::Store,
+};
+
+/// Snapshot of a job.
+#[derive(Debug, PartialEq)]
+pub(crate) struct JobSnapshot {
+    pub(crate) outcome: WaitOutcome,
+    pub(crate) progress: Progress,
+}
+
+/// Outcome of a job, as a poll returns it.
+#[derive(Debug, PartialEq)]
+pub(crate) enum WaitOutcome {
+    /// The job has not finished.
+    Live,
+    Completed {
+        /// JSON text.
+        output: Option<String>,
+    },
+    Cancelled {
+        error: Option<String>,
+    },
+    Expired,
+    Dead {
+        error: String,
+        attempts: i16,
+    },
+    /// The job completed with an output that exceeds the size limit of the result; poll again.
+    Truncated,
+    /// The job does not exist.
+    NotFound,
+}
+
+impl JobSnapshot {
+    pub(crate) fn not_found() -> Self {
+        Self { outcome: WaitOutcome::NotFound, progress: Progress::default() }
+    }
+
+    fn of(row: &PgRow) -> sqlx::Result<Self> {
+        let state: &str = row.try_get("state")?;
+        let (outcome, over) = match state {
+            "completed" if row.try_get("later")? => (WaitOutcome::Truncated, None),
+            "completed" => (WaitOutcome::Completed { output: row.try_get("output")? }, Some(JobState::Completed)),
+            "cancelled" => (WaitOutcome::Cancelled { error: row.try_get("error")? }, Some(JobState::Cancelled)),
+            "expired" => (WaitOutcome::Expired, Some(JobState::Expired)),
+            "dead" => (WaitOutcome::Dead { error: row.try_get("error")?, attempts: row.try_get("attempts")? }, Some(JobState::Dead)),
+            _ => (WaitOutcome::Live, None),
+        };
+        Ok(Self { outcome, progress: Progress::from_row(row)?.with_final_state(over) })
+    }
+}
+
+/// Queries the current snapshots of the jobs in `ids` that exist.
+pub(crate) async fn poll_jobs<'c, E: Executor<'c, Database = Postgres>>(
+    on: E,
+    store: Store,
+    ids: &[JobId],
+) -> sqlx::Result<Vec<(JobId, JobSnapshot)>> {
+    let rows = sqlx::query(store.sql(include_str!("../../sql/look.sql"))).bind(ids).fetch_all(on).await?;
+    rows.iter().map(|row| Ok((row.try_get("id")?, JobSnapshot::of(row)?))).collect()
+}
+
+/// Returns whether the error may be temporary, so that polling again can help.
+pub(crate) fn is_temporary(error: &sqlx::Error) -> bool {
+    match error {
+        sqlx::Error::Database(db) => {
+            db.code().is_some_and(|code| ["57P", "08", "53"].iter().any(|class| code.starts_with(class)) || code == "25006")
+        }
+        sqlx::Error::Configuration(_) | sqlx::Error::PoolClosed | sqlx::Error::ColumnDecode { .. } | sqlx::Error::Decode(_) => false,
+        _ => true,
+    }
+}
+
+/// Maximum duration of database failures before they are reported to waiters.
+pub(crate) const MAX_OUTAGE: Duration = Duration::from_secs(30);
+
+/// Error for waiters whose polling task has ended.
+pub(crate) fn poller_stopped() -> Arc<Error> {
+    Arc::new(Error::Database(sqlx::Error::WorkerCrashed))
+}

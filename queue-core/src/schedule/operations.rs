@@ -1,0 +1,78 @@
+//! Operations on schedules. They are SQL functions of the store, so that they are the same in every language.
+
+use chrono::{DateTime, Utc};
+use sqlx::{Postgres, postgres::PgArguments, query::QueryScalar};
+
+use super::{
+    db_error::convert_error,
+    spec::{Declaration, Schedule},
+};
+use crate::{connect::IntoConnection, define::JobId, error::Error, schema::Store};
+
+/// Creates a schedule, or changes the existing one of this name. An unchanged schedule is not written, so a program may call this at each
+/// start. A paused schedule stays paused.
+///
+/// # Errors
+/// [`Error::Schedule`] if the schedule is invalid, or if workers declare one of this name; [`Error::InvalidName`]; database errors.
+pub async fn create(on: impl IntoConnection<'_>, store: Store, name: &str, schedule: &Schedule) -> Result<(), Error> {
+    let Declaration { job_type, payload, options } = schedule.declaration(name, store)?;
+    let statement =
+        sqlx::query(store.sql(include_str!("../../sql/put_schedule.sql"))).bind(name).bind(job_type).bind(payload).bind(options);
+    let mut on = on.into_connection();
+    statement.execute(&mut *on.acquire().await?).await.map(drop).map_err(|error| convert_error(error, store, name))
+}
+
+/// Deletes a schedule. Its jobs stay, and the history of its ticks is kept as long as that of jobs.
+///
+/// # Errors
+/// [`Error::NoSchedule`]; [`Error::Schedule`] if workers declare it; database errors.
+pub async fn delete(on: impl IntoConnection<'_>, store: Store, name: &str) -> Result<(), Error> {
+    let gone = call(on, store, name, sqlx::query_scalar(store.sql(include_str!("../../sql/unschedule.sql")))).await?;
+    if gone { Ok(()) } else { Err(Error::NoSchedule { name: name.to_owned() }) }
+}
+
+/// Pauses a schedule: it has no ticks until it is resumed, regardless of deployments.
+///
+/// # Errors
+/// [`Error::NoSchedule`]; database errors.
+pub async fn pause(on: impl IntoConnection<'_>, store: Store, name: &str) -> Result<(), Error> {
+    call::<Option<bool>>(on, store, name, sqlx::query_scalar(store.sql(include_str!("../../sql/pause_schedule.sql")))).await.map(drop)
+}
+
+/// Resumes a schedule with its next tick. Ticks during the pause are skipped.
+///
+/// # Errors
+/// [`Error::NoSchedule`]; database errors.
+pub async fn resume(on: impl IntoConnection<'_>, store: Store, name: &str) -> Result<(), Error> {
+    call::<Option<bool>>(on, store, name, sqlx::query_scalar(store.sql(include_str!("../../sql/resume_schedule.sql")))).await.map(drop)
+}
+
+/// Skips the next tick, which gets no job, and returns it. Repeated calls before that tick return the same one.
+///
+/// # Errors
+/// [`Error::NoSchedule`]; [`Error::Schedule`] if no worker has computed the next tick yet; database errors.
+pub async fn skip_next(on: impl IntoConnection<'_>, store: Store, name: &str) -> Result<DateTime<Utc>, Error> {
+    call(on, store, name, sqlx::query_scalar(store.sql(include_str!("../../sql/skip_schedule.sql")))).await
+}
+
+/// Enqueues a job of the schedule immediately, regardless of its ticks, of a pause and of its overlap policy. Returns the job.
+///
+/// # Errors
+/// [`Error::NoSchedule`]; errors of an enqueue.
+pub async fn run_now(on: impl IntoConnection<'_>, store: Store, name: &str) -> Result<JobId, Error> {
+    call(on, store, name, sqlx::query_scalar(store.sql(include_str!("../../sql/run_schedule.sql")))).await
+}
+
+async fn call<T>(
+    on: impl IntoConnection<'_>,
+    store: Store,
+    name: &str,
+    statement: QueryScalar<'_, Postgres, T, PgArguments>,
+) -> Result<T, Error>
+where
+    T: Send + Unpin,
+    (T,): for<'r> sqlx::FromRow<'r, sqlx::postgres::PgRow>,
+{
+    let mut on = on.into_connection();
+    statement.bind(name).fetch_one(&mut *on.acquire().await?).await.map_err(|error| convert_error(error, store, name))
+}

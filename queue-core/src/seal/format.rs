@@ -1,0 +1,76 @@
+//! Text format of a sealed payload: a JSON string. No struct with named fields deserializes from it, so a release without sealing cannot
+//! mistake it for an empty payload.
+
+/// Prefix of every sealed payload.
+const MARK: &str = "\"queue-sealed/";
+
+/// Format that this release writes.
+#[cfg(feature = "seal")]
+const FORM: &str = "1";
+
+/// Whether a payload's JSON text is sealed. Only a job type whose whole payload is a string could have the same text unsealed.
+pub(crate) fn is_sealed(payload: &str) -> bool {
+    payload.starts_with(MARK)
+}
+
+/// Returns the JSON text of a sealed payload. Neither names nor the encoded data contain a slash.
+#[cfg(feature = "seal")]
+pub(super) fn format_payload(keyring: &str, key: &str, data: &str) -> String {
+    format!("{MARK}{FORM}/{keyring}/{key}/{data}\"")
+}
+
+/// Parsed parts of a sealed payload.
+#[cfg(feature = "seal")]
+#[derive(Debug, PartialEq, Eq)]
+pub(super) enum SealedPayload<'a> {
+    /// Format supported by this release.
+    Supported { keyring: &'a str, key: &'a str, data: &'a str },
+    /// Another format.
+    Unsupported { form: &'a str },
+    /// No valid format.
+    Malformed,
+}
+
+#[cfg(feature = "seal")]
+impl<'a> SealedPayload<'a> {
+    /// Parses a payload; `None` if it is not sealed.
+    pub(super) fn parse(payload: &'a str) -> Option<Self> {
+        let rest = payload.strip_prefix(MARK)?;
+        let Some(rest) = rest.strip_suffix('"') else { return Some(Self::Malformed) };
+        let mut parts = rest.split('/');
+        let form = parts.next().unwrap_or_default();
+        if form != FORM {
+            let is_number = (1..=4).contains(&form.len()) && form.bytes().all(|byte| byte.is_ascii_digit());
+            return Some(if is_number { Self::Unsupported { form } } else { Self::Malformed });
+        }
+        Some(match (parts.next(), parts.next(), parts.next(), parts.next()) {
+            (Some(keyring), Some(key), Some(data), None) => Self::Supported { keyring, key, data },
+            _ => Self::Malformed,
+        })
+    }
+}
+
+#[cfg(all(test, feature = "seal"))]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn sealed_unsealed_and_later_formats_are_distinguished() {
+        let sealed = format_payload("customers", "2026-05", "AAAA_-");
+        assert_eq!(sealed, r#""queue-sealed/1/customers/2026-05/AAAA_-""#);
+        assert_eq!(SealedPayload::parse(&sealed), Some(SealedPayload::Supported { keyring: "customers", key: "2026-05", data: "AAAA_-" }));
+        for clear in [r#"{"to": "ada"}"#, "null", r#""queue""#, r#"["queue-sealed/1/a/b/c"]"#, ""] {
+            assert_eq!(SealedPayload::parse(clear), None, "{clear}");
+        }
+        assert_eq!(SealedPayload::parse(r#""queue-sealed/2/what ever""#), Some(SealedPayload::Unsupported { form: "2" }));
+        for broken in [
+            r#""queue-sealed/"#,
+            r#""queue-sealed/1/a/b/c"#,
+            r#""queue-sealed/1/a/b""#,
+            r#""queue-sealed/1/a/b/c/d""#,
+            r#""queue-sealed/x/a""#,
+        ] {
+            assert_eq!(SealedPayload::parse(broken), Some(SealedPayload::Malformed), "{broken}");
+        }
+    }
+}

@@ -1,0 +1,48 @@
+//! Cache of the stores of tenants. Its entries may be out of date.
+
+use std::{
+    collections::HashMap,
+    sync::{Arc, Mutex, MutexGuard, PoisonError},
+};
+
+use chrono::{DateTime, Utc};
+
+/// Cached store and epoch of each tenant.
+#[derive(Clone, Default)]
+pub(super) struct PlaceCache(Arc<Mutex<HashMap<String, (String, i64)>>>);
+
+/// Maximum number of cached tenants. When it is reached, the cache is cleared.
+const MAX_ENTRIES: usize = 10_000;
+
+/// Place of a tenant, as recorded in the home database.
+#[derive(sqlx::FromRow)]
+pub(super) struct PlaceRow {
+    pub(super) store: String,
+    pub(super) epoch: i64,
+    pub(super) leaves: Option<String>,
+    pub(super) is_fenced: bool,
+    pub(super) moved_at: Option<DateTime<Utc>>,
+}
+
+impl PlaceCache {
+    fn all(&self) -> MutexGuard<'_, HashMap<String, (String, i64)>> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    pub(super) fn get(&self, key: &str) -> Option<(String, i64)> {
+        self.all().get(key).cloned()
+    }
+
+    pub(super) fn put(&self, key: &str, place: &PlaceRow) {
+        let mut all = self.all();
+        if all.len() >= MAX_ENTRIES {
+            all.clear();
+        }
+        all.insert(key.to_owned(), (place.store.clone(), place.epoch));
+    }
+
+    /// Removes an entry that is out of date.
+    pub(super) fn forget(&self, key: &str) {
+        self.all().remove(key);
+    }
+}

@@ -1,0 +1,90 @@
+//! Audit log: operations from the command line are recorded in `queue.audit`, in the transaction that performs them. The dashboard does the
+//! same.
+
+use std::ops::{Deref, DerefMut};
+
+use queue_core::{
+    Store,
+    operate::{self, Note},
+};
+use sqlx::{PgConnection, PgPool, Postgres, Transaction};
+
+use super::problem::Problem;
+
+/// Read committed, regardless of the login's default: it has no serialization failures.
+const BEGIN: &str = "begin isolation level read committed";
+
+/// A transaction that records its operation in the audit log on commit. It rolls back on drop.
+pub(super) struct AuditedTransaction {
+    transaction: Transaction<'static, Postgres>,
+    store: Store,
+}
+
+impl AuditedTransaction {
+    pub(super) async fn begin(pool: &PgPool, store: Store) -> Result<Self, Problem> {
+        Ok(Self { transaction: pool.begin_with(BEGIN).await?, store })
+    }
+
+    /// Commits with an audit record: the operation, its object and the number of jobs.
+    pub(super) async fn commit(mut self, act: &str, what: impl Into<String>, jobs: u64) -> Result<(), Problem> {
+        operate::note_act(&mut *self.transaction, self.store, &audit_note(act, what), jobs).await?;
+        Ok(self.transaction.commit().await?)
+    }
+}
+
+impl Deref for AuditedTransaction {
+    type Target = PgConnection;
+
+    fn deref(&self) -> &PgConnection {
+        &self.transaction
+    }
+}
+
+impl DerefMut for AuditedTransaction {
+    fn deref_mut(&mut self) -> &mut PgConnection {
+        &mut self.transaction
+    }
+}
+
+/// Returns the audit record of an operation, with the user of the command as its actor.
+pub(super) fn audit_note(act: &str, what: impl Into<String>) -> Note {
+    Note { actor: current_actor(), act: act.to_owned(), what: what.into() }
+}
+
+/// Returns `ada@host, by the command line`. The environment supplies the name and can forge it; the database role is recorded separately.
+fn current_actor() -> String {
+    let said = |name| std::env::var_os(name).filter(|value| !value.is_empty()).map(|value| value.to_string_lossy().into_owned());
+    let user = ["SUDO_USER", "USER", "LOGNAME", "USERNAME"].into_iter().find_map(said).or_else(user_id);
+    let host = hostname::get().map_or_else(|_| "unknown".to_owned(), |name| name.to_string_lossy().into_owned());
+    // Truncates a long name to keep the suffix.
+    let who: String = format!("{}@{host}", user.unwrap_or_else(|| "somebody".to_owned())).chars().take(MAX_NAME).collect();
+    format!("{who}, by the command line")
+}
+
+/// Maximum length of the name in characters. An actor has at most 100.
+const MAX_NAME: usize = 70;
+
+/// Returns the user id, for environments without a user name such as containers.
+#[cfg(unix)]
+fn user_id() -> Option<String> {
+    use std::os::unix::fs::MetadataExt as _;
+    std::fs::metadata("/proc/self").ok().map(|process| format!("uid {}", process.uid()))
+}
+
+#[cfg(not(unix))]
+fn user_id() -> Option<String> {
+    None
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_actor_has_a_user_and_a_host_and_fits() {
+        let actor = audit_note("cancelled", "job 1").actor;
+        let (user, rest) = actor.split_once('@').unwrap();
+        assert!(!user.is_empty() && rest.ends_with(", by the command line") && actor.chars().count() <= 100, "{actor}");
+        assert!(user_id().is_none_or(|number| number.starts_with("uid ")));
+    }
+}

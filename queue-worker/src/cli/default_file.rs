@@ -1,0 +1,56 @@
+//! Reads the default settings file only if no other user can have written it. A command started in another user's directory must not use
+//! that user's database.
+
+use std::{
+    fs::{File, metadata, symlink_metadata},
+    io,
+    io::Read as _,
+    path::Path,
+};
+
+/// Returns the text of the file, or why it is ignored.
+pub(super) fn read_default_file(path: &Path) -> io::Result<Result<String, String>> {
+    // Checked before opening: opening a pipe would wait for a writer.
+    if !metadata(path)?.is_file() {
+        return Ok(Err("it is not a regular file".to_owned()));
+    }
+    // A link may lead to the user's own file, but the owner of the link chose which.
+    if let Some(why) = foreign_owner(&symlink_metadata(path)?) {
+        return Ok(Err(why));
+    }
+    let mut file = File::open(path)?;
+    if let Some(why) = reason_to_ignore(&file.metadata()?) {
+        return Ok(Err(why));
+    }
+    let mut text = String::new();
+    file.read_to_string(&mut text).map(|_| Ok(text))
+}
+
+/// Accepts files of the user or of root that no other user may write. A group whose id equals the owner's has no other members.
+#[cfg(unix)]
+fn reason_to_ignore(file: &std::fs::Metadata) -> Option<String> {
+    use std::os::unix::fs::MetadataExt as _;
+
+    let (owner, group, mode) = (file.uid(), file.gid(), file.mode());
+    let by_group = mode & 0o020 != 0 && group != owner;
+    let is_open = by_group || mode & 0o002 != 0;
+    foreign_owner(file).or_else(|| is_open.then(|| format!("other users may write it (mode {:o})", mode & 0o777)))
+}
+
+#[cfg(unix)]
+fn foreign_owner(file: &std::fs::Metadata) -> Option<String> {
+    use std::os::unix::fs::MetadataExt as _;
+
+    let (us, owner) = (rustix::process::geteuid().as_raw(), file.uid());
+    (owner != us && owner != 0).then(|| format!("it belongs to another user (uid {owner})"))
+}
+
+#[cfg(not(unix))]
+fn reason_to_ignore(_: &std::fs::Metadata) -> Option<String> {
+    None
+}
+
+#[cfg(not(unix))]
+fn foreign_owner(_: &std::fs::Metadata) -> Option<String> {
+    None
+}

@@ -1,0 +1,54 @@
+//! Names of jobs on the command line: an id, or a store with an id.
+
+use std::fmt::Display;
+
+use queue_core::{JobId, stores::StoreJob};
+
+use super::values::id;
+
+/// Name of a job in arguments and results.
+pub(super) trait JobName: Clone + Display + Send + Sync + 'static {
+    /// Placeholder in usage lines.
+    const PLACEHOLDER: &'static str;
+
+    /// Parses a name from an argument.
+    fn parse_name(text: &str) -> Result<Self, String>;
+
+    /// Returns the text for a refused operation on this job.
+    fn refusal(&self, why: &str) -> String;
+
+    /// Adapts examples that are written for plain ids.
+    fn examples(text: &'static str) -> String;
+}
+
+impl JobName for JobId {
+    const PLACEHOLDER: &'static str = "ID";
+
+    fn parse_name(text: &str) -> Result<Self, String> {
+        id(text).map_err(str::to_owned)
+    }
+
+    fn refusal(&self, why: &str) -> String {
+        why.to_owned()
+    }
+
+    fn examples(text: &'static str) -> String {
+        text.to_owned()
+    }
+}
+
+impl JobName for StoreJob {
+    const PLACEHOLDER: &'static str = "STORE/ID";
+
+    fn parse_name(text: &str) -> Result<Self, String> {
+        text.parse().map_err(|_| "expected a job like `store/123`, as shown by `stores jobs`".to_owned())
+    }
+
+    fn refusal(&self, why: &str) -> String {
+        format!("in the store `{}`: {why}", self.store())
+    }
+
+    fn examples(text: &'static str) -> String {
+        text.replace("queue-worker ", "queue-worker stores ").replace(" 1879", " acme/1879")
+    }
+}

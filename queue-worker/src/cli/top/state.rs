@@ -1,0 +1,144 @@
+//! State of `top`: the last result of each query, its time, and its error.
+
+use std::{
+    collections::BTreeMap,
+    time::{Duration, Instant},
+};
+
+use queue_core::{
+    JobState,
+    operate::{Busiest, Figures, Histogram, JobRecord, Oldest, WorkerRecord},
+};
+
+/// Panels, each a table.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Panel {
+    Queues,
+    Workers,
+    Running,
+}
+
+impl Panel {
+    pub(super) const ALL: [Self; 3] = [Self::Queues, Self::Workers, Self::Running];
+}
+
+/// State to show.
+#[derive(Clone, Default)]
+pub(super) struct TopState {
+    pub(super) schema: &'static str,
+    /// The last results.
+    pub(super) seen: Option<StoreSnapshot>,
+    /// Why there are no newer results.
+    pub(super) away: Option<String>,
+}
+
+/// Results of the queries. A refused query keeps its previous result.
+#[derive(Clone)]
+pub(super) struct StoreSnapshot {
+    pub(super) at: Instant,
+    pub(super) queues: Vec<QueueMetrics>,
+    /// Number of queues and types that are left out.
+    pub(super) more: i64,
+    /// Whether jobs were counted.
+    pub(super) is_counted: bool,
+    pub(super) workers: Option<Vec<WorkerRecord>>,
+    pub(super) running: Option<Vec<JobRecord>>,
+    /// Metrics of the last minute over all queues.
+    pub(super) minute: Option<Figures>,
+    /// Queries refused on their last run.
+    pub(super) refused: Vec<RefusedQuery>,
+}
+
+/// A refused query.
+#[derive(Clone)]
+pub(super) struct RefusedQuery {
+    pub(super) part: Panel,
+    pub(super) what: &'static str,
+    /// Control characters are escaped.
+    pub(super) why: String,
+    /// Time of the last result.
+    pub(super) since: Option<Instant>,
+}
+
+/// A queue now and in the last minute.
+#[derive(Clone, Debug, Default)]
+pub(super) struct QueueMetrics {
+    pub(super) name: String,
+    pub(super) ready: i64,
+    pub(super) later: i64,
+    pub(super) running: i64,
+    pub(super) dead: i64,
+    /// Whether there may be more jobs.
+    pub(super) partial: bool,
+    pub(super) oldest: Option<Duration>,
+    pub(super) completed: u64,
+    pub(super) failed: u64,
+    pub(super) rate: f64,
+    pub(super) start: Histogram,
+}
+
+/// Result of a query.
+pub(super) enum QueryResult {
+    Counts(Busiest),
+    Oldest(Vec<Oldest>),
+    Minute { apart: Vec<Figures>, together: Vec<Figures> },
+    Workers(Vec<WorkerRecord>),
+    Running(Vec<JobRecord>),
+}
+
+impl StoreSnapshot {
+    /// Combines the results.
+    pub(super) fn of<'a>(at: Instant, answers: impl Iterator<Item = &'a QueryResult>, refused: Vec<RefusedQuery>) -> Self {
+        let (queues, more, is_counted) = (Vec::new(), 0, false);
+        let mut seen = Self { at, queues, more, is_counted, workers: None, running: None, minute: None, refused };
+        let mut queues: BTreeMap<String, QueueMetrics> = BTreeMap::new();
+        for answer in answers {
+            match answer {
+                QueryResult::Counts(busiest) => {
+                    (seen.more, seen.is_counted) = (busiest.more, true);
+                    count(&mut queues, busiest);
+                }
+                QueryResult::Oldest(oldest) => {
+                    for first in oldest {
+                        queues.entry(first.queue.clone()).or_default().oldest = first.waited;
+                    }
+                }
+                QueryResult::Minute { apart, together } => {
+                    seen.minute = together.last().cloned();
+                    for figures in apart {
+                        add(&mut queues, figures);
+                    }
+                }
+                QueryResult::Workers(workers) => seen.workers = Some(workers.clone()),
+                QueryResult::Running(running) => seen.running = Some(running.clone()),
+            }
+        }
+        seen.queues = queues.into_iter().map(|(name, queue)| QueueMetrics { name, ..queue }).collect();
+        seen
+    }
+}
+
+fn count(queues: &mut BTreeMap<String, QueueMetrics>, busiest: &Busiest) {
+    for count in &busiest.counts {
+        let queue = queues.entry(count.queue.clone()).or_default();
+        match count.state {
+            JobState::Ready => {
+                queue.ready += count.jobs;
+                queue.partial |= count.partial;
+            }
+            JobState::Scheduled | JobState::Blocked | JobState::Parked => queue.later += count.jobs,
+            JobState::Running => queue.running += count.jobs,
+            JobState::Dead => queue.dead += count.jobs,
+            _ => {}
+        }
+    }
+}
+
+fn add(queues: &mut BTreeMap<String, QueueMetrics>, figures: &Figures) {
+    let Some(name) = &figures.queue else { return };
+    let queue = queues.entry(name.clone()).or_default();
+    queue.completed += figures.completed;
+    queue.failed += figures.failed();
+    queue.rate += figures.rate();
+    queue.start.add(&figures.start);
+}

@@ -1,0 +1,146 @@
+//! Live updates: one poll of the database serves all viewers of the same page. Nothing is polled without viewers.
+
+use std::{
+    collections::{HashMap, hash_map::Entry},
+    panic::AssertUnwindSafe,
+    sync::{Arc, Mutex, PoisonError},
+    time::Duration,
+};
+
+use futures_util::FutureExt as _;
+use queue_core::JobId;
+use tokio::{
+    sync::{OwnedSemaphorePermit, Semaphore, watch},
+    time::{sleep, timeout},
+};
+
+use super::problem::{HandlerResult, Problem};
+
+/// Maximum number of concurrent viewers. Others reload the page manually.
+pub(super) const MAX_VIEWERS: usize = 32;
+
+/// Interval between polls.
+const POLL_INTERVAL: Duration = Duration::from_secs(2);
+
+/// Maximum duration of a poll.
+const POLL_TIMEOUT: Duration = Duration::from_secs(30);
+
+/// A page with live updates.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub(super) enum LiveTopic {
+    Overview,
+    Job(JobId),
+}
+
+/// Polls the watched pages and publishes the results to their viewers.
+pub(super) struct LiveHub<T> {
+    topics: Mutex<HashMap<LiveTopic, watch::Sender<Option<Arc<T>>>>>,
+    viewers: Arc<Semaphore>,
+}
+
+/// Subscription of one viewer. Dropping it releases the viewer's permit.
+pub(super) struct LiveSubscription<T> {
+    results: watch::Receiver<Option<Arc<T>>>,
+    is_new: bool,
+    _permit: OwnedSemaphorePermit,
+}
+
+impl<T> LiveHub<T> {
+    /// Creates a hub. The permits may be shared with the hubs of other stores.
+    pub(super) fn new(viewers: Arc<Semaphore>) -> Self {
+        Self { topics: Mutex::default(), viewers }
+    }
+}
+
+impl<T: Send + Sync + 'static> LiveHub<T> {
+    /// Subscribes to a topic. Starts polling it with `poll` if it has no viewers yet. Polling stops with the last viewer.
+    pub(super) fn watch<F>(
+        hub: &Arc<Self>,
+        topic: LiveTopic,
+        mut poll: impl FnMut() -> F + Send + 'static,
+    ) -> HandlerResult<LiveSubscription<T>>
+    where
+        F: Future<Output = Option<T>> + Send,
+    {
+        let full = || Problem::unavailable("too many viewers of live pages; reload the page instead");
+        let permit = hub.viewers.clone().try_acquire_owned().map_err(|_| full())?;
+        let mut topics = hub.topics.lock().unwrap_or_else(PoisonError::into_inner);
+        let results = match topics.entry(topic) {
+            Entry::Occupied(known) => known.get().subscribe(),
+            Entry::Vacant(free) => {
+                let (sender, results) = watch::channel(None);
+                free.insert(sender);
+                let hub = hub.clone();
+                tokio::spawn(async move {
+                    while hub.has_viewers(topic) {
+                        // The panic hook logs a panic. A poll that panics or times out is skipped.
+                        let result = timeout(POLL_TIMEOUT, AssertUnwindSafe(async { poll().await }).catch_unwind()).await;
+                        hub.publish(topic, result.ok().and_then(Result::ok).flatten());
+                        sleep(POLL_INTERVAL).await;
+                    }
+                });
+                results
+            }
+        };
+        Ok(LiveSubscription { results, is_new: true, _permit: permit })
+    }
+
+    /// Whether the topic has viewers. Otherwise removes it, under the lock that new viewers take as well.
+    fn has_viewers(&self, topic: LiveTopic) -> bool {
+        let mut topics = self.topics.lock().unwrap_or_else(PoisonError::into_inner);
+        let has_viewers = topics.get(&topic).is_some_and(|sender| sender.receiver_count() > 0);
+        if !has_viewers {
+            topics.remove(&topic);
+        }
+        has_viewers
+    }
+
+    /// Publishes the result of a poll. After a failed poll the previous result stays.
+    fn publish(&self, topic: LiveTopic, found: Option<T>) {
+        let topics = self.topics.lock().unwrap_or_else(PoisonError::into_inner);
+        if let (Some(sender), Some(found)) = (topics.get(&topic), found) {
+            sender.send_replace(Some(Arc::new(found)));
+        }
+    }
+}
+
+impl<T> LiveSubscription<T> {
+    /// Returns the latest result on the first call, then each new one. Returns `None` once polling has stopped. A new subscription starts
+    /// it again.
+    pub(super) async fn next(&mut self) -> Option<Arc<T>> {
+        if !std::mem::take(&mut self.is_new) {
+            self.results.changed().await.ok()?;
+        }
+        loop {
+            if let Some(results) = self.results.borrow_and_update().clone() {
+                return Some(results);
+            }
+            self.results.changed().await.ok()?;
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::atomic::{AtomicU32, Ordering::Relaxed};
+
+    use super::*;
+
+    #[tokio::test]
+    async fn polling_continues_after_a_panic() {
+        let (hub, polls) = (Arc::new(LiveHub::new(Arc::new(Semaphore::new(MAX_VIEWERS)))), Arc::new(AtomicU32::new(0)));
+        let counted = Arc::clone(&polls);
+        let poll = move || {
+            let number = counted.fetch_add(1, Relaxed);
+            async move {
+                assert_ne!(number, 0, "the first poll fails");
+                Some(number)
+            }
+        };
+        let mut watching = LiveHub::watch(&hub, LiveTopic::Overview, poll).unwrap_or_else(|problem| panic!("{problem:?}"));
+        assert_eq!(watching.next().await.as_deref(), Some(&1));
+        // A later viewer receives the results of the same polls.
+        let mut other = LiveHub::watch(&hub, LiveTopic::Overview, || async { None }).unwrap_or_else(|problem| panic!("{problem:?}"));
+        assert!(other.next().await.is_some_and(|results| *results >= 1));
+    }
+}

@@ -1,0 +1,21 @@
+//! Extractor for the path parameter of a route.
+
+use axum::{
+    extract::{FromRequestParts, RawPathParams},
+    http::request::Parts,
+};
+
+use super::problem::{HandlerResult, Problem};
+
+/// The last path parameter. The path in front of a nested dashboard may have parameters of its own.
+pub(super) struct Path<T>(pub(super) T);
+
+impl<S: Send + Sync> FromRequestParts<S> for Path<String> {
+    type Rejection = Problem;
+
+    async fn from_request_parts(parts: &mut Parts, state: &S) -> HandlerResult<Self> {
+        let found = RawPathParams::from_request_parts(parts, state).await.ok();
+        let last = found.as_ref().and_then(|found| found.iter().last()).map(|(_, part)| part.to_owned());
+        last.map(Self).ok_or_else(|| Problem::not_found("not found"))
+    }
+}

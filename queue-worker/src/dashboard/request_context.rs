@@ -1,0 +1,76 @@
+//! Settings shared by all stores of a dashboard, and the context of a request: where the router is nested and which store it is for.
+
+use std::sync::Arc;
+
+use tokio::sync::Semaphore;
+
+use super::{display, live_hub::MAX_VIEWERS, operations::BulkOperations, options::Options, token::TokenAuth};
+
+/// Settings and limits shared by all stores of a dashboard.
+pub(super) struct DashboardState {
+    pub(super) options: Options,
+    pub(super) token_auth: TokenAuth,
+    /// Bulk operations in progress.
+    pub(super) operations: BulkOperations,
+    /// Permits for viewers of live pages.
+    pub(super) viewers: Arc<Semaphore>,
+    /// What the first page covers.
+    pub(super) scope: PageScope,
+}
+
+/// What a page covers.
+#[derive(Clone)]
+pub(super) enum PageScope {
+    /// The only store, in this schema.
+    One(&'static str),
+    /// All stores.
+    All,
+    /// The store of this name, one of many.
+    Member(String),
+}
+
+/// Context of a request, added by the guard to every request that it admits.
+#[derive(Clone)]
+pub(super) struct RequestContext {
+    pub(super) dashboard: Arc<DashboardState>,
+    /// Path at which the router is nested, as a prefix for links: empty, or for example `/admin/queue`.
+    pub(super) root: String,
+    pub(super) scope: PageScope,
+}
+
+/// Prefix of the paths of a store.
+pub(super) const STORES_PREFIX: &str = "/stores/";
+
+/// Returns the path of a store. Names that consist of dots only are marked, because a browser resolves them as relative paths.
+pub(super) fn store_path(name: &str) -> String {
+    let mark = if name.bytes().all(|byte| byte == b'.') { "~" } else { "" };
+    format!("{STORES_PREFIX}{mark}{}", display::percent_encode(name))
+}
+
+impl DashboardState {
+    pub(super) fn new(options: Options, scope: PageScope) -> Arc<Self> {
+        let (token_auth, viewers) = (TokenAuth::new(options.token.as_deref()), Arc::new(Semaphore::new(MAX_VIEWERS)));
+        Arc::new(Self { options, token_auth, operations: BulkOperations::default(), viewers, scope })
+    }
+}
+
+impl RequestContext {
+    /// Returns the prefix of links within the current store, or within the dashboard.
+    pub(super) fn base(&self) -> String {
+        match &self.scope {
+            PageScope::Member(name) => format!("{}{}", self.root, store_path(name)),
+            PageScope::One(_) | PageScope::All => self.root.clone(),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn store_paths_are_single_segments_that_browsers_do_not_resolve() {
+        let paths = ["acme", "a.b:c-d_1", ".", "..", "...", ".a", "a..b"].map(store_path);
+        assert_eq!(paths, ["/stores/acme", "/stores/a.b:c-d_1", "/stores/~.", "/stores/~..", "/stores/~...", "/stores/.a", "/stores/a..b"]);
+    }
+}

@@ -1,0 +1,125 @@
+//! Judges from recorded timestamps whether a worker is alive and ready. Performs no I/O.
+
+use std::time::Duration;
+
+use serde::Serialize;
+
+use crate::live::{Config, LeaseDeadline, LoopHealth};
+
+/// Inputs and thresholds of the health checks.
+pub(crate) struct Health {
+    loops: LoopHealth,
+    lease_deadline: LeaseDeadline,
+    lease_ttl: Duration,
+    /// Maximum time the thread of the loops may be blocked.
+    max_blocked: Duration,
+    /// Maximum duration of a round of the poller.
+    max_round: Duration,
+    /// Time during which the panic of a loop is reported.
+    panic_window: Duration,
+}
+
+/// Reason for a failed health check.
+#[derive(Debug, PartialEq, Eq, Serialize)]
+pub(super) struct FailedCheck {
+    /// Identifier, for programs.
+    pub(super) reason: &'static str,
+    /// Explanation, for operators.
+    pub(super) text: String,
+}
+
+/// Allows for a machine that is suspended or overloaded.
+const MAX_BLOCKED: Duration = Duration::from_secs(30);
+
+/// A round of the poller runs several queries, each with a timeout of up to fifteen seconds.
+const MAX_ROUND: Duration = Duration::from_mins(2);
+
+/// A loop that keeps panicking does so within its restart delays.
+const PANIC_WINDOW: Duration = Duration::from_secs(90);
+
+/// A single failed round may be a closed connection.
+const MIN_FAILING: Duration = Duration::from_secs(2);
+
+/// A settle takes milliseconds, unless it waits for a locked table.
+const MAX_UNSETTLED: Duration = Duration::from_secs(10);
+
+impl Health {
+    pub(crate) fn new(loops: &LoopHealth, lease_deadline: &LeaseDeadline, config: &Config) -> Self {
+        let (max_blocked, max_round) = (MAX_BLOCKED / config.pace, MAX_ROUND / config.pace);
+        let max_round = max_round.saturating_add(config.poll_interval.saturating_mul(2));
+        Self {
+            loops: loops.clone(),
+            lease_deadline: lease_deadline.clone(),
+            lease_ttl: config.lease_ttl,
+            max_blocked,
+            max_round,
+            panic_window: PANIC_WINDOW / config.pace,
+        }
+    }
+
+    /// Returns why the process should be restarted, or nothing if the worker is alive. Does not query the database, and does not depend on
+    /// whether it is reachable.
+    pub(super) fn liveness_failures(&self) -> Vec<FailedCheck> {
+        let mut reasons = Vec::new();
+        if let Some(name) = self.loops.ended() {
+            reasons.push(FailedCheck { reason: "loop_ended", text: format!("the loop `{name}` has ended; the log has the cause") });
+        }
+        if let Some(age) = self.loops.engine.age().filter(|age| *age > self.max_blocked) {
+            reasons.push(FailedCheck {
+                reason: "engine_held_up",
+                text: format!("the thread of the worker's loops has been blocked for {age:.0?}"),
+            });
+        }
+        // The poller may wait for the settle loop, which waits for the database.
+        let waits = self.loops.is_stopping() || self.stalled().is_some();
+        if let Some(age) = self.loops.claims.age().filter(|age| *age > self.max_round && !waits) {
+            reasons.push(FailedCheck {
+                reason: "claims_held_up",
+                text: format!("the poller, which finds lanes with jobs, has been blocked for {age:.0?}"),
+            });
+        }
+        reasons
+    }
+
+    /// Returns why the worker makes no progress, or nothing if it is ready.
+    pub(super) fn readiness_failures(&self) -> Vec<FailedCheck> {
+        let mut reasons = self.liveness_failures();
+        if self.loops.is_stopping() {
+            reasons.push(FailedCheck { reason: "stopping", text: "the worker is shutting down and claims no more jobs".to_owned() });
+        }
+        // A heartbeat counts for four fifths of a lease.
+        match self.lease_deadline.remaining() {
+            None => reasons.push(FailedCheck { reason: "not_announced", text: "the worker is not registered in the store".to_owned() }),
+            Some(left) if left < self.lease_ttl / 10 * 3 => {
+                reasons.push(FailedCheck {
+                    reason: "no_heartbeat",
+                    text: "no heartbeat has reached the database for half of a lease".to_owned(),
+                });
+            }
+            Some(_) => {}
+        }
+        if let Some(age) = self.loops.failing.age().filter(|age| *age >= MIN_FAILING) {
+            reasons.push(FailedCheck {
+                reason: "claims_fail",
+                text: format!("claims have failed for {age:.0?}: the database is unreachable, or the log has the cause"),
+            });
+        }
+        if let Some(age) = self.loops.no_access.age() {
+            let text = format!("for {age:.0?} the login has lacked access to parts of the store; the log has the fix");
+            reasons.push(FailedCheck { reason: "no_access", text });
+        }
+        if let Some((name, age)) = self.loops.panicked().filter(|(_, age)| *age < self.panic_window) {
+            let text = format!("the loop `{name}` panicked {age:.0?} ago and was restarted; the log has the panic");
+            reasons.push(FailedCheck { reason: "loop_panicked", text });
+        }
+        if let Some(age) = self.stalled() {
+            reasons.push(FailedCheck { reason: "settles_stall", text: format!("the oldest verdict has been unwritten for {age:.0?}") });
+        }
+        reasons
+    }
+
+    /// Returns how long the oldest verdict has been unwritten, if that is too long.
+    fn stalled(&self) -> Option<Duration> {
+        self.loops.settling.age().filter(|age| *age >= MAX_UNSETTLED)
+    }
+}

@@ -1,0 +1,132 @@
+//! A schedule as loaded, the ticks to fire for it, and their outcome.
+
+use std::time::Duration;
+
+use chrono::{DateTime, SecondsFormat, Utc};
+use queue_core::{
+    JobId, Store,
+    runner::{DueTicks, Timing},
+    schedule::Missed,
+};
+use sqlx::FromRow;
+
+use crate::live::{StoreConnection, after_ms, bounded};
+
+/// A schedule that has ticks.
+#[derive(Clone, FromRow)]
+pub(super) struct LoadedSchedule {
+    pub(super) name: String,
+    pub(super) definition: i64,
+    source: String,
+    cron: Option<String>,
+    every_ms: Option<f64>,
+    tz: String,
+    missed: String,
+    grace_ms: f64,
+    since: DateTime<Utc>,
+    pub(super) next_at: Option<DateTime<Utc>>,
+    skip_at: Option<DateTime<Utc>>,
+    /// First failed try of that tick, by any worker.
+    pub(super) tried_at: Option<DateTime<Utc>>,
+    now: DateTime<Utc>,
+}
+
+/// Ticks to fire for a schedule.
+#[derive(Clone)]
+pub(super) struct FireRequest {
+    pub(super) plan: LoadedSchedule,
+    due: DueTicks,
+    /// Reason why the schedule has no ticks from now on.
+    pub(super) why: Option<String>,
+}
+
+/// Outcome of a tick.
+#[derive(FromRow)]
+pub(super) struct FireOutcome {
+    /// Position in the request, from 1.
+    pub(super) place: i64,
+    pub(super) tick: Option<DateTime<Utc>>,
+    pub(super) outcome: String,
+    pub(super) job: Option<JobId>,
+    pub(super) why: Option<String>,
+}
+
+impl LoadedSchedule {
+    /// Loads at most `most` schedules after `after`, in the order of their next ticks.
+    pub(super) async fn page(link: &mut StoreConnection, store: Store, limit: usize, after: Option<&Self>) -> sqlx::Result<Vec<Self>> {
+        let statement = sqlx::query_as(store.sql(include_str!("../../../sql/ticks.sql")))
+            .bind(i64::try_from(limit).unwrap_or(i64::MAX))
+            .bind(after.and_then(|after| after.next_at))
+            .bind(after.map_or("", |after| after.name.as_str()));
+        bounded(statement.fetch_all(link.get().await?)).await
+    }
+
+    pub(super) fn timing(&self) -> Result<Timing, String> {
+        Timing::new(self.cron.as_deref(), self.every_ms.map(|ms| Duration::try_from_secs_f64(ms / 1000.0).unwrap_or_default()), &self.tz)
+    }
+
+    /// Returns the time until the next tick, or `None` if it is due or not yet computed.
+    pub(super) fn due_in(&self) -> Option<Duration> {
+        let tick = self.next_at.filter(|tick| *tick > self.now)?;
+        Some(after_ms((tick - self.now).as_seconds_f64() * 1000.0))
+    }
+
+    /// Returns how late a tick may be.
+    pub(super) fn grace(&self) -> Duration {
+        Duration::from_secs_f64((self.grace_ms.max(0.0) / 1000.0).min(1e9))
+    }
+
+    /// Returns the rest of the grace period after the first try, as of the time of loading.
+    pub(super) fn grace_left(&self) -> Duration {
+        let tried_for = self.tried_at.and_then(|tried_at| (self.now - tried_at).to_std().ok()).unwrap_or_default();
+        self.grace().saturating_sub(tried_for)
+    }
+
+    /// Returns the ticks to fire, or `None` if the schedule is left to other workers: a declared schedule must not be rejected by another
+    /// release.
+    pub(super) fn request(&self, timing: &Result<Timing, String>) -> Option<FireRequest> {
+        let nothing = |next| DueTicks { ticks: Vec::new(), action: "enqueue", next };
+        let (due, why) = match (timing, self.next_at) {
+            (Err(_), _) if self.source == "static" => return None,
+            (Err(why), _) => (nothing(None), Some(why.clone())),
+            (Ok(timing), None) => (nothing(timing.next(self.since)), None),
+            (Ok(timing), Some(tick)) => {
+                let missed = Missed::from_sql(&self.missed).unwrap_or_default();
+                (timing.due(missed, self.grace(), tick, self.skip_at, self.now)?, None)
+            }
+        };
+        Some(FireRequest { plan: self.clone(), due, why })
+    }
+}
+
+impl FireRequest {
+    /// Returns a request that records a failed try whose statement was rolled back.
+    pub(super) fn failed_try(&self, why: &str) -> Self {
+        let mut request = self.clone();
+        (request.due.action, request.why) = ("fail", Some(why.to_owned()));
+        request
+    }
+}
+
+/// Fires these ticks in one transaction and returns their outcomes. Omits schedules that were fired by others or are locked.
+pub(super) async fn send_requests(
+    link: &mut StoreConnection,
+    store: Store,
+    requests: &[FireRequest],
+    lock_timeout_ms: i32,
+) -> sqlx::Result<Vec<FireOutcome>> {
+    let ticks = |due: &DueTicks| {
+        let ticks: Vec<String> = due.ticks.iter().map(|tick| tick.to_rfc3339_opts(SecondsFormat::Micros, true)).collect();
+        format!("{{{}}}", ticks.join(","))
+    };
+    let statement = sqlx::query_as(store.sql(include_str!("../../../sql/fire.sql")))
+        .bind(requests.iter().map(|it| it.plan.name.as_str()).collect::<Vec<_>>())
+        .bind(requests.iter().map(|it| it.plan.definition).collect::<Vec<_>>())
+        .bind(requests.iter().map(|it| it.plan.next_at).collect::<Vec<_>>())
+        .bind(requests.iter().map(|it| ticks(&it.due)).collect::<Vec<_>>())
+        .bind(requests.iter().map(|it| it.due.action).collect::<Vec<_>>())
+        .bind(requests.iter().map(|it| it.due.next).collect::<Vec<_>>())
+        .bind(requests.iter().map(|it| it.why.as_deref()).collect::<Vec<_>>())
+        .bind(lock_timeout_ms);
+    bounded(statement.fetch_all(link.get().await?)).await
+}

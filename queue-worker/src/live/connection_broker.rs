@@ -1,0 +1,285 @@
+//! Shared connections. A loop borrows one for a statement or a transaction and returns it.
+//!
+//! The connections of a single worker are as many as its loops need at a time, as most of them are rarely active. The connections of many stores
+//! serve the loops of all; each store may use only a few at a time, so that one with hanging statements does not starve the others.
+
+use std::{
+    sync::{
+        Arc, Mutex, MutexGuard, PoisonError,
+        atomic::{AtomicU64, Ordering::SeqCst},
+    },
+    time::Instant,
+};
+
+use sqlx::{AssertSqlSafe, PgConnection, PgPool, postgres::PgConnectOptions};
+use tokio::{
+    sync::{Notify, OwnedSemaphorePermit, Semaphore},
+    time::timeout_at,
+};
+
+use super::{
+    dial::{connect_along, is_marked, mark},
+    idle_connections::{BorrowOutcome, BorrowerId, BorrowerKind, ConnectionCounter, IdleConnection, IdleConnections, Settings},
+};
+
+/// A set of shared connections to one database.
+pub(crate) struct ConnectionBroker {
+    purpose: &'static str,
+    /// Whether it belongs to a single worker.
+    of_one: bool,
+    most: Mutex<usize>,
+    room: Arc<Semaphore>,
+    idle_connections: Mutex<IdleConnections>,
+    /// Notified whenever a connection is returned.
+    returned: Notify,
+    /// Number of connections found dead. What an earlier connection reported may be from another server.
+    deaths: AtomicU64,
+}
+
+/// Share of one store or worker.
+#[derive(Clone)]
+pub(crate) struct Borrower {
+    exchange: Arc<ConnectionBroker>,
+    /// For loops that only claim.
+    claims: Arc<Semaphore>,
+    /// For claims under limits, which wait for locks.
+    limits: Arc<Semaphore>,
+    /// For everything except claims and settles.
+    rest: Arc<Semaphore>,
+    /// For slow statements.
+    slow: Arc<Semaphore>,
+    number: u64,
+}
+
+/// A borrowed connection.
+pub(super) struct BorrowedConnection {
+    pub(super) connection: PgConnection,
+    pub(super) to: Arc<PgConnectOptions>,
+    pub(super) since: Instant,
+    pub(super) terms: LoanTerms,
+    /// Whether it was opened for this.
+    pub(super) is_fresh: bool,
+}
+
+/// Terms of a loan: the permits it occupies, and whether the connection has the borrower's settings.
+pub(super) struct LoanTerms {
+    /// A pooler ignores our settings, and setting them would affect the next client of its server connection.
+    takes_settings: bool,
+    made: ConnectionCounter,
+    _permits: Permits,
+}
+
+/// Permits for a connection: of the borrower's own kind, and of all.
+type Permits = (Vec<OwnedSemaphorePermit>, OwnedSemaphorePermit);
+
+/// Maximum number of connections per store at a time.
+const EACH: usize = 4;
+
+/// Prepared statements cached per connection.
+const STATEMENTS: usize = 500;
+
+/// Settings in which loops differ.
+const DIFFERENT: [&str; 3] = ["synchronous_commit", "lock_timeout", "statement_timeout"];
+
+/// Lock timeout on connections shared with others.
+const LOCKED: &str = "2s";
+
+impl ConnectionBroker {
+    /// Creates a set of up to this many connections for many stores.
+    pub(crate) fn new(purpose: &'static str, most: usize) -> Arc<Self> {
+        Self::of(purpose, most, false)
+    }
+
+    fn of(purpose: &'static str, most: usize, of_one: bool) -> Arc<Self> {
+        let (room, idle_connections) = (Arc::new(Semaphore::new(most)), Mutex::default());
+        Arc::new(Self {
+            purpose,
+            of_one,
+            most: Mutex::new(most),
+            room,
+            idle_connections,
+            returned: Notify::new(),
+            deaths: AtomicU64::new(0),
+        })
+    }
+
+    /// Creates the set of a single worker, with at least two connections. With three, hanging statements leave one for claims and one for settles;
+    /// with two, one for both.
+    pub(crate) fn of_one_worker(most: usize) -> Borrower {
+        let most = most.max(2);
+        let at_once = |permits: usize| Arc::new(Semaphore::new(permits.max(1)));
+        let (claims, limits, rest) = (at_once(most - 1), at_once(most.saturating_sub(4)), at_once(most - 2));
+        let slow = at_once(if most < 4 { 1 } else { 2 });
+        Borrower { exchange: Self::of("loops", most, true), claims, limits, rest, slow, number: 0 }
+    }
+
+    /// Raises the maximum number of connections.
+    pub(crate) fn raise_limit(&self, most: usize) {
+        let mut before = self.most.lock().unwrap_or_else(PoisonError::into_inner);
+        self.room.add_permits(most.saturating_sub(*before));
+        *before = most.max(*before);
+    }
+
+    /// Adds a store. With more than two connections, a store leaves some to others.
+    pub(crate) fn borrower(self: &Arc<Self>, number: u64) -> Borrower {
+        let own = Arc::new(Semaphore::new(self.most().saturating_sub(2).clamp(2, EACH)));
+        // All kinds of a store are counted together.
+        let [claims, limits, rest, slow] = std::array::from_fn(|_| Arc::clone(&own));
+        Borrower { exchange: Arc::clone(self), claims, limits, rest, slow, number }
+    }
+
+    fn most(&self) -> usize {
+        *self.most.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn idle_connections(&self) -> MutexGuard<'_, IdleConnections> {
+        self.idle_connections.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Returns the best idle connection for this borrower, or a permit to open one.
+    async fn take(&self, by: BorrowerId, settings: &Settings, now: &PgConnectOptions) -> Result<Box<IdleConnection>, ConnectionCounter> {
+        let until = Instant::now() + BorrowerKind::of(by.1).patience();
+        loop {
+            let returned = self.returned.notified();
+            let found = {
+                let (mut idle_connections, most) = (self.idle_connections(), self.most());
+                if self.of_one {
+                    idle_connections.of_one(by, settings, now, most, Instant::now() < until)
+                } else {
+                    idle_connections.of_many(by, settings, now, most)
+                }
+            };
+            match found {
+                BorrowOutcome::Idle(idle) => return Ok(idle),
+                BorrowOutcome::Make(made) => return Err(made),
+                BorrowOutcome::Wait => drop(timeout_at(until.into(), returned).await),
+            }
+        }
+    }
+}
+
+impl Borrower {
+    /// Lends a connection with these settings, waiting for one if necessary.
+    pub(super) async fn lend(&self, pool: &PgPool, purpose: &'static str, settings: &Settings) -> sqlx::Result<BorrowedConnection> {
+        let (permits, exchange) = (self.permits(BorrowerKind::of(purpose)).await?, &*self.exchange);
+        let (to, by) = (pool.connect_options(), (self.number, purpose));
+        let name = exchange.of_one.then_some(purpose);
+        let (mut lent, is_set) = match exchange.take(by, settings, &to).await {
+            Ok(idle) => {
+                let IdleConnection { connection, to, since, settings: set, takes_settings, by: last, made, .. } = *idle;
+                let is_set = set == *settings && (name.is_none() || last == by);
+                (
+                    BorrowedConnection {
+                        connection,
+                        to,
+                        since,
+                        terms: LoanTerms { takes_settings, made, _permits: permits },
+                        is_fresh: false,
+                    },
+                    is_set,
+                )
+            }
+            Err(made) => {
+                let like = (name.unwrap_or(exchange.purpose), Some(STATEMENTS));
+                let (to, mut connection) = connect_along(pool, like, &[mark()]).await?;
+                let takes_settings = is_marked(&mut connection).await?;
+                let terms = LoanTerms { takes_settings, made, _permits: permits };
+                (BorrowedConnection { connection, to, since: Instant::now(), terms, is_fresh: true }, false)
+            }
+        };
+        if !is_set && lent.terms.takes_settings {
+            sqlx::raw_sql(AssertSqlSafe(setting(settings, name))).execute(&mut lent.connection).await?;
+        }
+        Ok(lent)
+    }
+
+    /// Waits for permits for another connection of this kind.
+    async fn permits(&self, part: BorrowerKind) -> sqlx::Result<Permits> {
+        let kinds: &[_] = match part {
+            BorrowerKind::Settle if self.exchange.of_one => &[],
+            BorrowerKind::Limits if self.exchange.of_one => &[&self.limits, &self.rest],
+            BorrowerKind::Claim => &[&self.claims],
+            BorrowerKind::Slow => &[&self.slow],
+            BorrowerKind::Settle | BorrowerKind::Limits | BorrowerKind::Rest => &[&self.rest],
+        };
+        let closed = |_| sqlx::Error::PoolClosed;
+        let mut own = Vec::with_capacity(kinds.len());
+        for kind in kinds {
+            own.push(Arc::clone(kind).acquire_owned().await.map_err(closed)?);
+        }
+        Ok((own, Arc::clone(&self.exchange.room).acquire_owned().await.map_err(closed)?))
+    }
+
+    /// Returns the number of connections found dead.
+    pub(super) fn deaths(&self) -> u64 {
+        self.exchange.deaths.load(SeqCst)
+    }
+
+    /// Records a dead connection and drops idle ones, which may be dead as well and would time out one by one.
+    pub(super) fn record_death(&self, deaths: u64) {
+        let is_first = self.exchange.deaths.compare_exchange(deaths, deaths + 1, SeqCst, SeqCst).is_ok();
+        if is_first {
+            self.exchange.idle_connections().forget_idle();
+        }
+    }
+
+    /// Takes back a usable connection.
+    pub(super) fn give_back(
+        &self,
+        BorrowedConnection { connection, to, since, terms, .. }: BorrowedConnection,
+        purpose: &'static str,
+        settings: &Settings,
+    ) {
+        let LoanTerms { takes_settings, made, _permits } = terms;
+        let (by, at, settings) = ((self.number, purpose), Instant::now(), settings.clone());
+        let idle = IdleConnection { connection, to, since, settings, takes_settings, by, at, made };
+        self.exchange.idle_connections().put(idle, self.exchange.of_one);
+        self.exchange.returned.notify_one();
+    }
+}
+
+/// Builds the statement that sets everything in which connections differ, and the application name.
+fn setting(settings: &Settings, name: Option<&str>) -> String {
+    let one = |name: &str| match settings.iter().rev().find(|(known, _)| *known == name) {
+        Some((_, value)) => format!("set {name} = '{value}'"),
+        None if name == "lock_timeout" => format!("set {name} = '{LOCKED}'"),
+        None => format!("reset {name}"),
+    };
+    let name = name.map(|name| format!("set application_name = 'queue-worker {name}'"));
+    DIFFERENT.map(one).into_iter().chain(name).collect::<Vec<_>>().join("; ")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_dead_connection_is_counted_once_even_if_several_borrowers_find_it() {
+        let shared = ConnectionBroker::of_one_worker(3);
+        shared.record_death(0);
+        shared.record_death(0);
+        assert_eq!(shared.deaths(), 1, "both borrowed before it");
+        shared.record_death(1);
+        assert_eq!(shared.deaths(), 2);
+    }
+
+    #[test]
+    fn with_few_connections_no_kind_gets_all_and_each_gets_one() {
+        for most in 2..=10 {
+            let of = ConnectionBroker::of_one_worker(most);
+            for permits in [&of.claims, &of.limits, &of.rest, &of.slow] {
+                assert!((1..most).contains(&permits.available_permits()), "{most}");
+            }
+            assert!(most < 4 || of.rest.available_permits() + 2 <= most, "{most}");
+        }
+    }
+
+    #[test]
+    fn all_settings_that_differ_are_set_for_each_borrower() {
+        assert_eq!(setting(&Vec::new(), None), "reset synchronous_commit; set lock_timeout = '2s'; reset statement_timeout");
+        let settings = vec![("synchronous_commit", "off"), ("lock_timeout", "250ms"), ("statement_timeout", "10s")];
+        let set = "set synchronous_commit = 'off'; set lock_timeout = '250ms'; set statement_timeout = '10s'";
+        assert_eq!(setting(&settings, None), set);
+        assert_eq!(setting(&settings, Some("tell")), format!("{set}; set application_name = 'queue-worker tell'"));
+    }
+}

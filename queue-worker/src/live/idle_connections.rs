@@ -1,0 +1,228 @@
+//! Idle shared connections, and the choice of one for a borrower. Knows nothing about statements.
+
+use std::{
+    sync::{
+        Arc,
+        atomic::{AtomicUsize, Ordering::Relaxed},
+    },
+    time::{Duration, Instant},
+};
+
+use sqlx::{PgConnection, postgres::PgConnectOptions};
+
+use super::dial::is_same_place;
+
+/// Settings of a connection beyond those of all our connections.
+pub(super) type Settings = Vec<(&'static str, &'static str)>;
+
+/// Borrower of a connection: number of the store, and purpose. Its statements are prepared there.
+pub(super) type BorrowerId = (u64, &'static str);
+
+/// Idle connections, and the total number.
+#[derive(Default)]
+pub(super) struct IdleConnections {
+    idle: Vec<IdleConnection>,
+    made: Arc<AtomicUsize>,
+    shrink: ShrinkPolicy,
+}
+
+/// An idle connection.
+pub(super) struct IdleConnection {
+    pub(super) connection: PgConnection,
+    pub(super) to: Arc<PgConnectOptions>,
+    pub(super) since: Instant,
+    pub(super) settings: Settings,
+    pub(super) takes_settings: bool,
+    /// Its last borrower.
+    pub(super) by: BorrowerId,
+    pub(super) at: Instant,
+    pub(super) made: ConnectionCounter,
+}
+
+/// Counts a connection that exists or is being opened.
+pub(super) struct ConnectionCounter(Arc<AtomicUsize>);
+
+/// Result of a request for a connection.
+pub(super) enum BorrowOutcome {
+    Idle(Box<IdleConnection>),
+    /// Open a new one.
+    Make(ConnectionCounter),
+    /// Wait: one may be returned soon.
+    Wait,
+}
+
+/// Kind of borrower. Kinds that jobs wait for are not delayed by the others.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum BorrowerKind {
+    Claim,
+    Settle,
+    /// Claims under limits, which wait for locks.
+    Limits,
+    /// Slow statements: pruning, and scans below the floors.
+    Slow,
+    Rest,
+}
+
+/// Decides whether there are more connections than needed.
+struct ShrinkPolicy {
+    since: Instant,
+    /// Whether one had to be opened since.
+    more: bool,
+}
+
+/// Unused connections are closed after this time.
+const UNUSED: Duration = Duration::from_mins(1);
+
+/// After this time without a new connection, one is closed. If that was wrong, it is reopened, at most once per two such periods.
+const WHILE: Duration = Duration::from_secs(15);
+
+/// Minimum number of connections of a single worker: one for claims and one for everything else.
+const LEAST: usize = 2;
+
+impl BorrowerKind {
+    pub(super) fn of(purpose: &str) -> Self {
+        match purpose {
+            "claim" => Self::Claim,
+            "settle" => Self::Settle,
+            "limits" => Self::Limits,
+            "prune" | "late" => Self::Slow,
+            _ => Self::Rest,
+        }
+    }
+
+    /// Returns how long it waits for a borrowed connection before another is opened.
+    pub(super) fn patience(self) -> Duration {
+        match self {
+            Self::Claim => Duration::ZERO,
+            Self::Settle | Self::Limits => Duration::from_millis(5),
+            Self::Slow | Self::Rest => Duration::from_millis(25),
+        }
+    }
+
+    /// Whether it may use a connection last used by another kind. Claims and settles keep their prepared statements.
+    fn may_reuse(self, last: Self) -> bool {
+        match last {
+            Self::Claim => self == Self::Claim,
+            Self::Settle => self != Self::Claim,
+            Self::Limits | Self::Slow | Self::Rest => true,
+        }
+    }
+}
+
+impl IdleConnections {
+    /// Returns the best connection for a loop of a single worker. While others are in use, it may wait for one of them.
+    pub(super) fn of_one(
+        &mut self,
+        by: BorrowerId,
+        settings: &Settings,
+        now: &PgConnectOptions,
+        most: usize,
+        waits: bool,
+    ) -> BorrowOutcome {
+        self.idle.retain(|idle| is_same_place(now, &idle.to));
+        let (part, made) = (BorrowerKind::of(by.1), self.made());
+        let may = |idle: &IdleConnection| made >= most || part.may_reuse(BorrowerKind::of(idle.by.1));
+        let fits =
+            |idle: &IdleConnection| (idle.by == by, BorrowerKind::of(idle.by.1) == BorrowerKind::Rest, idle.settings == *settings, idle.at);
+        let best = self.idle.iter().enumerate().filter(|(_, idle)| may(idle)).max_by_key(|(_, idle)| fits(idle)).map(|(nth, _)| nth);
+        match best {
+            Some(nth) => BorrowOutcome::Idle(Box::new(self.idle.swap_remove(nth))),
+            None if made < most && (made < LEAST || !waits) => {
+                self.shrink.more = true;
+                BorrowOutcome::Make(self.make())
+            }
+            None => BorrowOutcome::Wait,
+        }
+    }
+
+    /// Returns the best connection for a store: with its prepared statements, or at least with these settings. Any one, if no more may be opened.
+    pub(super) fn of_many(&mut self, by: BorrowerId, settings: &Settings, now: &PgConnectOptions, most: usize) -> BorrowOutcome {
+        self.idle.retain(|idle| is_same_place(now, &idle.to) && (idle.at.elapsed() < UNUSED || idle.by.0 == by.0));
+        let fits = |idle: &IdleConnection| (idle.settings == *settings, idle.by.0 == by.0);
+        let best = self.idle.iter().enumerate().max_by_key(|(_, idle)| (fits(idle), idle.at)).map(|(nth, _)| nth);
+        match best.filter(|nth| fits(&self.idle[*nth]) > (false, true) || self.made() >= most) {
+            Some(nth) => BorrowOutcome::Idle(Box::new(self.idle.swap_remove(nth))),
+            None => BorrowOutcome::Make(self.make()),
+        }
+    }
+
+    /// Takes a connection back. If a single worker has too many, closes the least recently used one.
+    pub(super) fn put(&mut self, idle: IdleConnection, of_one: bool) {
+        self.idle.push(idle);
+        if of_one && self.shrink.may_close(Instant::now()) && self.made() > LEAST {
+            let oldest = self.idle.iter().enumerate().min_by_key(|(_, idle)| idle.at).map(|(nth, _)| nth);
+            oldest.map(|nth| self.idle.swap_remove(nth));
+        }
+    }
+
+    pub(super) fn forget_idle(&mut self) {
+        self.idle.clear();
+    }
+
+    fn made(&self) -> usize {
+        self.made.load(Relaxed)
+    }
+
+    /// More are opened only while the idle connections are locked.
+    fn make(&self) -> ConnectionCounter {
+        self.made.fetch_add(1, Relaxed);
+        ConnectionCounter(Arc::clone(&self.made))
+    }
+}
+
+impl Drop for ConnectionCounter {
+    fn drop(&mut self) {
+        self.0.fetch_sub(1, Relaxed);
+    }
+}
+
+impl Default for ShrinkPolicy {
+    fn default() -> Self {
+        Self { since: Instant::now(), more: false }
+    }
+}
+
+impl ShrinkPolicy {
+    /// Whether one may be closed: no connection was opened for a while.
+    fn may_close(&mut self, at: Instant) -> bool {
+        let has_elapsed = at.saturating_duration_since(self.since) >= WHILE;
+        let may = has_elapsed && !self.more;
+        if has_elapsed {
+            (self.since, self.more) = (at, false);
+        }
+        may
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn one_connection_may_be_closed_after_each_period_without_a_new_one() {
+        let mut shrink = ShrinkPolicy::default();
+        let began = shrink.since;
+        assert!(!shrink.may_close(began + WHILE / 2));
+        assert!(shrink.may_close(began + WHILE) && !shrink.may_close(began + WHILE), "one at a time");
+        shrink.more = true;
+        assert!(!shrink.may_close(began + 2 * WHILE), "one was opened");
+        assert!(shrink.may_close(began + 3 * WHILE));
+    }
+
+    #[test]
+    fn no_other_kind_reuses_the_connection_of_claims_and_claims_do_not_reuse_that_of_settles() {
+        for part in [BorrowerKind::Settle, BorrowerKind::Limits, BorrowerKind::Slow, BorrowerKind::Rest] {
+            assert!(!part.may_reuse(BorrowerKind::Claim), "{part:?}");
+            assert!(part.may_reuse(BorrowerKind::Settle) && part.may_reuse(BorrowerKind::Rest), "{part:?}");
+        }
+        assert!(
+            BorrowerKind::Claim.may_reuse(BorrowerKind::Claim)
+                && BorrowerKind::Claim.may_reuse(BorrowerKind::Rest)
+                && !BorrowerKind::Claim.may_reuse(BorrowerKind::Settle)
+        );
+        assert_eq!(
+            ["claim", "settle", "limits", "prune", "tell"].map(BorrowerKind::of),
+            [BorrowerKind::Claim, BorrowerKind::Settle, BorrowerKind::Limits, BorrowerKind::Slow, BorrowerKind::Rest]
+        );
+    }
+}

@@ -1,0 +1,215 @@
+//! Listens for notifications of many stores over one connection. As with one store, everything works without it, by polling.
+
+use std::{
+    collections::HashMap,
+    future::pending,
+    sync::{
+        Arc,
+        atomic::{AtomicU64, Ordering::Relaxed},
+    },
+    time::Duration,
+};
+
+use queue_core::{
+    Store,
+    runner::{Channel, ListenerConnection, NO_SESSION},
+};
+use sqlx::{ConnectOptions as _, PgPool, postgres::PgListener};
+use tokio::{
+    sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel},
+    time::{sleep, timeout},
+};
+
+use super::{
+    Notifier, Pauses, bounded,
+    dial::is_same_place,
+    jittered,
+    sleep::{REFUSED, SILENCE, on_notification},
+};
+use crate::error::warn_throttled;
+
+/// Handle through which stores subscribe.
+#[derive(Clone)]
+pub(crate) struct ListenHandle(UnboundedSender<ListenRequest>);
+
+/// A request from a store.
+pub(crate) enum ListenRequest {
+    Subscribe(u64, Subscription),
+    Unsubscribe(u64),
+}
+
+/// A subscribed store.
+pub(crate) struct Subscription {
+    store: Store,
+    notifier: Arc<Notifier>,
+    pauses: Pauses,
+    /// Its channel, once listened on.
+    channel: Option<String>,
+}
+
+/// Unsubscribes a store when dropped.
+struct Unsubscription(UnboundedSender<ListenRequest>, u64);
+
+impl Drop for Unsubscription {
+    fn drop(&mut self) {
+        // Without the receiver nothing is listened for.
+        let _ = self.0.send(ListenRequest::Unsubscribe(self.1));
+    }
+}
+
+impl ListenHandle {
+    /// Creates the handle and the listener.
+    pub(crate) fn open(pool: PgPool) -> (Self, NotificationListener) {
+        let (requests_out, requests) = unbounded_channel();
+        (Self(requests_out), NotificationListener { pool, requests, all: HashMap::new(), has_warned: false })
+    }
+
+    /// Wakes the store's worker on every notification. Never returns.
+    pub(crate) async fn wake_on_notifications(self, store: Store, notifier: Arc<Notifier>, pauses: Pauses) {
+        static NEXT: AtomicU64 = AtomicU64::new(0);
+        let number = NEXT.fetch_add(1, Relaxed);
+        // Without the receiver the store is polled.
+        let _ = self.0.send(ListenRequest::Subscribe(number, Subscription { store, notifier, pauses, channel: None }));
+        let _unsubscription = Unsubscription(self.0, number);
+        pending::<()>().await;
+    }
+}
+
+/// Subscribed stores when a connection is given up without an error.
+enum RemainingStores {
+    Some,
+    All,
+}
+
+/// Result of a request.
+enum RequestOutcome {
+    New(u64),
+    /// With the channel that no store uses any more.
+    Gone(Option<String>),
+}
+
+/// The subscribed stores.
+pub(crate) struct NotificationListener {
+    pool: PgPool,
+    requests: UnboundedReceiver<ListenRequest>,
+    all: HashMap<u64, Subscription>,
+    has_warned: bool,
+}
+
+impl NotificationListener {
+    /// Listens for all subscribed stores until no handle is left.
+    pub(crate) async fn listen(&mut self) {
+        loop {
+            // Connects only once a store has subscribed.
+            while self.all.is_empty() {
+                match self.requests.recv().await {
+                    Some(request) => drop(self.handle(request)),
+                    None => return,
+                }
+            }
+            let mut pause = Duration::from_millis(500);
+            match self.listen_once().await {
+                Ok(Some(RemainingStores::All)) => return,
+                Ok(Some(RemainingStores::Some)) => pause = Duration::ZERO,
+                Ok(None) => {
+                    pause = REFUSED;
+                    if !std::mem::replace(&mut self.has_warned, true) {
+                        tracing::warn!("{NO_SESSION}");
+                    }
+                }
+                Err(error) => warn_throttled(&error, "cannot listen; polling meanwhile"),
+            }
+            let again = sleep(jittered(pause));
+            tokio::pin!(again);
+            loop {
+                tokio::select! {
+                    () = &mut again => break,
+                    request = self.requests.recv() => match request {
+                        Some(request) => drop(self.handle(request)),
+                        None => return,
+                    },
+                }
+            }
+        }
+    }
+
+    /// Listens until the connection ends. Returns `None` if listening is not permitted.
+    async fn listen_once(&mut self) -> sqlx::Result<Option<RemainingStores>> {
+        let to = self.pool.connect_options();
+        let options = (*to).clone().application_name("queue-worker listen").disable_statement_logging();
+        let ListenerConnection { mut listener, keeps_session } = bounded(ListenerConnection::open(options)).await?;
+        if !keeps_session {
+            return Ok(None);
+        }
+        for one in self.all.values_mut() {
+            one.channel = None;
+            one.subscribe(&mut listener).await?;
+        }
+        loop {
+            tokio::select! {
+                request = self.requests.recv() => match request.map(|request| self.handle(request)) {
+                    None => return Ok(Some(RemainingStores::All)),
+                    Some(RequestOutcome::New(number)) => {
+                        if let Some(one) = self.all.get_mut(&number) {
+                            one.subscribe(&mut listener).await?;
+                        }
+                    }
+                    Some(RequestOutcome::Gone(Some(channel))) => bounded(listener.unlisten(&channel)).await?,
+                    Some(RequestOutcome::Gone(None)) => {}
+                },
+                notification = timeout(SILENCE, listener.try_recv()) => match notification {
+                    Ok(Ok(Some(notification))) => {
+                        for one in self.all.values().filter(|one| one.channel.as_deref() == Some(notification.channel())) {
+                            on_notification(notification.payload(), &one.notifier, &one.pauses);
+                        }
+                    }
+                    // The driver has replaced a lost connection: notifications may have been missed.
+                    Ok(Ok(None)) => self.all.values().for_each(Subscription::request_probe),
+                    Ok(Err(error)) => return Err(error),
+                    Err(_) if !is_same_place(&self.pool.connect_options(), &to) => return Ok(Some(RemainingStores::Some)),
+                    // The other end may be alive but no longer written to.
+                    Err(_) => {
+                        bounded(sqlx::raw_sql("select").execute(&mut listener)).await?;
+                    }
+                },
+            }
+        }
+    }
+
+    fn handle(&mut self, request: ListenRequest) -> RequestOutcome {
+        match request {
+            ListenRequest::Subscribe(number, listener) => {
+                self.all.insert(number, listener);
+                RequestOutcome::New(number)
+            }
+            ListenRequest::Unsubscribe(number) => {
+                let channel = self.all.remove(&number).and_then(|gone| gone.channel);
+                RequestOutcome::Gone(channel.filter(|channel| self.all.values().all(|one| one.channel.as_ref() != Some(channel))))
+            }
+        }
+    }
+}
+
+impl Subscription {
+    /// Fails only with the connection: a store without a channel is polled.
+    async fn subscribe(&mut self, listener: &mut PgListener) -> sqlx::Result<()> {
+        match bounded(Channel::Wake.name(&mut *listener, self.store)).await {
+            Ok(channel) => {
+                bounded(listener.listen(&channel)).await?;
+                self.channel = Some(channel);
+                self.request_probe();
+                Ok(())
+            }
+            Err(error @ sqlx::Error::Database(_)) => {
+                warn_throttled(&error, "cannot listen for this store; polling it meanwhile");
+                Ok(())
+            }
+            Err(error) => Err(error),
+        }
+    }
+
+    fn request_probe(&self) {
+        self.notifier.request_probe();
+        self.notifier.notify_control();
+    }
+}

@@ -1,0 +1,105 @@
+//! Limits that handlers have slowed down, until the store knows. Pure: no database access.
+
+use std::{
+    sync::{Mutex, MutexGuard, PoisonError},
+    time::{Duration, Instant},
+};
+
+use tokio::sync::Notify;
+
+/// Slow-downs that are not stored yet.
+#[derive(Debug, Default)]
+pub(crate) struct SlowDowns {
+    pauses: Mutex<Vec<SlowDown>>,
+    notify: Notify,
+}
+
+/// No job starts under these limits before `until`.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct SlowDown {
+    pub(crate) gates: Vec<i64>,
+    pub(crate) until: Instant,
+    /// Earliest time of the next write.
+    not_before: Instant,
+}
+
+impl SlowDowns {
+    /// Records that no job starts under these limits for this duration.
+    pub(crate) fn note(&self, gates: Vec<i64>, wait: Duration) {
+        let now = Instant::now();
+        let Some(until) = now.checked_add(wait).filter(|_| !gates.is_empty()) else { return };
+        let mut pauses = self.pauses();
+        match pauses.iter_mut().find(|known| known.gates == gates) {
+            Some(known) => known.until = until.max(known.until),
+            None => pauses.push(SlowDown { gates, until, not_before: now }),
+        }
+        self.notify.notify_one();
+    }
+
+    /// Returns until when no job starts under any of these limits, as far as the store may not know.
+    pub(crate) fn holds(&self, gates: &[i64]) -> Option<Instant> {
+        let now = Instant::now();
+        let pauses = self.pauses();
+        let held = pauses.iter().filter(|known| known.until > now && known.gates.iter().any(|gate| gates.contains(gate)));
+        held.map(|known| known.until).max()
+    }
+
+    /// Waits for the next slow-down to store. Forgets expired ones.
+    pub(crate) async fn next(&self) -> SlowDown {
+        loop {
+            let (next, now) = (self.first(), Instant::now());
+            match next {
+                Some(next) if next.not_before <= now => return next,
+                Some(next) => drop(tokio::time::timeout_at(next.not_before.into(), self.notify.notified()).await),
+                None => self.notify.notified().await,
+            }
+        }
+    }
+
+    fn first(&self) -> Option<SlowDown> {
+        let (mut pauses, now) = (self.pauses(), Instant::now());
+        pauses.retain(|known| known.until > now);
+        pauses.iter().min_by_key(|known| known.not_before).cloned()
+    }
+
+    /// Records that this one is stored. A later time recorded meanwhile is stored as well.
+    pub(crate) fn mark_stored(&self, stored: &SlowDown) {
+        self.pauses().retain(|known| known.gates != stored.gates || known.until > stored.until);
+    }
+
+    /// Records that storing this one failed, and retries after this time.
+    pub(crate) fn defer(&self, failed: &SlowDown, wait: Duration) {
+        for known in self.pauses().iter_mut().filter(|known| known.gates == failed.gates) {
+            known.not_before = Instant::now() + wait;
+        }
+    }
+
+    /// No update under this lock can be left incomplete, so a poisoned lock is usable.
+    fn pauses(&self) -> MutexGuard<'_, Vec<SlowDown>> {
+        self.pauses.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test]
+    async fn the_latest_time_of_each_limit_is_stored_and_a_failed_write_does_not_precede_others() {
+        let (slow_downs, short, long) = (SlowDowns::default(), Duration::from_secs(5), Duration::from_secs(9));
+        slow_downs.note(vec![1], long);
+        slow_downs.note(vec![1], short);
+        let first = slow_downs.next().await;
+        assert!(first.gates == [1] && first.until > Instant::now() + short);
+        assert!(slow_downs.holds(&[1, 2]) == Some(first.until) && slow_downs.holds(&[2]).is_none());
+        slow_downs.defer(&first, short);
+        slow_downs.note(vec![2], short);
+        let second = slow_downs.next().await;
+        assert_eq!(second.gates, [2]);
+        slow_downs.mark_stored(&second);
+        assert!(slow_downs.holds(&[2]).is_none() && slow_downs.holds(&[1]).is_some());
+        slow_downs.note(vec![1], 2 * long);
+        slow_downs.mark_stored(&first);
+        assert!(slow_downs.holds(&[1]).is_some(), "a later time was requested meanwhile");
+    }
+}

@@ -1,0 +1,127 @@
+//! One database with stores in it, and their shared connections: at most three per store, and at most eighteen for any number of stores.
+
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
+
+use queue_core::stores::Member;
+use sqlx::PgPool;
+use tokio::sync::{self, OnceCell};
+use tokio_util::sync::CancellationToken;
+
+use super::store_entry::StoreEntry;
+use crate::{
+    error::Error,
+    live::{ConnectionBroker, ConnectionFactory, Engine, ListenHandle, Loop, StoreConnection},
+};
+
+/// A database.
+pub(super) struct StoreDatabase {
+    /// First store. Others belong to the same database if they are beside this one.
+    first: Member,
+    /// Pool for shared connections.
+    direct: PgPool,
+    /// Connections of the loops of all workers, and of the poller.
+    loops: Arc<ConnectionBroker>,
+    /// Connections for heartbeats only.
+    heartbeats: Arc<ConnectionBroker>,
+    /// Connections for pruning, which may take long and delays no other loop.
+    prunes: Arc<ConnectionBroker>,
+    is_checked: OnceCell<()>,
+    listen_handle: OnceLock<ListenHandle>,
+    entries: Mutex<Vec<Arc<StoreEntry>>>,
+    /// Fires when the last store has left.
+    pub(super) empty: CancellationToken,
+}
+
+/// Maximum shared connections: for loops, for heartbeats, and for pruning.
+const LOOPS: usize = 12;
+const HEARTS: usize = 3;
+const PRUNES: usize = 2;
+
+/// Number of the poller, which no store has.
+pub(super) const POLLER_NUMBER: u64 = 0;
+
+impl StoreDatabase {
+    pub(super) fn of(first: &Member, direct: PgPool) -> Self {
+        Self {
+            first: first.clone(),
+            direct,
+            loops: ConnectionBroker::new("shared", 2),
+            heartbeats: ConnectionBroker::new("heartbeat", 1),
+            prunes: ConnectionBroker::new("prune", 1),
+            is_checked: OnceCell::new(),
+            listen_handle: OnceLock::new(),
+            entries: Mutex::default(),
+            empty: CancellationToken::new(),
+        }
+    }
+
+    pub(super) fn has(&self, member: &Member) -> bool {
+        self.first.is_beside(member)
+    }
+
+    fn entries(&self) -> MutexGuard<'_, Vec<Arc<StoreEntry>>> {
+        self.entries.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Returns the stores of the database.
+    pub(super) fn all(&self) -> Vec<Arc<StoreEntry>> {
+        self.entries().clone()
+    }
+
+    /// Adds a store. With two or more stores, one listener receives the notifications for all. A single store is polled instead, and its
+    /// loops use that connection as well.
+    pub(super) fn join(&self, entry: Arc<StoreEntry>, engine: &Engine) {
+        let mut all = self.entries();
+        all.push(entry);
+        let stores = all.len();
+        drop(all);
+        if stores > 1 {
+            self.listen_handle.get_or_init(|| {
+                let (listen_handle, listeners) = ListenHandle::open(self.direct.clone());
+                let listeners = Arc::new(sync::Mutex::new(listeners));
+                drop(engine.supervise(Loop::SharedNotifications, move || {
+                    let listeners = Arc::clone(&listeners);
+                    async move { listeners.lock().await.listen().await }
+                }));
+                listen_handle
+            });
+            // One connection for heartbeats, one for notifications, and one for pruning.
+            self.loops.raise_limit((3 * stores - 3).min(LOOPS));
+            self.heartbeats.raise_limit((stores / 4).clamp(1, HEARTS));
+            // Deleting a long history takes long.
+            self.prunes.raise_limit((stores / 4).clamp(1, PRUNES));
+        }
+    }
+
+    /// Removes a store. Returns whether it was the last one.
+    pub(super) fn leave(&self, number: u64) -> bool {
+        let mut all = self.entries();
+        all.retain(|entry| entry.number != number);
+        all.is_empty()
+    }
+
+    pub(super) fn listen_handle(&self) -> Option<ListenHandle> {
+        self.listen_handle.get().cloned()
+    }
+
+    /// Returns connections for the loops of this store, which leaves some to others.
+    pub(super) fn factory(&self, number: u64) -> ConnectionFactory {
+        ConnectionFactory::shared(&self.direct, self.loops.borrower(number))
+    }
+
+    /// Returns the connection for this store's heartbeat.
+    pub(super) fn heartbeat(&self, number: u64) -> ConnectionFactory {
+        ConnectionFactory::shared(&self.direct, self.heartbeats.borrower(number))
+    }
+
+    /// Returns the connection for pruning. A single store prunes between its other statements.
+    pub(super) fn prune(&self, number: u64) -> ConnectionFactory {
+        let by = if self.listen_handle.get().is_some() { &self.prunes } else { &self.loops };
+        ConnectionFactory::shared(&self.direct, by.borrower(number))
+    }
+
+    /// Checks once whether the server's settings allow sharing connections.
+    pub(super) async fn check(&self, link: &mut StoreConnection) -> Result<(), Error> {
+        self.is_checked.get_or_try_init(|| link.check_settings()).await.map(drop)
+    }
+}

@@ -1,0 +1,108 @@
+//! Polls the stores of a database that have no worker: many per statement, several times a second.
+
+use std::{sync::Arc, time::Duration};
+
+use sqlx::AssertSqlSafe;
+
+use super::{
+    database::{POLLER_NUMBER, StoreDatabase},
+    store_entry::StoreEntry,
+};
+use crate::{
+    error::{error_message, is_transient, warn_throttled},
+    live::{ConnectionFactory, StoreConnection, bounded},
+};
+
+/// Poll interval, and so the maximum delay until a job in a store without a worker is noticed.
+const POLL_INTERVAL: Duration = Duration::from_millis(250);
+
+/// Maximum stores per statement. Each store locks about twenty relations and indexes for the duration of the statement, and the server
+/// limits the number of locks.
+const STORES_PER_STATEMENT: usize = 16;
+
+/// Result of polling a store.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum PendingWork {
+    Nothing,
+    Something,
+}
+
+/// Polls the stores of a database, forever.
+pub(super) async fn poll_stores(database: Arc<StoreDatabase>) {
+    let mut link = link(&database.factory(POLLER_NUMBER));
+    loop {
+        let all = database.all();
+        if let Err(error) = poll_all(&mut link, &all).await {
+            warn_throttled(&error, "cannot poll stores; retrying");
+            tokio::time::sleep(POLL_INTERVAL).await;
+        }
+        tokio::time::sleep(POLL_INTERVAL.mul_f64(0.9 + 0.2 * fastrand::f64())).await;
+    }
+}
+
+/// Connection for polls, none of which waits for a lock.
+pub(super) fn link(factory: &ConnectionFactory) -> StoreConnection {
+    StoreConnection::new(factory, "scout").prompt().brief()
+}
+
+/// Polls working stores in stable groups, so that the statements can be reused. Returns an error only if the database fails.
+async fn poll_all(link: &mut StoreConnection, all: &[Arc<StoreEntry>]) -> sqlx::Result<()> {
+    let mut well: Vec<&Arc<StoreEntry>> = all.iter().filter(|entry| !entry.has_failed()).collect();
+    well.sort_by(|one, other| (&one.served, one.number).cmp(&(&other.served, other.number)));
+    for served in well.chunk_by(|one, other| one.served == other.served) {
+        for group in served.chunks(STORES_PER_STATEMENT).filter(|group| !group.iter().all(|entry| entry.is_awake())) {
+            match query_work(link, group).await {
+                Ok(found) => request_workers(group, &found),
+                Err(error) if is_lost(&error) => return Err(error),
+                // At least one store failed. Polls each alone.
+                Err(_) => {
+                    for entry in group {
+                        poll_one(link, entry).await?;
+                    }
+                }
+            }
+        }
+    }
+    for entry in all.iter().filter(|entry| entry.is_retry_due()) {
+        poll_one(link, entry).await?;
+    }
+    Ok(())
+}
+
+async fn poll_one(link: &mut StoreConnection, entry: &Arc<StoreEntry>) -> sqlx::Result<()> {
+    match query_work(link, &[entry]).await {
+        Ok(found) => {
+            entry.record_reachable();
+            request_workers(&[entry], &found);
+        }
+        Err(error) if is_lost(&error) => return Err(error),
+        Err(error) => entry.record_unreachable(&error_message(&error)),
+    }
+    Ok(())
+}
+
+/// Returns whether the database failed, rather than a store.
+fn is_lost(error: &sqlx::Error) -> bool {
+    let is_locked = error.as_database_error().is_some_and(|error| error.code().is_some_and(|code| code == "55P03" || code == "57014"));
+    is_transient(error) && !is_locked
+}
+
+fn request_workers(group: &[&Arc<StoreEntry>], found: &[PendingWork]) {
+    for (entry, _) in group.iter().zip(found).filter(|(_, work)| **work == PendingWork::Something) {
+        entry.request_worker();
+    }
+}
+
+/// Polls stores that serve the same types and queues.
+pub(super) async fn query_work(link: &mut StoreConnection, group: &[&Arc<StoreEntry>]) -> sqlx::Result<Vec<PendingWork>> {
+    let Some(served) = group.first().map(|first| &first.served) else { return Ok(Vec::new()) };
+    let one = |(nth, entry): (usize, &&Arc<StoreEntry>)| {
+        let what = entry.member.store().sql(include_str!("../../sql/rouse.sql"));
+        format!("select {nth} as nth, s.what from (\n{what}\n) s")
+    };
+    let text = group.iter().enumerate().map(one).collect::<Vec<_>>().join("\nunion all\n") + "\norder by nth";
+    let query = sqlx::query_as(AssertSqlSafe(text)).bind(&served.types).bind(&served.queues);
+    let found = bounded(query.fetch_all(link.get().await?)).await;
+    let found: Vec<(i32, i32)> = link.note(found)?;
+    Ok(found.into_iter().map(|(_, what)| if what == 0 { PendingWork::Nothing } else { PendingWork::Something }).collect())
+}

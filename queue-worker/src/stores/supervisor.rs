@@ -1,0 +1,133 @@
+//! Follows the roster: starts stores that are added, and stops those that are removed.
+
+use std::{collections::BTreeMap, sync::Arc, time::Duration};
+
+use queue_core::stores::Member;
+use tokio::{sync::watch, task::JoinHandle, time::timeout};
+use tokio_util::sync::CancellationToken;
+
+use super::{
+    database::StoreDatabase,
+    poller::poll_stores,
+    store_entry::StoreEntry,
+    store_loop::{SharedContext, StoreLoop, served_scope},
+};
+use crate::live::Loop;
+
+/// A store of the roster.
+struct ActiveStore {
+    member: Member,
+    number: u64,
+    database: Arc<StoreDatabase>,
+    removed: CancellationToken,
+    task: JoinHandle<()>,
+}
+
+/// Delay before retrying a store whose worker could not be created.
+const RETRY_DELAY: Duration = Duration::from_secs(5);
+
+/// Interval at which the tasks of all stores are checked.
+const CHECK_INTERVAL: Duration = Duration::from_mins(1);
+
+/// All stores of the process.
+struct StoreSupervisor {
+    common: Arc<SharedContext>,
+    databases: Vec<Arc<StoreDatabase>>,
+    known: BTreeMap<String, ActiveStore>,
+    /// Removed stores whose jobs are still running.
+    stopping: Vec<JoinHandle<()>>,
+    /// Last assigned number.
+    number: u64,
+}
+
+/// Runs until shutdown, and until all stores have stopped.
+pub(super) async fn supervise(common: Arc<SharedContext>, mut roster: watch::Receiver<Arc<[Member]>>) {
+    let stop = common.stop.clone();
+    let mut stores = StoreSupervisor {
+        common,
+        databases: Vec::new(),
+        known: BTreeMap::new(),
+        stopping: Vec::new(),
+        number: super::database::POLLER_NUMBER,
+    };
+    loop {
+        let members = Arc::clone(&roster.borrow_and_update());
+        let all = stores.apply_roster(&members);
+        let wait = if all { CHECK_INTERVAL } else { RETRY_DELAY };
+        tokio::select! {
+            () = stop.cancelled() => break,
+            changed = timeout(wait, roster.changed()) => if let Ok(Err(_)) = changed {
+                // The roster's last handle is gone, so it does not change any more.
+                stop.cancelled().await;
+                break;
+            },
+        }
+    }
+    for known in stores.known.into_values() {
+        let _ = known.task.await;
+    }
+    for stopping in stores.stopping {
+        let _ = stopping.await;
+    }
+    for database in stores.databases {
+        database.empty.cancel();
+    }
+}
+
+impl StoreSupervisor {
+    /// Starts and stops stores as the roster requires. Returns whether all could be started.
+    fn apply_roster(&mut self, members: &[Member]) -> bool {
+        let left = |known: &ActiveStore| known.task.is_finished() || !members.iter().any(|member| member.is_same(&known.member));
+        let removed: Vec<ActiveStore> = self.known.extract_if(.., |_, known| left(known)).map(|(_, known)| known).collect();
+        for ActiveStore { member, number, database, removed, task } in removed {
+            if task.is_finished() {
+                tracing::error!(store = member.name(), "the task that supervises this store has ended unexpectedly; restarting it");
+            } else {
+                tracing::info!(store = member.name(), "stopping this store once its running jobs have ended");
+            }
+            removed.cancel();
+            self.stopping.push(task);
+            if database.leave(number) {
+                database.empty.cancel();
+                self.databases.retain(|known| !Arc::ptr_eq(known, &database));
+            }
+        }
+        self.stopping.retain(|task| !task.is_finished());
+        let mut all = true;
+        for member in members {
+            if !self.known.contains_key(member.name()) {
+                all &= self.start_store(member);
+            }
+        }
+        all
+    }
+
+    fn start_store(&mut self, member: &Member) -> bool {
+        let (served, direct) = match served_scope(&self.common, member) {
+            Ok(made) => made,
+            Err(error) => {
+                tracing::warn!(store = member.name(), %error, "cannot start a worker for this store; retrying");
+                return false;
+            }
+        };
+        let engine = &self.common.loops;
+        let database = self.databases.iter().find(|database| database.has(member)).cloned().unwrap_or_else(|| {
+            let database = Arc::new(StoreDatabase::of(member, direct));
+            let (empty, polled) = (database.empty.clone(), Arc::clone(&database));
+            drop(engine.supervise(Loop::Stores, move || {
+                let (empty, database) = (empty.clone(), Arc::clone(&polled));
+                async move { empty.run_until_cancelled(poll_stores(database)).await }
+            }));
+            self.databases.push(Arc::clone(&database));
+            database
+        });
+        self.number += 1;
+        let (number, removed) = (self.number, CancellationToken::new());
+        let entry = Arc::new(StoreEntry::new(member.clone(), number, served));
+        database.join(Arc::clone(&entry), engine);
+        let store_loop = StoreLoop { common: Arc::clone(&self.common), database: Arc::clone(&database), entry, removed: removed.clone() };
+        let task = engine.handle().spawn(store_loop.run());
+        self.known.insert(member.name().to_owned(), ActiveStore { member: member.clone(), number, database, removed, task });
+        true
+    }
+}

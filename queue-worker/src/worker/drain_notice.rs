@@ -1,0 +1,67 @@
+//! Drain notice: notifies the store that a worker which is shutting down starts no more jobs, so that an operator's pause does not wait for it
+//! while its handlers finish. Nothing waits for this notice.
+
+use std::time::Duration;
+
+use queue_core::Store;
+use tokio::{
+    sync::watch,
+    time::{sleep, timeout},
+};
+
+use crate::{
+    error::warn_throttled,
+    live::{Identity, Pauses, StoreConnection, bounded},
+};
+
+pub(super) struct DrainNotice {
+    link: StoreConnection,
+    store: Store,
+    identity: watch::Receiver<Identity>,
+    pauses: Pauses,
+}
+
+/// A worker that stops sooner needs no notice.
+const INITIAL_DELAY: Duration = Duration::from_millis(50);
+
+/// Interval of repetitions, because a crash of the server may have lost the notice.
+const REPEAT_INTERVAL: Duration = Duration::from_secs(3);
+
+/// Sentinel greater than every pause number.
+const EVERY_PAUSE: i64 = i64::MAX;
+
+impl DrainNotice {
+    pub(super) fn new(link: StoreConnection, store: Store, identity: watch::Receiver<Identity>, pauses: &Pauses) -> Self {
+        Self { link, store, identity, pauses: pauses.clone() }
+    }
+
+    /// Sends the notice under each identity, forever. Call it when no more claims are made, and every claimed job has started or was given
+    /// back.
+    pub(super) async fn run(mut self) {
+        // Transactional jobs that were polled before may still start.
+        self.pauses.forget();
+        loop {
+            sleep(INITIAL_DELAY).await;
+            if self.pauses.are_acknowledged() {
+                break;
+            }
+        }
+        loop {
+            let own = *self.identity.borrow_and_update();
+            if let Some(worker) = own {
+                let result = self.acknowledge(worker).await;
+                if let Err(error) = self.link.note(result) {
+                    warn_throttled(&error, "cannot acknowledge pauses for a worker that is shutting down; retrying");
+                }
+            }
+            if let Ok(Err(_)) = timeout(REPEAT_INTERVAL, self.identity.changed()).await {
+                return;
+            }
+        }
+    }
+
+    async fn acknowledge(&mut self, worker: uuid::Uuid) -> sqlx::Result<()> {
+        let statement = sqlx::query(self.store.sql(include_str!("../../sql/vouch.sql"))).bind(worker).bind(EVERY_PAUSE);
+        bounded(statement.execute(self.link.get().await?)).await.map(drop)
+    }
+}

@@ -1,0 +1,41 @@
+//! Reactions to the worker's identity: ready hooks, and fencing.
+
+use std::sync::Arc;
+
+use tokio::sync::watch;
+
+use crate::{
+    live::{Identity, Notifier},
+    run::Queues,
+};
+
+/// Calls the hooks once this worker is registered; never, if it ends before.
+pub(super) async fn call_ready_hooks(mut identity: watch::Receiver<Identity>, hooks: Vec<Box<dyn FnOnce() + Send>>) {
+    if identity.wait_for(Identity::is_some).await.is_ok() {
+        for hook in hooks {
+            hook();
+        }
+    }
+}
+
+/// Drops all handlers and claims when this worker loses its lease.
+pub(super) async fn fence((mut identity, queues, notifier): (watch::Receiver<Identity>, Arc<Queues>, Arc<Notifier>)) {
+    while identity.changed().await.is_ok() {
+        if identity.borrow_and_update().is_none() {
+            queues.abandon();
+            // Pauses do not wait for a silent worker.
+            queues.pauses().forget();
+        }
+        // Under the next identity, all loops poll immediately.
+        notifier.request_probe();
+    }
+}
+
+/// Drops all handlers if the worker is dropped without being stopped.
+pub(super) struct AbandonOnDrop(pub(super) Arc<Queues>);
+
+impl Drop for AbandonOnDrop {
+    fn drop(&mut self) {
+        self.0.abandon();
+    }
+}

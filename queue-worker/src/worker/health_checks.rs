@@ -1,0 +1,61 @@
+//! Health checks and metrics of a worker over HTTP.
+
+use std::{net::SocketAddr, sync::Arc};
+
+use super::Worker;
+#[cfg(feature = "metrics")]
+use crate::figures::WorkerMetrics;
+use crate::{
+    error::Error,
+    health::{Health, HealthState, listen},
+    live::{Engine, LeaseDeadline, LoopHealth},
+    tally::MetricsBuffer,
+};
+
+impl Worker {
+    /// Serves health checks at this address while [`Worker::run`] runs: `GET /livez` and `GET /readyz` return 200, or 503 with the reasons as
+    /// JSON. `[::]` means all addresses of both families. Port 0 means any free port, which is logged. There is no authentication. Default: off.
+    ///
+    /// While another process has the address, the worker runs, warns, and retries every two seconds. An address that does not belong to this
+    /// machine keeps the worker from running: [`Error::Health`].
+    ///
+    /// - *livez*: the worker's loops make progress, whether or not the database is reachable. If it fails, restart the process.
+    /// - *readyz*: the worker is registered, sends heartbeats, claims jobs and writes their outcomes, and is not shutting down.
+    /// - *metrics*, with the feature of that name: metrics in Prometheus' text format. They take one more connection to the database.
+    ///
+    /// ```no_run
+    /// # async fn example(pool: sqlx::PgPool) -> Result<(), queue_worker::Error> {
+    /// use queue_worker::{Worker, shutdown_signal};
+    ///
+    /// Worker::new(pool).health((std::net::Ipv6Addr::UNSPECIFIED, 8080).into()).run(shutdown_signal()).await
+    /// # }
+    /// ```
+    pub fn health(mut self, address: SocketAddr) -> Self {
+        self.health = Some(address);
+        self
+    }
+
+    /// Starts the listener, if an address is set. Dropping the returned engine stops it.
+    #[cfg_attr(not(feature = "metrics"), expect(unused_variables, reason = "only metrics need these arguments"))]
+    pub(super) fn start_health_checks(
+        &self,
+        loop_health: &LoopHealth,
+        lease_deadline: &LeaseDeadline,
+        metrics: &MetricsBuffer,
+    ) -> impl Future<Output = Result<Option<Engine>, Error>> + Send + use<> {
+        let state = self.health.map(|address| {
+            let state = HealthState {
+                health: Arc::new(Health::new(loop_health, lease_deadline, &self.config)),
+                #[cfg(feature = "metrics")]
+                metrics: WorkerMetrics::new(metrics, loop_health, &self.pool, self.config.store),
+            };
+            (address, state)
+        });
+        async move {
+            match state {
+                Some((address, state)) => listen(address, state).await.map(Some),
+                None => Ok(None),
+            }
+        }
+    }
+}

@@ -1,0 +1,26 @@
+//! End of a worker: gives jobs back, and waits for handlers.
+
+use std::{
+    sync::Arc,
+    time::{Duration, Instant},
+};
+
+use tokio::sync::mpsc;
+
+use crate::{run::Slots, settle::Settlement};
+
+/// Time for handlers to finish after a stop request, and again to disappear after they are dropped.
+pub(super) const STOP_TIMEOUT: Duration = Duration::from_millis(250);
+
+pub(super) async fn give_back(settle: &mpsc::Sender<Settlement>, released: Vec<Settlement>) {
+    for settlement in released {
+        // Fails if the settle loop has ended or cannot write. The jobs are then recovered like those of a silent worker.
+        let _ = settle.send_timeout(settlement, STOP_TIMEOUT).await;
+    }
+}
+
+pub(super) async fn wait_until_idle(subscriptions: &[Arc<Slots>], until: Instant) {
+    while Instant::now() < until && !subscriptions.iter().all(|slots| slots.is_idle()) {
+        tokio::time::sleep(Duration::from_millis(5)).await;
+    }
+}

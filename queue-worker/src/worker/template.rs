@@ -1,0 +1,69 @@
+//! Template of a worker, from which one is created for each of many stores.
+
+use queue_core::{
+    Limit, Middleware, Registry, Store,
+    runner::States,
+    schedule::{DeclaredSchedule, Schedule},
+};
+use sqlx::PgPool;
+use std::sync::Arc;
+
+use super::{Worker, unused::warn_of_unused};
+use crate::{
+    error::Error,
+    live::{Config, LeaseDeadline, LoopHealth},
+    run::OutcomeObserver,
+    tally::MetricsBuffer,
+};
+
+/// A worker without its pool. All workers created from it share its state, hooks and middleware.
+pub(crate) struct WorkerTemplate {
+    config: Config,
+    states: States,
+    registry: Option<Registry>,
+    observer: OutcomeObserver,
+    middleware: Vec<Arc<dyn Middleware>>,
+    declared: Vec<DeclaredSchedule>,
+    schedules: Vec<(String, Schedule)>,
+    limits: Vec<(String, Limit)>,
+}
+
+/// Hooks that are called once the process is ready.
+pub(crate) type ReadyHooks = Vec<Box<dyn FnOnce() + Send>>;
+
+impl Worker {
+    /// Performs the checks of a start.
+    pub(crate) fn into_template(self) -> Result<(WorkerTemplate, ReadyHooks), Error> {
+        let Self { pool, config, states, registry, observer, middleware, ready, broken, declared, schedules, limits, .. } = self;
+        if let Some(error) = broken {
+            return Err(error.into());
+        }
+        let template = WorkerTemplate { config, states, registry, observer, middleware, declared, schedules, limits };
+        template.worker(pool).check((LoopHealth::default(), LeaseDeadline::new(), MetricsBuffer::default()), None)?;
+        Ok((template, ready))
+    }
+}
+
+impl WorkerTemplate {
+    /// Warns of queues that get no jobs in any of these stores.
+    pub(crate) async fn warn_of_unused(&self, stores: &[(&PgPool, Store)]) {
+        // The types were checked when the template was created.
+        let registry = self.registry.clone().map_or_else(Registry::linked, Ok).unwrap_or_default();
+        warn_of_unused(&self.config, &registry, stores).await;
+    }
+
+    /// Creates a worker that uses this pool.
+    pub(crate) fn worker(&self, pool: PgPool) -> Worker {
+        Worker {
+            config: self.config.clone(),
+            states: self.states.clone(),
+            registry: self.registry.clone(),
+            observer: self.observer.clone(),
+            middleware: self.middleware.clone(),
+            declared: self.declared.clone(),
+            schedules: self.schedules.clone(),
+            limits: self.limits.clone(),
+            ..Worker::new(pool)
+        }
+    }
+}

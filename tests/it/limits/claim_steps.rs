@@ -1,0 +1,235 @@
+//! Claims under limits, one statement at a time: what they take, what they return, and cases of them as lists of steps.
+
+use std::collections::BTreeMap;
+
+use queue_core::Store;
+use sqlx::{Executor as _, PgConnection, Row as _};
+use tests::{
+    Sql as _, TestDb, lines,
+    protocol::{register, settle_leases},
+};
+use uuid::Uuid;
+
+/// Result of a claim.
+#[derive(Debug)]
+pub(super) struct LimitedClaim {
+    pub(super) token: Uuid,
+    pub(super) ids: Vec<i64>,
+    /// Number of jobs per fair key; those without one have the empty key.
+    pub(super) of: BTreeMap<String, i64>,
+    pub(super) reached: Option<i64>,
+    pub(super) closed: Option<String>,
+    pub(super) wait_ms: Option<f64>,
+    pub(super) within_ms: Option<i64>,
+    pub(super) floors: Option<Vec<i64>>,
+}
+
+/// The lane of the type `t` in a queue, whether it is fair; its floor, and the maximum number of jobs.
+pub(super) type LaneOf<'a> = (&'a str, bool, i64, i32);
+
+/// Arguments of a claim.
+#[derive(Clone, Copy)]
+pub(super) struct ClaimArguments<'a> {
+    pub(super) by_key: bool,
+    pub(super) limits: &'a [&'a str],
+    pub(super) lanes: &'a [LaneOf<'a>],
+    pub(super) most: i32,
+    /// Ended leases.
+    pub(super) freed: &'a [Uuid],
+    /// Expected time in ms until the jobs start.
+    pub(super) slack: i64,
+    /// First permits to read.
+    pub(super) floors: Option<&'a [i64]>,
+}
+
+pub(super) async fn ask(on: &mut PgConnection, worker: Uuid, ask: ClaimArguments<'_>) -> sqlx::Result<LimitedClaim> {
+    let (token, ClaimArguments { lanes, .. }) = (Uuid::new_v4(), ask);
+    let text = if ask.by_key {
+        include_str!("../../../queue-worker/sql/claim_keyed.sql")
+    } else {
+        include_str!("../../../queue-worker/sql/claim_limited.sql")
+    };
+    let gates = "select queue.hash(n) from unnest($1::text[]) n order by 1";
+    let gates: Vec<i64> = sqlx::query_scalar(gates).bind(ask.limits).fetch_all(&mut *on).await?;
+    // Under a limit by key, jobs in no line are quarantined.
+    let ids = "select queue.lane_id(q, 't', 100, $3 and not l) from unnest($1::text[], $2::bool[]) with ordinality u (q, l, n) order by n";
+    let in_lines: Vec<bool> = lanes.iter().map(|lane| lane.1).collect();
+    let ids = sqlx::query_scalar(ids).bind(lanes.iter().map(|lane| lane.0).collect::<Vec<_>>()).bind(&in_lines).bind(ask.by_key);
+    let ids: Vec<i64> = ids.fetch_all(&mut *on).await?;
+    let claim = sqlx::query(Store::default().sql(text)).bind(token).bind(worker).bind(gates).bind(ids);
+    let claim = claim.bind(lanes.iter().map(|lane| lane.2).collect::<Vec<_>>()).bind(in_lines);
+    let claim = claim.bind(lanes.iter().map(|lane| lane.3).collect::<Vec<_>>()).bind(ask.most).bind(ask.freed).bind(ask.slack);
+    let rows = claim.bind(ask.floors).fetch_all(&mut *on).await?;
+    let (ids, of) = (Vec::new(), BTreeMap::new());
+    let mut said = LimitedClaim { token, ids, of, reached: None, closed: None, wait_ms: None, within_ms: None, floors: None };
+    for row in rows {
+        match (row.get::<Option<i64>, _>("id"), row.get::<Option<i64>, _>("lane")) {
+            (Some(id), _) => said.ids.push(id),
+            (None, Some(_)) => said.reached = row.get("line"),
+            _ => {
+                (said.closed, said.wait_ms, said.within_ms) = (row.get("closed"), row.get("wait_ms"), row.get("within_ms"));
+                said.floors = row.get("permit_floors");
+            }
+        }
+    }
+    let of = "select coalesce(payload ->> 'k', ''), count(*) from queue.job where id = any ($1) group by 1";
+    said.of = sqlx::query_as(of).bind(&said.ids).fetch_all(&mut *on).await?.into_iter().collect();
+    Ok(said)
+}
+
+/// Claims up to `most` jobs of these queues under limits of all jobs.
+pub(super) async fn claim(
+    on: &mut PgConnection,
+    worker: Uuid,
+    limits: &[&str],
+    queues: &[&str],
+    most: i32,
+    freed: &[Uuid],
+) -> sqlx::Result<LimitedClaim> {
+    let lanes: Vec<LaneOf> = queues.iter().map(|queue| (*queue, false, 0, most)).collect();
+    ask(on, worker, ClaimArguments { by_key: false, limits, lanes: &lanes, most, freed, slack: 0, floors: None }).await
+}
+
+/// Claims up to `most` jobs from the lines of a queue under limits by key, starting after this line.
+pub(super) async fn claim_from(
+    on: &mut PgConnection,
+    (worker, queue, after): (Uuid, &str, i64),
+    limits: &[&str],
+    most: i32,
+    freed: &[Uuid],
+) -> sqlx::Result<LimitedClaim> {
+    let lanes = &[(queue, true, after, most)];
+    ask(on, worker, ClaimArguments { by_key: true, limits, lanes, most, freed, slack: 0, floors: None }).await
+}
+
+/// The same for the default queue.
+pub(super) async fn claim_keyed(
+    on: &mut PgConnection,
+    worker: Uuid,
+    limits: &[&str],
+    most: i32,
+    freed: &[Uuid],
+) -> sqlx::Result<LimitedClaim> {
+    claim_from(on, (worker, "default", 0), limits, most, freed).await
+}
+
+/// Returns a connection that scans no table, and waits a second for a lock.
+pub(super) async fn connect(url: &str) -> PgConnection {
+    let mut on = <PgConnection as sqlx::Connection>::connect(url).await.unwrap();
+    on.run("set synchronous_commit = off; set lock_timeout = '1s'; set enable_seqscan = off").await;
+    on
+}
+
+/// Creates a database with this number of jobs of the type `t`, and a worker that knows every limit set before and later.
+pub(super) async fn with(jobs: i32) -> (TestDb, PgConnection, Uuid) {
+    let db = TestDb::new().await;
+    let mut on = connect(&db.url).await;
+    on.run(&format!("select queue.enqueue('t', '{{}}') from generate_series(1, {jobs})")).await;
+    let worker = register(&mut on).await.unwrap();
+    knows(&mut on, worker).await;
+    (db, on, worker)
+}
+
+pub(super) async fn knows(on: &mut PgConnection, worker: Uuid) {
+    on.run(&format!("update queue.worker set paused_seen = 9223372036854775807 where id = '{worker}'")).await;
+}
+
+/// Enqueues jobs of the type `t` in a queue, one for each of these keys.
+pub(super) async fn fill(on: &mut PgConnection, queue: &str, keys: impl IntoIterator<Item = &str>) {
+    for key in keys {
+        let enqueue = format!("select queue.enqueue('t', '{{\"k\": \"{key}\"}}', '{{\"fair\": \"{key}\", \"queue\": \"{queue}\"}}')");
+        on.run(&enqueue).await;
+    }
+}
+
+pub(super) fn counts<const N: usize>(of: [(&str, i64); N]) -> BTreeMap<String, i64> {
+    of.into_iter().map(|(key, count)| (key.to_owned(), count)).collect()
+}
+
+/// Parses `a4 c2` as four of `a` and two of `c`; `3` as three without a key.
+fn parse(keys: &str) -> BTreeMap<String, i64> {
+    let split = |part: &str| {
+        let at = part.find(|letter: char| letter.is_ascii_digit()).expect("each key has its count");
+        (part[..at].to_owned(), part[at..].parse().expect("a count is a number"))
+    };
+    keys.split_whitespace().map(split).collect()
+}
+
+/// Counts the permits in use.
+pub(super) async fn held(db: &TestDb) -> i64 {
+    db.count("select coalesce(sum(n), 0)::bigint from queue.permit").await
+}
+
+/// Returns the constraint that refuses a statement.
+pub(super) async fn refused(on: &mut PgConnection, statement: &'static str) -> String {
+    let error = on.execute(statement).await.unwrap_err();
+    error.as_database_error().and_then(|error| error.constraint()).unwrap_or_default().to_owned()
+}
+
+/// A step of a case.
+pub(super) enum Step {
+    /// Runs statements.
+    Run(&'static str),
+    /// Enqueues jobs in a queue, this number for each fair key.
+    Fill(&'static str, &'static str),
+    /// Moves jobs with a key, or with the common key of all others, into lines.
+    LineUp,
+    /// Expected jobs of a claim of this size from the default queue, and what closes it, under the limit of the type.
+    Takes(i32, &'static str, Option<&'static str>),
+    /// The same under a limit by key.
+    TakesByKey(i32, &'static str, Option<&'static str>),
+    /// The same for a queue under these limits, by key if the flag is set.
+    TakesUnder(bool, &'static [&'static str], &'static str, i32, &'static str, Option<&'static str>),
+    /// Ends the lease of the claim with this number, and reports it to the next claim.
+    Ends(usize),
+    /// Expected value of a query.
+    Count(&'static str, i64),
+}
+
+/// Runs these steps on a separate database.
+pub(super) async fn play(name: &str, steps: &[Step]) {
+    let (db, mut on, worker) = with(0).await;
+    let (mut tokens, mut freed) = (Vec::new(), Vec::new());
+    for (number, step) in steps.iter().enumerate() {
+        let (by_key, limits, queue, most, of, closed) = match step {
+            Step::Run(statements) => {
+                on.run(statements).await;
+                continue;
+            }
+            Step::Fill(queue, keys) => {
+                for (key, count) in parse(keys) {
+                    let (fair, k) =
+                        if key.is_empty() { <_>::default() } else { (format!(", \"fair\": \"{key}\""), format!("\"k\": \"{key}\"")) };
+                    let enqueue = format!(
+                        "select queue.enqueue('t', '{{{k}}}', '{{\"queue\": \"{queue}\"{fair}}}') from generate_series(1, {count})"
+                    );
+                    on.run(&enqueue).await;
+                }
+                continue;
+            }
+            Step::LineUp => {
+                lines::line_up(&mut on, 100).await.unwrap();
+                continue;
+            }
+            Step::Ends(claim) => {
+                settle_leases(&mut on, &tokens[*claim..=*claim]).await.unwrap();
+                freed.push(tokens[*claim]);
+                continue;
+            }
+            Step::Count(query, count) => {
+                assert_eq!(db.count(query).await, *count, "{name}, step {number}: {query}");
+                continue;
+            }
+            Step::Takes(most, of, closed) => (false, &["type:t"][..], "default", *most, of, closed),
+            Step::TakesByKey(most, of, closed) => (true, &["type:t"][..], "default", *most, of, closed),
+            Step::TakesUnder(by_key, limits, queue, most, of, closed) => (*by_key, *limits, *queue, *most, of, closed),
+        };
+        let lanes = &[(queue, by_key, if by_key { i64::MIN } else { 0 }, most)];
+        let said =
+            ask(&mut on, worker, ClaimArguments { by_key, limits, lanes, most, freed: &freed, slack: 0, floors: None }).await.unwrap();
+        assert_eq!((&said.of, said.closed.as_deref()), (&parse(of), *closed), "{name}, step {number}");
+        tokens.push(said.token);
+        freed.clear();
+    }
+    db.finish().await;
+}

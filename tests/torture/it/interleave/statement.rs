@@ -1,0 +1,316 @@
+//! The statements, each with rows to work on in a fixture that has jobs in every state.
+
+use sqlx::PgConnection;
+use tests::{
+    lanes, limits, lines, operate,
+    protocol::{self, Lease},
+    signals, timetable,
+};
+use uuid::Uuid;
+
+use super::{
+    fixture::{BY_KEY, Fixture, KEY, LIMIT},
+    side_statement::SideStatement,
+};
+
+/// A statement and the rows of the fixture it works on. Operator statements work on all jobs.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Statement {
+    Enqueue,
+    EnqueueRelaxed,
+    InsertAll,
+    MeetLanes,
+    /// Enqueues a job behind others of its ordering key.
+    EnqueueKeyed,
+    /// Replaces the payload of the job queued under the same uniqueness key.
+    EnqueueUnique,
+    /// Enqueues a job into a fair queue.
+    EnqueueFair,
+    /// Fires the tick of a schedule that is due at the time of the call.
+    FireTick,
+    Claim,
+    /// Claims under a limit that has free permits.
+    ClaimLimited,
+    ClaimKeyed,
+    ClaimLines,
+    /// Moves all ready jobs that are not in a fair queue yet.
+    LineUp,
+    /// Claims from one lane, as for a batch handler.
+    ClaimBatch,
+    /// Claims jobs below the floors, in all blocks.
+    ClaimLate,
+    /// Claims transactional jobs, each under a lease of its own.
+    ClaimEach,
+    Settle,
+    /// Settles each job of the lease with a verdict of its own.
+    SettleBatch,
+    SettlePart,
+    SettleWhole,
+    /// Settles jobs that leave no record.
+    Forget,
+    /// Parks one job whose verdict is refused permanently.
+    Park,
+    /// Parks one job until a signal arrives.
+    ParkHeld,
+    /// Restarts one job with another payload.
+    Restart,
+    GiveBack,
+    LockSilent,
+    Recover,
+    Promote,
+    Unblock,
+    WakeParked,
+    /// Expires all queued jobs that have not started.
+    ExpireDue,
+    /// Expires one leased job, called by its holder.
+    ExpireHeld,
+    Requeue,
+    Cancel,
+    Discard,
+    Reopen,
+    ReopenPlain,
+    /// Reopens the other job of the same history row.
+    ReopenTwin,
+    AddDays,
+    DropDay,
+    PruneDone,
+    PruneWorkers,
+    Register,
+    Beat,
+    LimitBeats,
+    Retire,
+    Sleep,
+    WakeUp,
+    Reschedule,
+    RunNow,
+    SetPriority,
+    CancelRunning,
+    KeepTypes,
+    PruneKept,
+    /// Prunes jobs of a type whose retention is almost zero.
+    PruneEarly,
+    PruneDead,
+    /// Prunes all jobs of retained days.
+    PruneDays,
+    /// Marks all lanes as leaving.
+    LeaveLanes,
+    PassLanes,
+    ReplacedLanes,
+    /// Visits lanes without jobs.
+    WalkLanes,
+    SetLimit,
+    UnsetLimit,
+    /// Declares limits as a worker does when it starts.
+    DeclareLimits,
+    SlowDown,
+    /// Confirms a lease that other statements recover.
+    Confirm,
+    PruneRates,
+    /// A statement that does not move jobs.
+    Side(SideStatement),
+}
+
+impl Statement {
+    /// Runs the statement. Returns the number of affected rows or jobs.
+    pub(super) async fn run(self, on: &mut PgConnection, fixture: &Fixture) -> sqlx::Result<i64> {
+        let count = |some: usize| i64::try_from(some).unwrap_or(i64::MAX);
+        let Fixture { jobs, lease, worker, .. } = fixture;
+        Ok(match self {
+            Self::Enqueue => operate::enqueue(on, "default", 100, false).await.map(|_| 1)?,
+            Self::EnqueueRelaxed => operate::enqueue_relaxed(on, "default", 100).await.map(|_| 1)?,
+            Self::InsertAll => {
+                let lanes = operate::meet_lanes(on, &[("default", 100), ("new", 1)]).await?;
+                count(operate::insert_all(on, &[(lanes[0], false), (lanes[1], true)]).await?.len())
+            }
+            Self::MeetLanes => count(operate::meet_lanes(on, &[("new", 1), ("default", 100)]).await?.len()),
+            Self::EnqueueKeyed => operate::enqueue_text(on, KEY).await.map(|_| 1)?,
+            Self::EnqueueUnique => operate::enqueue_with(on, None, Some(KEY)).await.map(|(_, is_new)| i64::from(is_new))?,
+            Self::EnqueueFair | Self::ClaimLines | Self::LineUp | Self::ClaimKeyed => self.run_on_lines(on, *worker).await?,
+            Self::FireTick => timetable::fire(on).await?,
+            Self::Claim => count(protocol::claim(on, *worker, 100).await?.jobs.len()),
+            Self::ClaimLimited => count(protocol::claim_limited(on, *worker, LIMIT, 100).await?),
+            Self::ClaimBatch | Self::ClaimLate | Self::ClaimEach | Self::SettleBatch | Self::SettlePart => self.batch(on, fixture).await?,
+            Self::Settle => 2 - count(protocol::settle(on, &lease.all("complete")).await?.len()),
+            Self::SettleWhole => 1 - count(protocol::settle_leases(on, &[lease.token]).await?.len()),
+            Self::Park => i64::from(protocol::park(on, lease.one(0, "fail")).await? == Some(true)),
+            Self::GiveBack => operate::give_back(on, &[lease.token]).await?,
+            Self::LockSilent => count(protocol::lock_silent(on).await?.len()),
+            Self::Recover => {
+                let tokens = protocol::lock_silent(on).await?;
+                protocol::take_back(on, &tokens).await?.iter().map(|(_, jobs)| jobs).sum()
+            }
+            Self::Promote | Self::Unblock | Self::ExpireDue | Self::ExpireHeld => self.keep(on, lease).await?,
+            Self::Requeue => count(operate::requeue(on, jobs).await?.len()),
+            Self::Cancel => count(operate::cancel(on, jobs).await?.len()),
+            Self::Discard => count(operate::discard(on, jobs).await?.len()),
+            Self::Reopen => i64::from(operate::reopen(on, fixture.completed).await?),
+            Self::ReopenPlain => i64::from(operate::reopen(on, fixture.completed_plainly[0]).await?),
+            Self::ReopenTwin => i64::from(operate::reopen(on, fixture.completed_plainly[1]).await?),
+            Self::AddDays => i64::from(operate::add_days(on).await?),
+            Self::DropDay => i64::from(operate::drop_day(on).await?),
+            Self::PruneDone => operate::prune_done(on).await?,
+            Self::PruneWorkers => operate::prune_workers(on).await.map(|()| 1)?,
+            Self::Register => protocol::register(on).await.map(|_| 1)?,
+            Self::Beat => i64::from(protocol::beat(on, *worker).await?),
+            Self::LimitBeats => operate::limit_beats(on).await?,
+            Self::Retire => operate::retire(on, *worker).await.map(|()| 1)?,
+            Self::Sleep => operate::sleep(on, *worker).await.map(|()| 1)?,
+            Self::WakeUp => operate::wake_up(on, *worker).await.map(|()| 1)?,
+            Self::Reschedule => count(operate::reschedule(on, jobs).await?.len()),
+            Self::RunNow => count(operate::run_now(on, jobs).await?.len()),
+            Self::SetPriority => count(operate::set_priority(on, jobs, 7).await?.len()),
+            Self::CancelRunning => count(operate::cancel_running(on, jobs).await?.len()),
+            Self::KeepTypes => operate::keep_types(on, 86_400.0).await?,
+            Self::PruneKept => operate::prune_kept(on).await?,
+            Self::PruneEarly => operate::keep_types(on, 0.000_001).await? + operate::prune_early(on).await?,
+            Self::PruneDead => operate::prune_dead(on).await?,
+            Self::PruneDays => operate::prune_days(on, -30.0, 5000).await?,
+            Self::LeaveLanes => lanes::leave_lanes(on, -1.0, 100).await?,
+            Self::PassLanes => pass_lanes(on).await?,
+            Self::ReplacedLanes => lanes::replaced_lanes(on, 100).await?,
+            Self::WalkLanes => lanes::walk_lanes(on).await?,
+            Self::Side(statement) => statement.run(on, fixture).await?,
+            _ => self.limit(on, lease).await?,
+        })
+    }
+
+    /// Runs a statement on part of a lease or on one lane.
+    async fn batch(self, on: &mut PgConnection, Fixture { lease, worker, .. }: &Fixture) -> sqlx::Result<i64> {
+        let said = match self {
+            Self::ClaimBatch => {
+                let lanes = operate::meet_lanes(on, &[("default", 100)]).await?;
+                return Ok(protocol::claim_of(on, *worker, &lanes, &[0], &[5], 5).await?.jobs.len() as i64);
+            }
+            Self::ClaimEach => {
+                let lanes = operate::meet_lanes(on, &[("default", 100)]).await?;
+                return Ok(lanes::claim_each(on, *worker, &lanes, 5, 0).await?.len() as i64);
+            }
+            Self::ClaimLate => {
+                let lanes = operate::meet_lanes(on, &[("default", 100)]).await?;
+                return Ok(protocol::claim_late(on, *worker, (&lanes, &[i64::MAX], &[100]), &[(0, 1 << 31)], 100).await?.jobs.len() as i64);
+            }
+            Self::SettleBatch => &[lease.one(0, "complete"), lease.one(1, "retry")][..],
+            _ => &[lease.one(0, "release")],
+        };
+        Ok((said.len() - protocol::settle(on, said).await?.len()) as i64)
+    }
+
+    /// Runs a statement of housekeeping on queued jobs.
+    async fn keep(self, on: &mut PgConnection, lease: &Lease) -> sqlx::Result<i64> {
+        match self {
+            Self::Promote => operate::promote(on, 100).await,
+            Self::Unblock => operate::unblock(on).await.map(i64::from),
+            Self::ExpireDue => operate::expire_due(on).await,
+            _ => Ok(i64::from(protocol::expire_held(on, &[lease.one(0, "release")]).await?.is_empty())),
+        }
+    }
+
+    /// Runs a statement on jobs in fair queues or with ordering keys.
+    async fn run_on_lines(self, on: &mut PgConnection, worker: Uuid) -> sqlx::Result<i64> {
+        match self {
+            Self::EnqueueFair => lines::enqueue_fair(on, KEY).await.map(|_| 1),
+            Self::LineUp => lines::line_up(on, 100).await,
+            Self::ClaimKeyed => Ok(i64::try_from(protocol::claim_keyed(on, worker, BY_KEY, 100).await?).unwrap_or(i64::MAX)),
+            _ => Ok(i64::try_from(lines::claim_lines(on, worker, 0, 100).await?.lease.jobs.len()).unwrap_or(i64::MAX)),
+        }
+    }
+
+    /// Runs a statement on limits or on jobs that wait for signals.
+    async fn limit(self, on: &mut PgConnection, lease: &Lease) -> sqlx::Result<i64> {
+        match self {
+            Self::ParkHeld => Ok(i64::from(signals::park_held(on, &[lease.one(0, "snooze")]).await?.is_empty())),
+            Self::Restart => Ok(i64::from(signals::restart(on, &[lease.one(0, "snooze")]).await?.is_empty())),
+            Self::WakeParked => signals::wake_parked(on).await,
+            Self::SetLimit => limits::set_limit(on, LIMIT, 900).await.map(|()| 1),
+            Self::UnsetLimit => limits::unset_limit(on, LIMIT).await.map(i64::from),
+            Self::DeclareLimits => limits::declare_limit(on, LIMIT, 800).await.map(i64::from),
+            Self::SlowDown => limits::slow_down(on, LIMIT, 60_000.0).await,
+            Self::Confirm => limits::confirm(on, lease).await.map(|jobs| jobs as i64),
+            Self::Forget => Ok((lease.jobs.len() - protocol::settle_forgotten(on, &lease.all("forget")).await?.len()) as i64),
+            _ => limits::prune_rates(on).await,
+        }
+    }
+
+    /// Returns the files that contain the statement.
+    pub(super) fn files(self) -> &'static [&'static str] {
+        match self {
+            Self::Enqueue => &["enqueue"],
+            Self::EnqueueRelaxed => &["enqueue_relaxed"],
+            Self::InsertAll => &["insert_all"],
+            Self::MeetLanes => &["meet_lanes"],
+            Self::EnqueueKeyed => &["enqueue_text"],
+            Self::EnqueueUnique | Self::EnqueueFair => &["enqueue_with"],
+            Self::FireTick => &["fire"],
+            Self::Claim | Self::ClaimBatch | Self::ClaimEach => &["claim"],
+            Self::ClaimLate => &["claim_late"],
+            Self::ClaimLimited => &["claim_limited"],
+            Self::ClaimKeyed => &["claim_keyed"],
+            Self::ClaimLines => &["claim_lines"],
+            Self::LineUp => &["line_up"],
+            Self::Settle | Self::SettleBatch | Self::SettlePart => &["settle"],
+            Self::SettleWhole => &["settle_leases"],
+            Self::Forget => &["settle_forgotten"],
+            Self::Park => &["park"],
+            Self::GiveBack => &["give_back"],
+            Self::LockSilent => &["silent"],
+            Self::Recover => &["silent", "recover"],
+            Self::Promote => &["promote"],
+            Self::Unblock => &["unblock"],
+            Self::ParkHeld => &["park_held"],
+            Self::Restart => &["restart"],
+            Self::WakeParked => &["wake_parked"],
+            Self::ExpireDue => &["expire_due"],
+            Self::ExpireHeld => &["expire_held"],
+            Self::Requeue | Self::Cancel | Self::Discard | Self::Reschedule | Self::RunNow | Self::SetPriority | Self::CancelRunning => {
+                &["act_on_all"]
+            }
+            Self::Reopen | Self::ReopenPlain | Self::ReopenTwin => &["act_on_one"],
+            Self::AddDays => &["add_days"],
+            Self::DropDay => &["drop_day"],
+            Self::PruneDone => &["prune_done"],
+            Self::PruneWorkers => &["prune_workers"],
+            Self::Register => &["register"],
+            Self::Beat => &["beat"],
+            Self::LimitBeats => &["limit_beats"],
+            Self::Retire => &["retire"],
+            Self::Sleep => &["sleep"],
+            Self::WakeUp => &["wake_up"],
+            Self::KeepTypes => &["keep_types"],
+            Self::PruneKept => &["prune_kept"],
+            Self::PruneEarly => &["keep_types", "prune_early"],
+            Self::PruneDead => &["prune_dead"],
+            Self::PruneDays => &["prune_days"],
+            Self::LeaveLanes => &["leave_lanes"],
+            Self::PassLanes => &["pass_lanes"],
+            Self::ReplacedLanes => &["replaced_lanes"],
+            Self::WalkLanes => &["forget_lanes"],
+            Self::Side(statement) => statement.files(),
+            Self::SetLimit => &["set_limit"],
+            Self::UnsetLimit => &["unset_limit"],
+            Self::DeclareLimits => &["declare_limits"],
+            Self::SlowDown => &["slow_down"],
+            Self::Confirm => &["confirm"],
+            Self::PruneRates => &["prune_rates"],
+        }
+    }
+
+    /// Whether the statement deletes history of finished jobs.
+    pub(super) fn forgets(self) -> bool {
+        matches!(self, Self::PruneDone | Self::DropDay | Self::PruneKept | Self::PruneEarly | Self::PruneDead | Self::PruneDays)
+    }
+
+    /// Whether the statement is a verdict on the whole lease.
+    pub(super) fn ends_the_lease(self) -> bool {
+        matches!(self, Self::Settle | Self::SettleBatch | Self::SettleWhole | Self::Forget)
+    }
+
+    /// Whether every job that it counts is deleted with its verdict.
+    pub(super) fn leaves_no_record(self) -> bool {
+        matches!(self, Self::Forget)
+    }
+}
+
+async fn pass_lanes(on: &mut PgConnection) -> sqlx::Result<i64> {
+    let unseen = lanes::unseen_lanes(&mut *on).await?;
+    lanes::pass_lanes(on, &unseen, 100).await
+}

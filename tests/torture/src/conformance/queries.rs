@@ -1,0 +1,230 @@
+//! What operators see: lists, counts, history, explanations, findings. Read from the standby if there is one.
+
+use std::time::Duration;
+
+use anyhow::{Context as _, Result, ensure};
+use queue_core::{
+    Job as _, JobId, JobRef, JobState,
+    operate::{self, CauseKind, Checkup, Diagnosis, Filter, Histogram, Past, Patience, Severity},
+};
+
+use super::{
+    jobs::{Echo, First, LogWriter, Try, echo},
+    play::{Need, OperationGroup, operations, skip},
+    world::{IDLE, World},
+};
+
+pub(super) const GROUP: OperationGroup = OperationGroup {
+    name: "look",
+    needs: Need::Worker,
+    operations: operations![
+        "list" => list,
+        "list by metadata, error, age" => filtered,
+        "list completed and dead jobs" => over,
+        "list with patience" => patiently,
+        "find" => find,
+        "counts" => counts,
+        "oldest, backlog" => oldest,
+        "workers" => workers,
+        "history" => history,
+        "dead letters by error" => dead_groups,
+        "unserved" => unserved,
+        "why" => why,
+        "logs" => logs,
+        "audit" => audit,
+        "doctor" => doctor,
+    ],
+};
+
+const LISTED: &str = "listed";
+
+fn of_queue(queue: &str) -> Filter {
+    Filter { queue: Some(queue.to_owned()), ..Filter::default() }
+}
+
+async fn list(world: &World) -> Result<()> {
+    let jobs = (0..30).map(|n| echo(n.to_string()));
+    Echo::enqueue_all(jobs, world.pool()).store(world.store).queue(LISTED).meta("tenant", "acme").await?;
+    let read = world.read().await?;
+    let first = operate::list(read, world.store, &Filter { limit: 20, ..of_queue(LISTED) }).await?;
+    let next = Filter { limit: 20, before: first.next, ..of_queue(LISTED) };
+    let second = operate::list(read, world.store, &next).await?;
+    ensure!((first.jobs.len(), second.jobs.len(), second.next) == (20, 10, None), "{} and {}", first.jobs.len(), second.jobs.len());
+    Ok(())
+}
+
+async fn filtered(world: &World) -> Result<()> {
+    let read = world.read().await?;
+    let found = async |filter: Filter| Ok::<_, queue_core::Error>(operate::list(read, world.store, &filter).await?.jobs.len());
+    ensure!(found(of_queue(LISTED).meta("tenant", "acme")).await? == 30);
+    ensure!(found(of_queue(LISTED).meta("tenant", "other")).await? == 0);
+    ensure!(found(of_queue(LISTED).job_type("conf_echo")).await? == 30);
+    ensure!(found(of_queue(LISTED).job_type("conf_try")).await? == 0);
+    ensure!(found(Filter { since: Some(Duration::from_hours(1)), ..of_queue(LISTED) }).await? == 30);
+    ensure!(found(Filter { older_than: Some(Duration::from_hours(1)), ..of_queue(LISTED) }).await? == 0);
+    ensure!(found(Filter { state: Some(JobState::Dead), ..of_queue(LISTED) }).await? == 0);
+    Ok(())
+}
+
+async fn over(world: &World) -> Result<()> {
+    let dead = Try { first: First::Always }.enqueue(world.pool()).store(world.store).await?;
+    world.wait_for_state(dead.job_ref(), JobState::Dead).await?;
+    let done = echo("listed").enqueue(world.pool()).store(world.store).await?;
+    world.output(done).await?;
+    let read = world.read().await?;
+    let completed = operate::list(read, world.store, &Filter { state: Some(JobState::Completed), ..Filter::default() }).await?;
+    ensure!(completed.jobs.iter().any(|job| job.id == done.id()), "the completed job is not listed");
+    let failed =
+        Filter { state: Some(JobState::Dead), error: Some("intentional failure at every attempt".to_owned()), ..Filter::default() };
+    let mut failed = operate::list(read, world.store, &failed).await?;
+    operate::add_failures(read, world.store, &mut failed.jobs).await?;
+    let found = failed.jobs.iter().find(|job| job.id == dead.id()).context("the dead job is not listed")?;
+    ensure!(!found.failures.is_empty(), "{found:?}");
+    Ok(())
+}
+
+async fn patiently(world: &World) -> Result<()> {
+    let rare = Filter { error: Some("no such error".to_owned()), ..Filter::default() };
+    let found = operate::list_patiently(world.read().await?, world.store, &rare, Patience::default()).await?;
+    ensure!(found.jobs.is_empty());
+    Ok(())
+}
+
+async fn find(world: &World) -> Result<()> {
+    let job = echo("found").enqueue(world.pool()).store(world.store).queue(IDLE).await?;
+    let read = world.read().await?;
+    let found = job.find(read).await?;
+    ensure!(found.payload.is_some_and(|payload| payload.get().contains("found")) && found.job_type == "conf_echo");
+    ensure!(job.find_without_payload(read).await?.payload.is_none());
+    ensure!(job.state(read).await? == JobState::Ready);
+    let none = JobRef::from_id(JobId(1)).in_store(world.store);
+    ensure!(matches!(none.find(read).await, Err(queue_core::Error::NotFound { .. })));
+    Ok(())
+}
+
+async fn counts(world: &World) -> Result<()> {
+    let read = world.read().await?;
+    for found in [operate::counts(read, world.store).await?, operate::counts_exactly(read, world.store).await?] {
+        let listed = found.iter().find(|count| count.queue == LISTED && count.state == JobState::Ready);
+        ensure!(listed.is_some_and(|count| count.jobs == 30), "{listed:?}");
+    }
+    let busiest = operate::busiest(read, world.store, 3).await?;
+    ensure!(!busiest.counts.is_empty() && !busiest.totals.is_empty() && busiest.more > 0, "{busiest:?}");
+    let most = operate::count_matching_up_to(read, world.store, &of_queue(LISTED), operate::Act::Cancel, 10).await?;
+    ensure!(most >= 10, "{most}");
+    Ok(())
+}
+
+async fn oldest(world: &World) -> Result<()> {
+    let read = world.read().await?;
+    let found = operate::oldest(read, world.store).await?;
+    ensure!(found.iter().any(|oldest| oldest.queue == LISTED && oldest.since.is_some()), "{found:?}");
+    ensure!(operate::oldest_of(read, world.store, 2).await?.len() <= 3);
+    let backlog = operate::backlog(read, world.store, LISTED, 100).await?;
+    ensure!(backlog.ready == 30 && backlog.since.is_some_and(|since| since.timestamp() > 0), "{backlog:?}");
+    ensure!(backlog.since <= Some(operate::now(read, world.store).await?));
+    Ok(())
+}
+
+async fn workers(world: &World) -> Result<()> {
+    let found = operate::workers(world.read().await?, world.store).await?;
+    let own = found.iter().find(|worker| worker.name == "conformance").context("the worker is not listed")?;
+    ensure!(own.alive && own.queues.iter().any(|queue| queue.starts_with("default")), "{own:?}");
+    Ok(())
+}
+
+/// Workers write their counters every ten seconds.
+async fn history(world: &World) -> Result<()> {
+    let last_hour = Past { job_type: Some("conf_echo".to_owned()), ..Past::default() };
+    let mut figures = None;
+    world
+        .until("what was completed is counted", async || {
+            figures = operate::history(world.read().await?, world.store, &last_hour).await?.into_iter().next();
+            Ok(figures.as_ref().is_some_and(|figures| figures.completed > 0))
+        })
+        .await?;
+    let figures = figures.context("there are no totals")?;
+    ensure!(figures.attempts() >= figures.completed && figures.rate() > 0.0 && figures.failed() == 0, "{figures:?}");
+    let run: &Histogram = &figures.run;
+    ensure!(run.count() > 0 && run.quantile(0.5).is_some());
+    let apart = Past { apart: true, step: Some(Duration::from_mins(1)), ..Past::default() };
+    ensure!(operate::history(world.read().await?, world.store, &apart).await?.len() > 1);
+    Ok(())
+}
+
+async fn dead_groups(world: &World) -> Result<()> {
+    let found = operate::dead_groups(world.read().await?, world.store).await?;
+    let own =
+        found.groups.iter().find(|group| group.error.contains("intentional failure at every attempt")).context("the group is missing")?;
+    ensure!(own.jobs >= 1 && own.job_type == "conf_try", "{own:?}");
+    Ok(())
+}
+
+async fn unserved(world: &World) -> Result<()> {
+    let job = echo("unserved").enqueue(world.pool()).store(world.store).queue(IDLE).await?;
+    let read = world.read().await?;
+    let found = operate::unserved(read, world.store).await?;
+    ensure!(found.iter().any(|unserved| unserved.queue == IDLE), "{found:?}");
+    let record = job.find(read).await?;
+    let of = operate::unserved_of(read, world.store, &[record]).await?;
+    ensure!(of.contains(&job.id()), "{of:?}");
+    Ok(())
+}
+
+async fn why(world: &World) -> Result<()> {
+    let (read, store) = (world.read().await?, world.store);
+    let none = operate::why(read, store, JobId(1)).await?;
+    ensure!(none.is_absent() && none.first().kind == CauseKind::NoSuchJob, "{:?}", none.causes);
+    let idle = echo("why").enqueue(world.pool()).store(store).queue(IDLE).await?;
+    let later = echo("why").enqueue(world.pool()).store(store).after(Duration::from_mins(10)).await?;
+    let read = world.read().await?;
+    let (idle, later) = (idle.why(read).await?, later.why(read).await?);
+    ensure!(later.first().kind == CauseKind::Scheduled, "{:?}", later.causes);
+    ensure!(matches!(idle.first().kind, CauseKind::NoWorker | CauseKind::Unserved), "{:?}", idle.causes);
+    Ok(())
+}
+
+async fn logs(world: &World) -> Result<()> {
+    let job = LogWriter {}.enqueue(world.pool()).store(world.store).await?;
+    world.output(job).await?;
+    let line = format!("a line of job {}", job.id());
+    world
+        .until("the log is stored", async || {
+            let found = operate::logs(world.read().await?, world.store, job.id()).await?;
+            Ok(found.iter().any(|log| log.text.contains(&line)))
+        })
+        .await
+}
+
+async fn audit(world: &World) -> Result<()> {
+    let note = operate::Note { actor: "conformance".to_owned(), act: "look".to_owned(), what: "a test".to_owned() };
+    let number = operate::note_act(world.pool(), world.store, &note, 3).await?;
+    let found = operate::audit(world.read().await?, world.store, None, 10).await?;
+    ensure!(found.iter().any(|record| record.id == number && record.jobs == 3 && record.actor == "conformance"), "{found:?}");
+    Ok(())
+}
+
+/// Findings depend on the server. Only a finding of severity `Broken` is an error.
+async fn doctor(world: &World) -> Result<()> {
+    let prefix = format!("{}_group", world.store.schema());
+    let checkup = Checkup { role_prefix: Some(prefix), ..Checkup::default() };
+    let diagnosis = operate::doctor(world.direct(), world.store, &checkup).await;
+    let broken: Vec<_> = diagnosis.findings.iter().filter(|finding| finding.severity == Severity::Broken).collect();
+    ensure!(broken.is_empty() && diagnosis.server.is_some(), "{broken:?}");
+    ensure!(diagnosis.worst() != Some(Severity::Broken));
+    ensure!(diagnosis.findings.iter().all(|finding| finding.kind.severity() <= Severity::Warning && !finding.kind.means().is_empty()));
+    let unreachable = Diagnosis::unreachable(world.store, "a test");
+    ensure!(unreachable.findings.iter().all(|finding| !finding.kind.advice().is_empty()));
+    if world.setup.read.is_none() {
+        return Ok(());
+    }
+    // A standby is reported as such.
+    let read = world.read().await?;
+    let is_standby: bool = sqlx::query_scalar("select pg_is_in_recovery()").fetch_one(read).await?;
+    if !is_standby {
+        return skip("the server of the read URL is not a standby; the primary has no findings");
+    }
+    let diagnosis = operate::doctor(read, world.store, &checkup).await;
+    ensure!(diagnosis.findings.iter().any(|finding| finding.kind.to_string() == "standby"), "{:?}", diagnosis.findings);
+    Ok(())
+}
